@@ -28,13 +28,13 @@ def etl(program: str, arguments: list[str]) -> None:
     """Make a dataset version from raw tables."""
     config = _spoken(program, arguments)
     from pipelines.api import prepare
-    from pipelines.etl.summary import summary
+    from pipelines.etl.summary import version_summary
     from pipelines.runtime.progress import tell
 
     manifest = prepare(config)
     told = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined"})
     rows = {split: found.rows for split, found in manifest.splits.items()}
-    tell("result", summary(config, manifest), **told, path=f"{config.dataset.path}/{manifest.version}", rows=rows)
+    tell("result", version_summary(config, manifest), **told, path=f"{config.dataset.path}/{manifest.version}", rows=rows)
     _tell_page(config)
 
 

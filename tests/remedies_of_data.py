@@ -57,7 +57,15 @@ from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import LockstepError
 from pipelines.etl.query import _check_variables
 from pipelines.etl.run import check_unchanged
-from pipelines.etl.shares import Unit, asked_of, compared, described, is_off, of_windows, shares_of
+from pipelines.etl.shares import (
+    SplitUnit,
+    compare_shares,
+    compare_window_shares,
+    describe_difference,
+    is_notable,
+    row_shares,
+    target_shares,
+)
 from pipelines.runtime.compat import haproxy, present
 from pipelines.runtime.installed import disagreement, installed
 from pipelines.serving.batch import output
@@ -274,10 +282,10 @@ def dataset(**settings: Any) -> Dataset:
 def shares_by_chance(rows: int, **settings: Any) -> None:
     """What is said of the shares of rows that are dealt one by one; only a difference's cause is looked for in Spark."""
     wanted, counts = dataset(key="k", **settings), dealt(rows)
-    if is_off(asked_of(wanted), shares_of(counts), rows):
-        unit = Unit("rows", rows, 1, "train", "one key has 1 rows", "give more rows")
-        refuse(described(asked_of(wanted), shares_of(counts), rows, unit).said)
-    refuse(compared(None, counts, wanted).said)  # type: ignore[arg-type]
+    if is_notable(target_shares(wanted), row_shares(counts), rows):
+        unit = SplitUnit("rows", rows, 1, "train", "one key has 1 rows", "give more rows")
+        refuse(describe_difference(target_shares(wanted), row_shares(counts), rows, unit).said)
+    refuse(compare_shares(None, counts, wanted).said)  # type: ignore[arg-type]
 
 
 def shares_of_documents(documents: int, longest: int) -> None:
@@ -285,7 +293,7 @@ def shares_of_documents(documents: int, longest: int) -> None:
     packed = Dataset.model_validate({"path": "data", "features": {"text": {"encoder": "bytes", "length": 16}}})
     counts = dealt(documents, lambda unit: longest if unit % 50 == 7 else 1)
     named = {split: counts[number] for number, split in enumerate(("train", "validation", "test"))}
-    refuse(of_windows(named, documents, packed).said)
+    refuse(compare_window_shares(named, documents, packed).said)
 
 
 def model(**about: Any) -> Model:

@@ -36,7 +36,7 @@ from pipelines.data.versions.storage import locate as locate_dataset
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.placement import check_splits
 from pipelines.etl.quality import check_quarantined, check_rows_left
-from pipelines.etl.run import _check_apart
+from pipelines.etl.run import _check_output_is_outside
 from pipelines.report.arguments import read_arguments as read_report
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.source import set_input_paths
@@ -142,7 +142,7 @@ def apart(folder: Path, path: str, table: str = "in") -> None:
     wrote(folder / "in" / "train.csv")
     people = {**VALUES["source"]["tables"]["people"], "path": str(folder / table)}
     read = config(source={"tables": {"people": people}, "query": "SELECT 1"}, dataset={**VALUES["dataset"], "path": str(folder / path)})
-    _check_apart(read, raw_tables(read.source))
+    _check_output_is_outside(read, raw_tables(read.source))
 
 
 def yaml(folder: Path, text: str, name: str = "x.yaml") -> str:

@@ -13,9 +13,9 @@ from pipelines.data.features import check_columns
 from pipelines.data.sources.formats import RawTables
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.etl import placement
-from pipelines.etl.determinism import refuse_chance, warnings_of
+from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
 from pipelines.etl.fit import raw_schema
-from pipelines.etl.query import check_condition, check_names, check_query
+from pipelines.etl.query import check_columns_of_query, check_condition, check_query
 from pipelines.runtime.compat.spark import query_execution
 
 
@@ -33,24 +33,25 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     with source_errors(source, "source.query"):
         check_query(spark, source.sql, source.tables)
         rows = spark.sql(source.sql)
-        check_names(rows, config)
+        check_columns_of_query(rows, config)
         check_columns(config.dataset, raw_schema(rows))
         plan = query_execution(rows).analyzed()
-    refuse_chance("source.query", plan)
-    of_query = set(warnings_of(plan))
-    warnings = [f"source.query: {warning}" for warning in sorted(of_query)]
+    refuse_nondeterminism("source.query", plan)
+    query_warnings = set(plan_warnings(plan))
+    warnings = [f"source.query: {warning}" for warning in sorted(query_warnings)]
     for name in source.expect:
         # The plan of the condition contains that of the query.
-        warnings += [f"source.expect.{name}: {warning}" for warning in sorted(set(_of_expectation(spark, config, name, rows)) - of_query)]
+        new_warnings = set(_expectation_warnings(spark, config, name, rows)) - query_warnings
+        warnings += [f"source.expect.{name}: {warning}" for warning in sorted(new_warnings)]
     with source_errors(source, "dataset.split"):
-        placement.dealt(placement.identified(rows, config.dataset.key), config.dataset.split)
+        placement.assign_split(placement.add_identity(rows, config.dataset.key), config.dataset.split)
     return tuple(warnings)
 
 
-def _of_expectation(spark: SparkSession, config: Config, name: str, rows: DataFrame) -> Iterator[str]:
+def _expectation_warnings(spark: SparkSession, config: Config, name: str, rows: DataFrame) -> Iterator[str]:
     key, condition = f"source.expect.{name}", config.source.expect[name]
     with source_errors(config.source, key):
         check_condition(spark, key, condition, config.source.tables)
         plan = query_execution(rows.where(F.expr(condition))).analyzed()
-    refuse_chance(key, plan)
-    return warnings_of(plan)
+    refuse_nondeterminism(key, plan)
+    return plan_warnings(plan)

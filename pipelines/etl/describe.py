@@ -12,10 +12,10 @@ from pipelines.data.versions.attempt import Attempt, Report
 from pipelines.data.versions.balance import Balance, TableBalance
 from pipelines.data.versions.manifest import Manifest, content_digest, split_summaries
 from pipelines.data.versions.schema import schema_to_text
-from pipelines.etl.fit import Fitted, Gathered
+from pipelines.etl.fit import FitResult, RowSummary
 
 
-def balanced(tables: Tables, malformed: Report, gathered: Gathered, written: Report) -> Balance:
+def row_counts(tables: Tables, malformed: Report, summary: RowSummary, written: Report) -> Balance:
     """The row counts of each stage, which the commit compares."""
     refused = Counter[str]()
     for reason, rows in malformed.refused.items():
@@ -24,15 +24,15 @@ def balanced(tables: Tables, malformed: Report, gathered: Gathered, written: Rep
         name: TableBalance(parsed=parsed, handed_on=tables.handed_on[name], refused=refused[name]) for name, parsed in tables.parsed.items()
     }
     return Balance(
-        tables=by_table, query=gathered.query_rows, taken=written.accepted, refused=written.refused.total(), made=written.expected_rows
+        tables=by_table, query=summary.query_rows, taken=written.accepted, refused=written.refused.total(), made=written.expected_rows
     )
 
 
-def describe(
+def describe_version(
     config: Config,
     attempt: Attempt,
     schema: pa.Schema,
-    fitted: Fitted,
+    fitted: FitResult,
     report: Report,
     balance: Balance,
     warnings: tuple[str, ...],

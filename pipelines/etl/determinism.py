@@ -10,8 +10,8 @@ from pipelines.errors import ConfigError
 from pipelines.spark.plans import JavaObject, below_of, items, kind, nodes
 
 # It draws a random initialisation vector, but Spark marks it as deterministic.
-_DRAWS = {"aes_encrypt"}
-_OF_FILES = {"input_file_name()", "input_file_block_start()", "input_file_block_length()"}
+_RANDOM = {"aes_encrypt"}
+_FILE_FUNCTIONS = {"input_file_name()", "input_file_block_start()", "input_file_block_length()"}
 _SUBQUERIES = {"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"}
 # Floating-point sums depend on the order of their terms; sum and avg of integers do not.
 _SUMS = {"sum", "avg", "try_sum", "try_avg"}
@@ -28,15 +28,15 @@ _SORTS = {"array_sort", "sort_array"}
 _CLOCK = {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now"}
 # Values of the session, and of whoever runs it.
 _SESSION = {"current_user", "user", "session_user", "current_catalog", "current_database", "current_schema", "current_timezone"}
-_BETWEEN = "\0"
-"""Stands in no expression's text, unless a literal has it."""
-_CUTS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
+_SEPARATOR = "\0"
+"""A character that no expression's text contains, unless a literal does."""
+_LIMITS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
 
 
-def refuse_chance(key: str, plan: JavaObject) -> None:
+def refuse_nondeterminism(key: str, plan: JavaObject) -> None:
     """Raises ConfigError naming the functions in the plan of the config's `key` that are random or depend on the partitioning."""
-    names = sorted({name for node in nodes(plan) for name in _chances(node)})
-    if set(names) & _OF_FILES:
+    names = sorted({name for node in nodes(plan) for name in _nondeterministic_calls(node)})
+    if set(names) & _FILE_FUNCTIONS:
         raise ConfigError(
             f"{key}: {', '.join(names)} is of the file that Spark happens to read, which no query of a cached table has; "
             "set file_column of the table to a name, and select that column"
@@ -48,46 +48,46 @@ def refuse_chance(key: str, plan: JavaObject) -> None:
         )
 
 
-def _chances(node: JavaObject) -> Iterator[str]:
+def _nondeterministic_calls(node: JavaObject) -> Iterator[str]:
     if kind(node) == "Sample":
         yield "TABLESAMPLE"
-    for expression in _calling(node):
-        yield from _drawn(expression)
+    for expression in _expressions_with_calls(node):
+        yield from _nondeterministic_functions(expression)
 
 
-def _calling(node: JavaObject) -> Iterator[JavaObject]:
-    """The expressions of a plan's node in which a function is called: those with a bracket, as text. Each call of Java takes a while, and
-    a table of thousands of columns has an expression for each."""
+def _expressions_with_calls(node: JavaObject) -> Iterator[JavaObject]:
+    """The expressions of a plan's node that call a function: their text has a bracket. Texts are fetched at once, since each call of Java
+    takes a while, and a table of thousands of columns has an expression for each."""
     expressions = node.expressions()
-    texts = expressions.mkString(_BETWEEN).split(_BETWEEN)
+    texts = expressions.mkString(_SEPARATOR).split(_SEPARATOR)
     for index, text in enumerate(texts if len(texts) == expressions.size() else ["("] * expressions.size()):
         if "(" in text:
             yield expressions.apply(index)
 
 
-def _drawn(expression: JavaObject) -> Iterator[str]:
+def _nondeterministic_functions(expression: JavaObject) -> Iterator[str]:
     """The nondeterministic functions of an expression. Subqueries are separate nodes."""
     children = list(items(expression.children()))
     for child in children:
-        yield from _drawn(child)
+        yield from _nondeterministic_functions(child)
     name = expression.prettyName().lower()
-    by_itself = not expression.deterministic() and all(child.deterministic() for child in children)
-    if name in _DRAWS or (by_itself and kind(expression) not in _SUBQUERIES):
+    is_cause = not expression.deterministic() and all(child.deterministic() for child in children)
+    if name in _RANDOM or (is_cause and kind(expression) not in _SUBQUERIES):
         yield f"{name}()"
 
 
-def warnings_of(plan: JavaObject) -> Iterator[str]:
+def plan_warnings(plan: JavaObject) -> Iterator[str]:
     """The expressions of a plan whose result may vary."""
-    if kind(plan) in _CUTS and not _is_sorted(plan):
+    if kind(plan) in _LIMITS and not _is_sorted(plan):
         yield "LIMIT or OFFSET without ORDER BY takes any rows; order them by a unique key first"
-    for expression in _calling(plan):
+    for expression in _expressions_with_calls(plan):
         yield from _expression_warnings(expression)
-    for below in below_of(plan):
-        yield from warnings_of(below)
+    for child in below_of(plan):
+        yield from plan_warnings(child)
 
 
 def _is_sorted(plan: JavaObject) -> bool:
-    while kind(plan) in _CUTS | {"Project", "SubqueryAlias"}:
+    while kind(plan) in _LIMITS | {"Project", "SubqueryAlias"}:
         plan = plan.children().apply(0)
     return kind(plan) == "Sort"
 
@@ -102,7 +102,7 @@ def _expression_warnings(expression: JavaObject) -> Iterator[str]:
         return
     children = list(items(expression.children()))
     if expression.prettyName() in _SORTS:
-        children = [of for child in children for of in _sorted(child)]
+        children = [node for child in children for node in _nodes_below_sort(child)]
     yield from (warning for child in children for warning in _expression_warnings(child))
     name = expression.prettyName()
     if kind(expression) in _CLOCK:
@@ -111,7 +111,7 @@ def _expression_warnings(expression: JavaObject) -> Iterator[str]:
         yield f"{name}() depends on who runs it, and where; write the value out"
     elif name in _ORDERED:
         yield f"{name}() depends on the order of rows; take a function that does not, such as max(), or array_sort() of collect_list()"
-    elif name in _FLOAT_AGGREGATES or (name in _SUMS and any(_float(child) for child in children)):
+    elif name in _FLOAT_AGGREGATES or (name in _SUMS and any(_is_float(child) for child in children)):
         yield f"{name} of floating point numbers depends on the order of rows in its last digits; CAST them to DECIMAL, or round the result"
 
 
@@ -120,11 +120,11 @@ def _arguments(function: JavaObject) -> Iterator[JavaObject]:
     return items((function.aggregateFunction() if kind(function) == "AggregateExpression" else function).children())
 
 
-def _sorted(expression: JavaObject) -> Iterator[JavaObject]:
+def _nodes_below_sort(expression: JavaObject) -> Iterator[JavaObject]:
     """The nodes below a sort, without an aggregate that collects: sorting makes its result independent of the order of rows."""
     aggregate = kind(expression) == "AggregateExpression" and expression.children().apply(0)
     yield from items(aggregate.children()) if aggregate and aggregate.prettyName() in ("collect_list", "array_agg") else [expression]
 
 
-def _float(expression: JavaObject) -> bool:
+def _is_float(expression: JavaObject) -> bool:
     return expression.dataType().typeName() in ("double", "float")

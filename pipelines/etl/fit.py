@@ -29,12 +29,11 @@ from pipelines.data.features.raw import is_category, is_number, is_text
 from pipelines.data.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, statistics_from_summary
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder
-from pipelines.etl import leakage as alike
-from pipelines.etl import row_sample, value_counts
-from pipelines.etl.key_hashes import KeyHashes, repeat
-from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits, quoted
+from pipelines.etl import leakage, row_sample, value_counts
+from pipelines.etl.key_hashes import KeyHashes, has_repeated_key
+from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits, quote_name
 from pipelines.etl.quality import REASON, check_rows_left
-from pipelines.etl.summaries import GATHERED, VALUES, rows_of_counts, rows_of_hashes, summaries_of, summarised
+from pipelines.etl.summaries import GATHERED, VALUES, collect_summaries, count_batch, hash_batch, summary_batch
 
 Needs = dict[str, frozenset[str]]
 
@@ -48,7 +47,7 @@ _MOST_FREQUENT = 10
 
 
 @dataclass(frozen=True)
-class Gathered:
+class RowSummary:
     """The result of one pass over the rows."""
 
     rows: dict[int, int]
@@ -56,13 +55,13 @@ class Gathered:
     refused: dict[str, int]
     """Refused rows, by reason."""
     statistics: dict[str, Statistics]
-    """Of the training split's raw columns."""
+    """Statistics of the training split's raw columns."""
     schema: pa.Schema
-    """Of the query's output."""
+    """The query's output."""
     samples: dict[str, pa.Table] = field(default_factory=dict)
     """Rows of each split, as `row_sample` keeps them."""
     contents: np.ndarray = field(default_factory=lambda: np.empty((0, len(SPLITS)), np.int64))
-    """Rows of a sample of contents, by split, as `alike` counts them."""
+    """Rows of a sample of contents, by split, as `leakage` counts them."""
     values: dict[str, ValueCounts] = field(default_factory=dict)
     """Rows by value and split, of the raw columns that have few values."""
     keys_repeat: bool = False
@@ -74,7 +73,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FitResult:
     encoders: dict[str, FittedEncoder]
     profile: dict[str, dict[str, Any]]
     """A profile of the training split's raw columns, for JSON."""
@@ -87,128 +86,132 @@ def raw_schema(rows: DataFrame) -> pa.Schema:
     return to_arrow_schema(type(rows.schema)(fields), timezone=timezone)
 
 
-def fit(gathered: Gathered, dataset: Dataset, handed_on: Mapping[str, int]) -> Fitted:
-    """`handed_on` are the rows of each table that the query reads.
+def fit(summary: RowSummary, dataset: Dataset, handed_on: Mapping[str, int]) -> FitResult:
+    """Fit the encoders. `handed_on` are the rows of each table that the query reads.
 
     Raises SourceError if no row is left, or a split that the config asks for has none, ConfigError if the rows cannot fit an encoder.
     """
-    check_rows_left(handed_on, gathered.query_rows, gathered.refused)
-    check_splits(gathered.rows, dataset.split)
-    profile = {column: _profile(found) for column, found in gathered.statistics.items()}
-    return Fitted(fit_encoders(dataset, gathered.statistics, gathered.schema), profile)
+    check_rows_left(handed_on, summary.query_rows, summary.refused)
+    check_splits(summary.rows, dataset.split)
+    profile = {column: _profile(column_statistics) for column, column_statistics in summary.statistics.items()}
+    return FitResult(fit_encoders(dataset, summary.statistics, summary.schema), profile)
 
 
-def gather(rows: DataFrame, dataset: Dataset) -> Gathered:
+def gather(rows: DataFrame, dataset: Dataset) -> RowSummary:
     """Count all rows, and describe those whose SPLIT is TRAIN and that are not refused."""
     schema = raw_schema(rows)
     # Moments of all numeric columns are cheap, and the profile needs them.
-    wanted = {column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()}
-    handed, compared = hand(rows, dataset, schema, wanted)
-    gathered = handed.mapInArrow(partial(_gather, wanted, compared, bool(dataset.key)), GATHERED).persist()
+    column_needs = {
+        column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()
+    }
+    pass_rows, hashed_columns = _select_columns(rows, dataset, schema, column_needs)
+    task_results = pass_rows.mapInArrow(partial(_gather, column_needs, hashed_columns, bool(dataset.key)), GATHERED).persist()
     try:
-        summaries, counted = summaries_of(gathered)
-        hashes = gathered.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
-        keys_repeat = bool(dataset.key) and repeat(hashes, sum(summaries.get(SPLIT, [])))
+        summaries, number_of_counts = collect_summaries(task_results)
+        hashes = task_results.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
+        keys_repeat = bool(dataset.key) and has_repeated_key(hashes, sum(summaries.get(SPLIT, [])))
         sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, VocabularySettings | SequenceSettings)]
-        table = _counts(gathered, counted, max([DISTINCT_ON_DRIVER, *sizes]))
+        table = _sum_counts(task_results, number_of_counts, max([DISTINCT_ON_DRIVER, *sizes]))
     finally:
-        gathered.unpersist()
-    counts = _by_column(table, [column for column, needed in wanted.items() if COUNTED & needed])
-    statistics = {column: statistics_from_summary(summaries[column], counts.get(column)) for column in wanted if column in summaries}
+        task_results.unpersist()
+    counts = _counts_by_column(table, [column for column, needed in column_needs.items() if COUNTED & needed])
+    statistics = {column: statistics_from_summary(summaries[column], counts.get(column)) for column in column_needs if column in summaries}
     # A DataFrame without partitions gives no summary.
     by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
-    samples = row_sample.by_split(summaries.get(ROW, ""))
-    contents = {"contents": alike.rows_of(summaries[ALIKE])} if ALIKE in summaries else {}
-    counted_elsewhere = {column: statistics[column] for column in statistics if COUNTS in wanted[column]}
-    values = value_counts.value_counts(summaries.get(VALUES, {}), counted_elsewhere)
+    samples = row_sample.rows_by_split(summaries.get(ROW, ""))
+    contents = {"contents": leakage.content_rows(summaries[ALIKE])} if ALIKE in summaries else {}
+    train_statistics = {column: statistics[column] for column in statistics if COUNTS in column_needs[column]}
+    values = value_counts.value_counts(summaries.get(VALUES, {}), train_statistics)
     refused = summaries.get(REASON, {})
-    return Gathered(by_split, refused, statistics, schema, samples, **contents, values=values, keys_repeat=keys_repeat)
+    return RowSummary(by_split, refused, statistics, schema, samples, **contents, values=values, keys_repeat=keys_repeat)
 
 
-def hand(rows: DataFrame, dataset: Dataset, schema: pa.Schema, wanted: Needs) -> tuple[DataFrame, list[str]]:
-    """What the pass reads of the rows, and the columns that `alike` hashes in it."""
-    compared = {column: _is_unchanged(schema.field(column).type, wanted[column]) for column in alike.compared(dataset)}
-    unread = alike.hashed_by_spark(rows, [column for column, is_unchanged in compared.items() if not is_unchanged])
-    columns = [_handed(quoted(column), schema.field(column).type, needed) for column, needed in wanted.items()]
-    handed = rows.selectExpr(SPLIT, ROW, REASON, f"{unread} AS {ALIKE}", *columns)
-    return handed, [column for column, is_unchanged in compared.items() if is_unchanged]
+def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column_needs: Needs) -> tuple[DataFrame, list[str]]:
+    """The columns that the pass reads, and the names of those that `leakage` hashes in Python; Spark hashes the others."""
+    is_hashed_here = {column: _is_unchanged(schema.field(column).type, column_needs[column]) for column in leakage.feature_columns(dataset)}
+    spark_hash = leakage.spark_hash_sql(rows, [column for column, is_unchanged in is_hashed_here.items() if not is_unchanged])
+    columns = [_column_sql(quote_name(column), schema.field(column).type, needed) for column, needed in column_needs.items()]
+    pass_rows = rows.selectExpr(SPLIT, ROW, REASON, f"{spark_hash} AS {ALIKE}", *columns)
+    return pass_rows, [column for column, is_unchanged in is_hashed_here.items() if is_unchanged]
 
 
 def _is_unchanged(kind: pa.DataType, needed: frozenset[str]) -> bool:
-    """Whether the pass reads a category's or a number's whole value."""
+    """Whether the pass reads all of a value: of a number, or of a category that a statistic needs."""
     return is_category(kind) and (bool(needed) or not is_text(kind))
 
 
-def _handed(column: str, kind: pa.DataType, needed: frozenset[str]) -> str:
-    """What the pass reads of a column, both in SQL: of a text that no statistic needs, what the sample keeps; of bytes and nested
-    values, whether they are there."""
+def _column_sql(column: str, kind: pa.DataType, needed: frozenset[str]) -> str:
+    """SQL of the part of a column that the pass reads: of a text that no statistic needs, what the sample keeps; of bytes and nested
+    values, whether they are NULL."""
     if needed or _is_unchanged(kind, needed):
         return column
     beginning = f"substring({column}, 1, {TEXT_LENGTH})" if is_text(kind) else f"CASE WHEN {column} IS NOT NULL THEN true END"
     return f"{beginning} AS {column}"
 
 
-def _gather(wanted: Needs, compared: list[str], keyed: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A partition's counts, summaries and hashes of keys, as rows of GATHERED. `compared` are the columns that `alike` hashes here."""
-    accumulators = {column: Accumulator(needed) for column, needed in wanted.items()}
-    counted = dict.fromkeys([SPLIT, REASON, ROW, ALIKE, VALUES, *wanted], 0)
-    by_split = np.zeros(len(SPLITS), np.int64)
+def _gather(column_needs: Needs, hashed_columns: list[str], has_key: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A partition's counts, summaries and hashes of keys, as rows of GATHERED. `leakage` hashes `hashed_columns`."""
+    accumulators = {column: Accumulator(needed) for column, needed in column_needs.items()}
+    rows_counted = dict.fromkeys([SPLIT, REASON, ROW, ALIKE, VALUES, *column_needs], 0)
+    rows_by_split = np.zeros(len(SPLITS), np.int64)
     refused: Counter[str] = Counter()
-    sample, contents, keys = row_sample.RowSample(keyed, row_sample.rows_of_each_split(len(wanted))), alike.Contents(), KeyHashes()
-    values = value_counts.ValueCounter(wanted, {column for column, needed in wanted.items() if COUNTS in needed})
-    undrained = 0
-    for batch in _accepted(batches, refused):
+    sample = row_sample.RowSample(has_key, row_sample.rows_per_split(len(column_needs)))
+    contents, keys = leakage.ContentSample(), KeyHashes()
+    values = value_counts.ValueCounter(column_needs, {column for column, needed in column_needs.items() if COUNTS in needed})
+    rows_since_drain = 0
+    for batch in _drop_refused(batches, refused):
         split, row = batch.column(SPLIT).to_numpy(), batch.column(ROW).to_numpy().view(np.uint64)
-        raw = {column: batch.column(column) for column in wanted}
+        raw = {column: batch.column(column) for column in column_needs}
         sample.add(raw, split, row)
-        contents.add(alike.likeness(batch.column(ALIKE).to_numpy().view(np.uint64), [raw[column] for column in compared]), split)
+        contents.add(leakage.likeness(batch.column(ALIKE).to_numpy().view(np.uint64), [raw[column] for column in hashed_columns]), split)
         values.add(raw, split)
-        if keyed:
+        if has_key:
             keys.add(row)
-        by_split += np.bincount(split, minlength=len(SPLITS))
+        rows_by_split += np.bincount(split, minlength=len(SPLITS))
         train = batch.filter(pa.array(split == TRAIN))
         order = train.column(ROW).to_numpy().view(np.uint64)
         for column, accumulator in accumulators.items():
             accumulator.add(train.column(column), order)
-        undrained += len(batch)
-        if undrained >= _ROWS_BETWEEN_DRAINS:
-            yield from _drained(accumulators, wanted, counted)
-            yield from map(rows_of_hashes, keys.drain().to_batches())
-            undrained = 0
-    yield from _drained(accumulators, wanted, counted)
-    yield from map(rows_of_hashes, keys.drain().to_batches())
-    summaries = {column: accumulator.summary() for column, accumulator in accumulators.items()}
-    whole = {SPLIT: by_split.tolist(), REASON: refused, ROW: sample.summary(), ALIKE: contents.summary(), VALUES: values.summary()}
-    yield summarised({**whole, **summaries}, counted)
+        rows_since_drain += len(batch)
+        if rows_since_drain >= _ROWS_BETWEEN_DRAINS:
+            yield from _drain_counts(accumulators, column_needs, rows_counted)
+            yield from map(hash_batch, keys.drain().to_batches())
+            rows_since_drain = 0
+    yield from _drain_counts(accumulators, column_needs, rows_counted)
+    yield from map(hash_batch, keys.drain().to_batches())
+    summaries: dict[str, Any] = {column: accumulator.summary() for column, accumulator in accumulators.items()}
+    summaries |= {SPLIT: rows_by_split.tolist(), REASON: refused}
+    summaries |= {ROW: sample.summary(), ALIKE: contents.summary(), VALUES: values.summary()}
+    yield summary_batch(summaries, rows_counted)
 
 
-def _accepted(batches: Iterator[pa.RecordBatch], refused: Counter[str]) -> Iterator[pa.RecordBatch]:
-    """The batches without refused rows, which are counted by reason."""
+def _drop_refused(batches: Iterator[pa.RecordBatch], refused: Counter[str]) -> Iterator[pa.RecordBatch]:
+    """Count refused rows by reason, and leave them out of the batches."""
     for batch in batches:
         reasons = batch.column(REASON)
         refused.update(reasons.drop_null().to_pylist())
         yield batch.filter(reasons.is_null()) if reasons.null_count < len(batch) else batch
 
 
-def _drained(accumulators: dict[str, Accumulator], wanted: Needs, counted: dict[str, int]) -> Iterator[pa.RecordBatch]:
+def _drain_counts(accumulators: dict[str, Accumulator], column_needs: Needs, rows_counted: dict[str, int]) -> Iterator[pa.RecordBatch]:
     for column, accumulator in accumulators.items():
-        if COUNTED & wanted[column]:
+        if COUNTED & column_needs[column]:
             for batch in accumulator.drain().to_batches():
-                counted[column] += len(batch)
-                yield rows_of_counts(column, batch)
+                rows_counted[column] += len(batch)
+                yield count_batch(column, batch)
 
 
-def _counts(gathered: DataFrame, counted: int, most: int) -> pa.Table:
+def _sum_counts(task_results: DataFrame, number_of_counts: int, most: int) -> pa.Table:
     """(column, value, count), each value once or more often; the `most` frequent of a column where there are very many."""
-    counts = gathered.where("value IS NOT NULL").select("column", "value", "count")
-    if counted > COUNTS_ON_DRIVER:
+    counts = task_results.where("value IS NOT NULL").select("column", "value", "count")
+    if number_of_counts > COUNTS_ON_DRIVER:
         summed = counts.groupBy("column", "value").agg(F.sum("count").alias("count"))
         rank = F.row_number().over(Window.partitionBy("column").orderBy(F.desc("count"), "value"))
         counts = summed.withColumn("rank", rank).where(F.col("rank") <= most).drop("rank")
     return counts.toArrow()
 
 
-def _by_column(counts: pa.Table, columns: list[str]) -> dict[str, pa.Table]:
+def _counts_by_column(counts: pa.Table, columns: list[str]) -> dict[str, pa.Table]:
     """The (value, count) of each column, of a table that is sorted once: to search it for every column would take columns × rows."""
     numbers = pc.index_in(counts["column"], pa.array(columns, pa.string())).to_numpy()
     order = np.argsort(numbers, kind="stable")
@@ -219,13 +222,13 @@ def _by_column(counts: pa.Table, columns: list[str]) -> dict[str, pa.Table]:
     return {column: table.slice(start, end - start).cast(COUNTS_SCHEMA) for column, (start, end) in spans}
 
 
-def _profile(found: Statistics) -> dict[str, Any]:
-    profile: dict[str, Any] = {"rows": found.rows, "nulls": found.nulls}
-    if found.mean is not None:
-        profile |= {"mean": found.mean, "deviation": found.deviation, "minimum": found.minimum, "maximum": found.maximum}
-    if found.infinite:
-        profile["infinite"] = found.infinite
-    if found.counts is not None:
-        frequent = found.counts.slice(0, _MOST_FREQUENT)
-        profile |= {"distinct": len(found.counts), "most_frequent": dict(zip(*frequent.to_pydict().values(), strict=True))}
+def _profile(statistics: Statistics) -> dict[str, Any]:
+    profile: dict[str, Any] = {"rows": statistics.rows, "nulls": statistics.nulls}
+    if statistics.mean is not None:
+        profile |= {name: getattr(statistics, name) for name in ("mean", "deviation", "minimum", "maximum")}
+    if statistics.infinite:
+        profile["infinite"] = statistics.infinite
+    if statistics.counts is not None:
+        frequent = statistics.counts.slice(0, _MOST_FREQUENT)
+        profile |= {"distinct": len(statistics.counts), "most_frequent": dict(zip(*frequent.to_pydict().values(), strict=True))}
     return profile

@@ -2,7 +2,7 @@
 
 1. `KeyHashes` collects the hashes of a partition, and drains them in buckets by their highest bits: a value of Spark's for thousands
    of rows, since a shuffle of single hashes takes longer than all that is computed of them.
-2. `repeat` brings each bucket to one task, which sorts it.
+2. `has_repeated_key` brings each bucket to one task, which sorts it.
 """
 
 from collections.abc import Iterator
@@ -36,14 +36,14 @@ class KeyHashes:
         return pa.table({"bucket": pa.array(map(str, filled), pa.string()), "hashes": pa.array(blobs, pa.binary())})
 
 
-def repeat(drained: DataFrame, rows: int) -> bool:
+def has_repeated_key(drained: DataFrame, rows: int) -> bool:
     """Whether a hash is there twice. `drained` are (bucket, hashes) of all partitions, with about this number of rows."""
     tasks = max(drained.sparkSession.sparkContext.defaultParallelism, rows // _ROWS_PER_TASK)
-    found = drained.repartition(tasks, "bucket").mapInArrow(_repeated, "is_repeated boolean").collect()
-    return any(row.is_repeated for row in found)
+    buckets = drained.repartition(tasks, "bucket").mapInArrow(_search_buckets, "is_repeated boolean").collect()
+    return any(row.is_repeated for row in buckets)
 
 
-def _repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _search_buckets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     by_bucket: dict[str, list[np.ndarray]] = {}
     for batch in batches:
         for bucket, hashes in zip(batch.column("bucket").to_pylist(), batch.column("hashes").to_pylist(), strict=True):

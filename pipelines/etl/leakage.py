@@ -1,9 +1,9 @@
 """Finds rows of different splits whose features are alike, from the pass that fits the encoders.
 
-1. `compared` names the columns, and `hashed_by_spark` hashes those of a row that are not handed to Python as they are.
+1. `feature_columns` names the columns, and `spark_hash_sql` hashes those of a row that are not handed to Python as they are.
 2. `likeness` hashes the others with it: texts in lower case and as words only, numbers rounded to float32. A text is normalized once
    for each batch that it is in.
-3. `Contents` keeps the CONTENTS smallest hashes of a partition, with the rows of each split that have them. Equal contents have equal
+3. `ContentSample` keeps the CONTENTS smallest hashes of a partition, with the rows of each split that have them. Equal contents have equal
    hashes, so of each content all rows are kept or none: shares of rows are estimated without bias from a bounded number of contents
    (bottom-k sketches: Cohen and Kaplan 2007).
 """
@@ -22,36 +22,36 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StringType
 from pipelines.config.dataset import Dataset
 from pipelines.data.features.raw import categories, is_text, numbers
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.etl.placement import hash_of, hashable, quoted
-from pipelines.etl.row_sample import mixed
+from pipelines.etl.placement import hash_sql, hashable_sql, quote_name
+from pipelines.etl.row_sample import mix_bits
 
 CONTENTS = 8_192
 """Contents that are kept. Of a split with a tenth of the rows, a share of 1 % has a standard error of 0.35 %."""
 _ODD, _MISSING = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 
 
-def compared(dataset: Dataset) -> list[str]:
+def feature_columns(dataset: Dataset) -> list[str]:
     """The columns that the features are encoded from, without those of the key unless there are no others."""
-    read = dict.fromkeys(column for name, settings in dataset.features.items() for column in settings.inputs(name))
-    return [column for column in read if column not in dataset.key] or list(read)
+    columns = dict.fromkeys(column for name, settings in dataset.features.items() for column in settings.inputs(name))
+    return [column for column in columns if column not in dataset.key] or list(columns)
 
 
-def hashed_by_spark(rows: DataFrame, names: Iterable[str]) -> str:
+def spark_hash_sql(rows: DataFrame, names: Iterable[str]) -> str:
     """SQL of a hash of these columns; 0 if there are none."""
     kinds = {field.name: field.dataType for field in rows.schema}
-    columns = [(quoted(name), _normal(quoted(name), kinds[name])) for name in names]
-    return hash_of("alike", columns) if columns else "0L"
+    columns = [(quote_name(name), _normal_sql(quote_name(name), kinds[name])) for name in names]
+    return hash_sql("alike", columns) if columns else "0L"
 
 
 def likeness(hashes: np.ndarray, columns: Sequence[pa.Array]) -> np.ndarray:
     """A hash of each row of a batch, uint64: of its hash by Spark and of its values in these columns, which are categories or numbers."""
-    texts = iter(_of_texts([column for column in columns if is_text(column.type)]))
+    texts = iter(_text_hashes([column for column in columns if is_text(column.type)]))
     for column in columns:
-        hashes = mixed(hashes * _ODD + (next(texts) if is_text(column.type) else _of_numbers(column)))
+        hashes = mix_bits(hashes * _ODD + (next(texts) if is_text(column.type) else _number_hashes(column)))
     return hashes
 
 
-def _of_texts(columns: Sequence[pa.Array]) -> list[np.ndarray]:
+def _text_hashes(columns: Sequence[pa.Array]) -> list[np.ndarray]:
     """uint64, equal for equal texts. The distinct ones of all columns are normalized at once, since compiling the expression for it takes
     as long as hundreds of texts."""
     if not columns:
@@ -66,17 +66,17 @@ def _of_texts(columns: Sequence[pa.Array]) -> list[np.ndarray]:
     ]
 
 
-def _of_numbers(values: pa.Array) -> np.ndarray:
+def _number_hashes(values: pa.Array) -> np.ndarray:
     """uint64, equal for equal values; a NULL is as NaN. They need not be spread."""
     if types.is_floating(values.type):
         with np.errstate(over="ignore"):
             rounded = numbers(values).astype(np.float32)
         return np.where(np.isnan(rounded), _MISSING, rounded.view(np.uint32))
     if types.is_decimal(values.type):
-        return _of_texts([categories(values)])[0]
-    known = values.cast(pa.int32()) if types.is_date32(values.type) else values
-    whole = known.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64)
-    return np.where(values.is_null().to_numpy(zero_copy_only=False), _MISSING, whole) if values.null_count else whole
+        return _text_hashes([categories(values)])[0]
+    without_dates = values.cast(pa.int32()) if types.is_date32(values.type) else values
+    integers = without_dates.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64)
+    return np.where(values.is_null().to_numpy(zero_copy_only=False), _MISSING, integers) if values.null_count else integers
 
 
 def _words(texts: pa.Array) -> pa.Array:
@@ -87,15 +87,15 @@ def _words(texts: pa.Array) -> pa.Array:
         return texts.cast(pa.binary())
 
 
-def _normal(column: str, kind: DataType) -> str:
+def _normal_sql(column: str, kind: DataType) -> str:
     if isinstance(kind, StringType):
         return rf"trim(regexp_replace(lower({column}), r'[^\p{{L}}\p{{N}}]+', ' '))"
     if isinstance(kind, FloatType | DoubleType):
         return f"try_cast({column} AS float) + CAST(0 AS float)"  # so that −0 is 0
-    return hashable(column, kind)
+    return hashable_sql(column, kind)
 
 
-class Contents:
+class ContentSample:
     """The smallest hashes of one partition's contents, with their rows by split."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Contents:
     def summary(self) -> list[str]:
         """Hashes and rows, in base64."""
         self._reduce()
-        return _packed(self._hashes, self._rows)
+        return _pack(self._hashes, self._rows)
 
     def _reduce(self) -> None:
         one_hot = np.eye(len(SPLITS), dtype=np.int64)
@@ -126,29 +126,29 @@ class Contents:
             self._limit = self._hashes[-1]
 
 
-def combined(one: list[str], other: list[str]) -> list[str]:
+def combine_contents(first: list[str], second: list[str]) -> list[str]:
     """The summary of two partitions together."""
-    (hashes, rows), (more, more_rows) = _unpacked(one), _unpacked(other)
-    return _packed(*_smallest(np.concatenate([hashes, more]), np.concatenate([rows, more_rows])))
+    (hashes, rows), (second_hashes, second_rows) = _unpack(first), _unpack(second)
+    return _pack(*_smallest(np.concatenate([hashes, second_hashes]), np.concatenate([rows, second_rows])))
 
 
-def rows_of(summary: list[str]) -> np.ndarray:
+def content_rows(summary: list[str]) -> np.ndarray:
     """Rows of each content, by split: int64 of shape (contents, splits)."""
-    return _unpacked(summary)[1]
+    return _unpack(summary)[1]
 
 
 def _smallest(hashes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The CONTENTS smallest hashes, each once and in ascending order, with the sums of their rows."""
-    found, places = np.unique(hashes, return_inverse=True)
-    sums = np.zeros((len(found), len(SPLITS)), np.int64)
+    distinct, places = np.unique(hashes, return_inverse=True)
+    sums = np.zeros((len(distinct), len(SPLITS)), np.int64)
     np.add.at(sums, places, rows)
-    return found[:CONTENTS], sums[:CONTENTS]
+    return distinct[:CONTENTS], sums[:CONTENTS]
 
 
-def _packed(hashes: np.ndarray, rows: np.ndarray) -> list[str]:
+def _pack(hashes: np.ndarray, rows: np.ndarray) -> list[str]:
     return [b64encode(values.tobytes()).decode() for values in (hashes.astype("<u8"), rows.astype("<i8"))]
 
 
-def _unpacked(summary: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _unpack(summary: list[str]) -> tuple[np.ndarray, np.ndarray]:
     hashes, rows = summary
     return np.frombuffer(b64decode(hashes), "<u8"), np.frombuffer(b64decode(rows), "<i8").reshape(-1, len(SPLITS))

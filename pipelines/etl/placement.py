@@ -1,9 +1,9 @@
 """Computes a row's split, part and position in the part from its key, or from its content if there is no key. Scheduling has no
 influence.
 
-1. `identified` names every row by two hashes, of its key and of all its columns.
-2. `without_repeats` keeps one row of each key, and refuses the others.
-3. `dealt` gives a row its split, or refuses it; `placed` gives it a part and a position. Each uses its own salt.
+1. `add_identity` names every row by two hashes, of its key and of all its columns.
+2. `find_and_refuse_repeats` keeps one row of each key, and refuses the others.
+3. `assign_split` gives a row its split, or refuses it; `assign_part` gives it a part and a position. Each uses its own salt.
 
 Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would have the same hash: NULL flags are hashed as well.
 """
@@ -18,11 +18,11 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.quality import REASON, accepted, refused
+from pipelines.etl.quality import REASON, accepted_rows, refuse
 
 ROW, CONTENT, SPLIT, PART, PLACE, ALIKE = ("__row", "__content", "__split", "__part", "__place", "__alike")
 """Columns added to the query's: hash of the key, hash of all columns, index of the split in SPLITS, number of the part over
-all splits, the hash by which a part is sorted, before CONTENT, and the hash of what `alike` compares."""
+all splits, the hash by which a part is sorted, before CONTENT, and the hash of what `leakage` compares."""
 INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, ALIKE, REASON)
 
 VERSION = 1
@@ -33,12 +33,12 @@ TRAIN, VALIDATION, TEST = range(len(SPLITS))
 _BITS = 53
 
 
-def named(name: str) -> Column:
+def exact_column(name: str) -> Column:
     """A column by its exact name, which may contain dots."""
-    return F.col(quoted(name))
+    return F.col(quote_name(name))
 
 
-def identified(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+def add_identity(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """The rows with ROW and CONTENT, which decide everything else, and with an empty REASON. Without a key, all columns are the
     key."""
     columns = tuple(rows.columns)
@@ -46,38 +46,38 @@ def identified(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     return rows.withColumns({**hashes, REASON: F.lit(None).cast("string")})
 
 
-def without_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+def find_and_refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Of rows with the same key (NULL equals NULL), refuse all but the first by CONTENT.
 
     Equal keys have equal ROWs. Counting those costs less than `refuse_repeats`, and usually shows that no key repeats.
     """
-    if not key or accepted(rows).groupBy(ROW).count().where("count > 1").isEmpty():
+    if not key or accepted_rows(rows).groupBy(ROW).count().where("count > 1").isEmpty():
         return rows
     return refuse_repeats(rows, key)
 
 
 def refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """The same where a key is known to repeat."""
-    keys = [F.expr(hashable(quoted(name), rows.schema[name].dataType)) for name in key]
+    """Refuse rows as `find_and_refuse_repeats` does, where a key is known to repeat."""
+    keys = [F.expr(hashable_sql(quote_name(name), rows.schema[name].dataType)) for name in key]
     copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(CONTENT)
     repeated = F.when(F.row_number().over(copies) > 1, F.lit(f"repeated key: {', '.join(key)}"))
     # Fit and write both read them: sort once.
-    return refused(rows, repeated).persist()
+    return refuse(rows, repeated).persist()
 
 
-def dealt(rows: DataFrame, split: Split) -> DataFrame:
+def assign_split(rows: DataFrame, split: Split) -> DataFrame:
     """The rows with SPLIT; rows without a split are refused."""
     if isinstance(split, ByFraction):
-        return rows.withColumn(SPLIT, _by_fraction(rows, split))
+        return rows.withColumn(SPLIT, _split_by_fraction(rows, split))
     if isinstance(split, ByColumn):
-        number, reason = _by_column(split), f"split: {split.by} is not train, validation or test"
+        number, reason = _split_by_column(split), f"split: {split.by} is not train, validation or test"
     else:
-        number, reason = _by_time(rows, split), f"split: {split.time} is NULL"
-    return refused(rows.withColumn(SPLIT, number), F.when(F.col(SPLIT).isNull(), F.lit(reason)))
+        number, reason = _split_by_time(rows, split), f"split: {split.time} is NULL"
+    return refuse(rows.withColumn(SPLIT, number), F.when(F.col(SPLIT).isNull(), F.lit(reason)))
 
 
-def dealt_by(rows: DataFrame, split: Split) -> Column:
-    """The hash by which a row is dealt: rows that have the same one go to one split."""
+def split_hash(rows: DataFrame, split: Split) -> Column:
+    """The hash that decides a row's split: rows with the same one go to one split."""
     return _hash("group", rows, (split.group,)) if isinstance(split, ByFraction) and split.group else F.col(ROW)
 
 
@@ -93,41 +93,43 @@ def check_splits(rows: dict[int, int], split: Split) -> None:
         raise SourceError(f"no row is left for {' and '.join(empty)} ({counts}); give more rows, or change dataset.split")
 
 
-def placed(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
+def assign_part(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
     """The rows with PART and PLACE. `parts` are the numbers of each split's parts, by the split's index. Refused rows are
     assigned to any part, whose task moves them to the quarantine."""
     number = F.xxhash64(F.lit("part"), F.col(ROW))
-    anywhere = F.when(F.col(REASON).isNotNull(), F.pmod(number, F.lit(sum(map(len, parts.values())))))
-    of_split = [F.when(F.col(SPLIT) == split, F.lit(found.start) + F.pmod(number, F.lit(len(found)))) for split, found in parts.items()]
-    return rows.withColumns({PART: F.coalesce(anywhere, *of_split).cast("int"), PLACE: F.xxhash64(F.lit("place"), F.col(ROW))})
+    refused_part = F.when(F.col(REASON).isNotNull(), F.pmod(number, F.lit(sum(map(len, parts.values())))))
+    parts_of_splits = [
+        F.when(F.col(SPLIT) == split, F.lit(numbers.start) + F.pmod(number, F.lit(len(numbers)))) for split, numbers in parts.items()
+    ]
+    return rows.withColumns({PART: F.coalesce(refused_part, *parts_of_splits).cast("int"), PLACE: F.xxhash64(F.lit("place"), F.col(ROW))})
 
 
-def _by_fraction(rows: DataFrame, split: ByFraction) -> Column:
-    share = _share(dealt_by(rows, split))
+def _split_by_fraction(rows: DataFrame, split: ByFraction) -> Column:
+    share = _share(split_hash(rows, split))
     train, validation, test = (Fraction(str(fraction)) for fraction in (split.train, split.validation, split.test))
-    whole = train + validation + test
-    in_train, in_validation = share < _limit(train / whole), share < _limit((train + validation) / whole)
+    total = train + validation + test
+    in_train, in_validation = share < _limit(train / total), share < _limit((train + validation) / total)
     return F.when(in_train, TRAIN).when(in_validation, VALIDATION).otherwise(TEST)
 
 
-def _by_column(split: ByColumn) -> Column:
-    name = named(split.by).cast("string")
+def _split_by_column(split: ByColumn) -> Column:
+    name = exact_column(split.by).cast("string")
     moved = _share(F.col(ROW)) < _limit(Fraction(str(split.validation)))
     published = F.coalesce(*[F.when(name == split_name, number) for number, split_name in enumerate(SPLITS)])
     return F.when((name == SPLITS[TRAIN]) & moved, VALIDATION).otherwise(published)
 
 
-def _by_time(rows: DataFrame, split: ByTime) -> Column:
+def _split_by_time(rows: DataFrame, split: ByTime) -> Column:
     kind = rows.schema[split.time].dataType
     limits = [F.lit(text).try_cast(kind) for text in (split.validation, split.test)]
-    known = rows.sparkSession.range(1).select(*[limit.isNotNull() for limit in limits], (limits[0] <= limits[1])).head()
-    assert known is not None
-    if not all(known):
+    checks = rows.sparkSession.range(1).select(*[limit.isNotNull() for limit in limits], (limits[0] <= limits[1])).head()
+    assert checks is not None
+    if not all(checks):
         raise ConfigError(
             f"dataset.split: column {split.time} is {kind.simpleString()}; validation ({split.validation}) and test ({split.test}) "
             "must be two of its values, in this order"
         )
-    time = named(split.time)
+    time = exact_column(split.time)
     return F.when(time < limits[0], TRAIN).when(time < limits[1], VALIDATION).when(time.isNotNull(), TEST)
 
 
@@ -143,10 +145,10 @@ def _limit(share: Fraction) -> Column:
 def _hash(salt: str, rows: DataFrame, names: tuple[str, ...]) -> Column:
     """A 64-bit hash of the values and of their NULL flags. NULLs inside arrays are skipped."""
     kinds = {field.name: field.dataType for field in rows.schema}  # `rows.schema[name]` searches all of them
-    return F.expr(hash_of(salt, ((quoted(name), hashable(quoted(name), kinds[name])) for name in names)))
+    return F.expr(hash_sql(salt, ((quote_name(name), hashable_sql(quote_name(name), kinds[name])) for name in names)))
 
 
-def hash_of(salt: str, values: Iterable[tuple[str, str]]) -> str:
+def hash_sql(salt: str, values: Iterable[tuple[str, str]]) -> str:
     """SQL of a 64-bit hash of the values, each given as SQL of the column whose NULL flag is hashed, and SQL of what is hashed of it.
 
     It is one text, since building an expression of thousands of columns takes thousands of calls to Java.
@@ -154,22 +156,22 @@ def hash_of(salt: str, values: Iterable[tuple[str, str]]) -> str:
     return f"xxhash64('{salt}', {', '.join(f'isnull({column}), {value}' for column, value in values)})"
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A column's exact name in SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
-def hashable(value: str, kind: DataType, depth: int = 0) -> str:
+def hashable_sql(value: str, kind: DataType, depth: int = 0) -> str:
     """A value, given and returned in SQL, in a form that can be hashed and compared: maps as sorted entries, variants as JSON."""
     inner = f"inner_{depth}"
     if isinstance(kind, MapType):
-        return f"array_sort(map_entries(transform_values({value}, (_, {inner}) -> {hashable(inner, kind.valueType, depth + 1)})))"
+        return f"array_sort(map_entries(transform_values({value}, (_, {inner}) -> {hashable_sql(inner, kind.valueType, depth + 1)})))"
     if isinstance(kind, VariantType):
         return f"to_json({value})"
-    if isinstance(kind, ArrayType) and not _plain(kind):
-        return f"transform({value}, {inner} -> {hashable(inner, kind.elementType, depth + 1)})"
-    if isinstance(kind, StructType) and not _plain(kind):
-        fields = [hashable(f"{value}[{_literal(field.name)}]", field.dataType, depth) for field in kind.fields]
+    if isinstance(kind, ArrayType) and not _is_plain(kind):
+        return f"transform({value}, {inner} -> {hashable_sql(inner, kind.elementType, depth + 1)})"
+    if isinstance(kind, StructType) and not _is_plain(kind):
+        fields = [hashable_sql(f"{value}[{_literal(field.name)}]", field.dataType, depth) for field in kind.fields]
         return f"named_struct({', '.join(f'{_literal(field.name)}, {text}' for field, text in zip(kind.fields, fields, strict=True))})"
     return value
 
@@ -180,10 +182,10 @@ def _literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _plain(kind: DataType) -> bool:
+def _is_plain(kind: DataType) -> bool:
     """Whether the type holds neither maps nor variants."""
     if isinstance(kind, ArrayType):
-        return _plain(kind.elementType)
+        return _is_plain(kind.elementType)
     if isinstance(kind, StructType):
-        return all(_plain(field.dataType) for field in kind.fields)
+        return all(_is_plain(field.dataType) for field in kind.fields)
     return not isinstance(kind, MapType | VariantType)

@@ -15,22 +15,22 @@ REASON = "__reason"
 SAMPLE_LENGTH = 200
 
 
-def refused(rows: DataFrame, reason: Column) -> DataFrame:
+def refuse(rows: DataFrame, reason: Column) -> DataFrame:
     """Refuse rows where `reason` is not NULL; rows that are refused already keep their reason."""
     return rows.withColumn(REASON, F.coalesce(F.col(REASON), reason))
 
 
-def accepted(rows: DataFrame) -> DataFrame:
+def accepted_rows(rows: DataFrame) -> DataFrame:
     return rows.where(F.col(REASON).isNull())
 
 
-def expectations(rows: DataFrame, expect: Mapping[str, str]) -> DataFrame:
+def refuse_unexpected(rows: DataFrame, expect: Mapping[str, str]) -> DataFrame:
     """Refuse rows with the name of the first condition that is not true; NULL is not true.
 
     `expect` is {name: SQL condition}.
     """
     failed = [F.when(~F.coalesce(F.expr(condition), F.lit(False)), F.lit(name)) for name, condition in expect.items()]
-    return refused(rows, F.coalesce(*failed)) if failed else rows
+    return refuse(rows, F.coalesce(*failed)) if failed else rows
 
 
 def check_quarantined(parsed: int, refused: Mapping[str, int], limit: float, samples: Mapping[str, str]) -> None:
@@ -38,8 +38,8 @@ def check_quarantined(parsed: int, refused: Mapping[str, int], limit: float, sam
     total = sum(refused.values())
     if total > limit * parsed:
         raise QualityError(
-            f"{shares(parsed, refused)}; source.max_quarantined allows {limit:.2%}. Mend the source or the query, or raise it:\n"
-            + "\n".join(reasons(refused, samples))
+            f"{share_text(parsed, refused)}; source.max_quarantined allows {limit:.2%}. Mend the source or the query, or raise it:\n"
+            + "\n".join(reason_lines(refused, samples))
         )
 
 
@@ -54,23 +54,24 @@ def check_rows_left(handed_on: Mapping[str, int], query_rows: int, refused: Mapp
     if sum(refused.values()) == query_rows:
         raise SourceError(
             f"no row is left for any split: the query gives {query_rows:,} rows, and all are refused; "
-            "change source.expect, dataset.split or the query:\n" + "\n".join(reasons(refused, {}))
+            "change source.expect, dataset.split or the query:\n" + "\n".join(reason_lines(refused, {}))
         )
 
 
-def shares(parsed: int, refused: Mapping[str, int]) -> str:
+def share_text(parsed: int, refused: Mapping[str, int]) -> str:
     """The share of parsed rows that were refused, in words."""
     total = sum(refused.values())
     return f"{total:,} of {parsed:,} rows were refused ({total / max(parsed, 1):.2%})"
 
 
-def reasons(refused: Mapping[str, int], samples: Mapping[str, str]) -> list[str]:
+def reason_lines(refused: Mapping[str, int], samples: Mapping[str, str]) -> list[str]:
     """A line for each reason with its rows, the most frequent first, and a record where there is a sample."""
-    counted = sorted(refused.items(), key=lambda pair: (-pair[1], pair[0]))
-    return [f"  {count:,} × {reason}{_sample(samples.get(reason))}" for reason, count in counted]
+    by_frequency = sorted(refused.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [f"  {count:,} × {reason}{_sample_text(samples.get(reason))}" for reason, count in by_frequency]
 
 
-def _sample(record: str | None) -> str:
+def _sample_text(record: str | None) -> str:
     """A sample in a form that is safe to print: a record may contain control sequences."""
-    shown = "" if record is None else "".join(found if found.isprintable() else repr(found)[1:-1] for found in record[:SAMPLE_LENGTH])
-    return "" if record is None else f", such as {shown}"
+    if record is None:
+        return ""
+    return ", such as " + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record[:SAMPLE_LENGTH])

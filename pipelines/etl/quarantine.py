@@ -26,9 +26,9 @@ def write_malformed(malformed: DataFrame, attempt: Attempt) -> Report:
     return merge_reports([row.report for row in malformed.mapInArrow(partial(_write_malformed, attempt), REPORT_SCHEMA).collect()])
 
 
-def sampled(rows: DataFrame) -> Report:
+def sample_refused(rows: DataFrame) -> Report:
     """The refused ones of the rows, counted by reason, with samples; nothing is written."""
-    return merge_reports([row.report for row in rows.where(F.col(REASON).isNotNull()).mapInArrow(_sampled, REPORT_SCHEMA).collect()])
+    return merge_reports([row.report for row in rows.where(F.col(REASON).isNotNull()).mapInArrow(_count_refused, REPORT_SCHEMA).collect()])
 
 
 def _write_malformed(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -42,7 +42,7 @@ def _write_malformed(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Ite
     yield report.to_batch()
 
 
-def _sampled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _count_refused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     report = Report()
     for batch in batches:
         for reason, record in zip(batch.column(REASON).to_pylist(), _records(batch), strict=True):
@@ -90,8 +90,8 @@ class Quarantine:
         for text, record in zip(texts, records, strict=True):
             self._report.refuse(kind(text), record)
         if self._report.refused.total() <= self._allowed:
-            kept = [pa.array(texts), pa.array(records), pa.nulls(len(texts), pa.string())]
-            self.write(pa.RecordBatch.from_arrays(kept, schema=QUARANTINE))
+            columns = [pa.array(texts), pa.array(records), pa.nulls(len(texts), pa.string())]
+            self.write(pa.RecordBatch.from_arrays(columns, schema=QUARANTINE))
         return batch.filter(reasons.is_null())
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -14,17 +14,17 @@ from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
 from pipelines.spark.plans import JavaObject, items, kind, nodes
 
 # The nodes of statements that only read, in unresolved plans of Spark's parser.
-_READING = {
+_READING_NODES = {
     "Aggregate", "AsOfJoin", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit",
     "LocalRelation", "Offset", "OneRowRelation", "PipeOperator", "Pivot", "Project", "Repartition", "RepartitionByExpression", "Sample",
     "Sort", "SubqueryAlias", "Tail", "Union", "UnresolvedHaving", "UnresolvedHint", "UnresolvedInlineTable", "UnresolvedRelation",
     "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases", "UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "Window",
     "WithWindowDefinition",
 }  # fmt: skip
-_SUBSTITUTED = re.compile(r"\$\{(?:env|system|spark|sparkconf|hiveconf|hivevar):[^}]*\}")
-"""What Spark would replace by a value of the machine."""
+_VARIABLE = re.compile(r"\$\{(?:env|system|spark|sparkconf|hiveconf|hivevar):[^}]*\}")
+"""Text that Spark would replace by a value of the machine."""
 # The nodes of queries that cost no more than reading their tables.
-_CHEAP = {
+_CHEAP_NODES = {
     "Project", "Filter", "Union", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range",
 }  # fmt: skip
 
@@ -36,59 +36,59 @@ def check_query(spark: SparkSession, sql: str, tables: Collection[str]) -> None:
 
 
 def check_condition(spark: SparkSession, key: str, condition: str, tables: Collection[str]) -> None:
-    """The same for the subqueries of the condition at `key` of the config."""
+    """Raise the errors of `check_query` for the subqueries of the condition at `key` of the config."""
     _check_variables(key, condition)
     plans = jvm().org.apache.spark.sql.catalyst.plans.logical
     _check_reading(key, plans.Filter(sql_parser(spark).parseExpression(condition), plans.OneRowRelation()), tables)
 
 
-def run_query(spark: SparkSession, config: Config, steady: bool) -> DataFrame:
-    """The query's rows. They are persisted if they are expensive to compute, or not `steady` when computed again, since fitting and
-    writing both read them."""
+def run_query(spark: SparkSession, config: Config, is_deterministic: bool) -> DataFrame:
+    """The query's rows, which fitting and writing both read: they are persisted if they are expensive to compute, or if the query is
+    not deterministic."""
     rows = spark.sql(config.source.sql)
-    return rows if steady and _cheap(query_execution(rows).withCachedData()) else rows.persist()
+    return rows if is_deterministic and _is_cheap(query_execution(rows).withCachedData()) else rows.persist()
 
 
-def check_names(rows: DataFrame, config: Config) -> None:
+def check_columns_of_query(rows: DataFrame, config: Config) -> None:
     """Raises ConfigError if two columns have one name or a name that cannot be used, or if the config names columns that are
     not there."""
     lower = Counter(name.lower() for name in rows.columns)
-    if twice := sorted(name for name, times in lower.items() if times > 1):
-        raise ConfigError(f"source.query gives {some_of(twice)} more than once; name its columns apart with AS")
-    if unquoted := sorted(name for name in rows.columns if set("`.") & set(name)):
-        given = some_of(unquoted)
-        raise ConfigError(f"source.query gives {given}; Spark hands no name with a dot or a backtick to Python, so rename it with AS")
-    if taken := set(lower).intersection(INTERNAL):
-        raise ConfigError(f"source.query gives {', '.join(sorted(taken))}, a name that ETL needs; rename it with AS")
-    wanted = [("dataset.key", name) for name in config.dataset.key]
-    wanted += [(f"dataset.split.{field}", getattr(config.dataset.split, field, "")) for field in ("by", "time", "group")]
-    if faults := [(key, name) for key, name in wanted if name and name not in rows.columns]:
+    if repeated := sorted(name for name, times in lower.items() if times > 1):
+        raise ConfigError(f"source.query gives {some_of(repeated)} more than once; name its columns apart with AS")
+    if unusable := sorted(name for name in rows.columns if set("`.") & set(name)):
+        names_given = some_of(unusable)
+        raise ConfigError(f"source.query gives {names_given}; Spark hands no name with a dot or a backtick to Python, so rename it with AS")
+    if reserved := set(lower).intersection(INTERNAL):
+        raise ConfigError(f"source.query gives {', '.join(sorted(reserved))}, a name that ETL needs; rename it with AS")
+    columns_of_config = [("dataset.key", name) for name in config.dataset.key]
+    columns_of_config += [(f"dataset.split.{field}", getattr(config.dataset.split, field, "")) for field in ("by", "time", "group")]
+    if faults := [(key, name) for key, name in columns_of_config if name and name not in rows.columns]:
         raise ConfigError(
             "\n".join(f"{key}: the query gives no column {name}; it gives {some_of(rows.columns, name)}" for key, name in faults)
         )
 
 
 def _check_variables(key: str, sql: str) -> None:
-    if variable := _SUBSTITUTED.search(sql):
+    if variable := _VARIABLE.search(sql):
         raise ConfigError(f"{key}: {variable[0]} would be a value of the machine that runs it, and is not replaced; write the value out")
 
 
 def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:
-    found = list(nodes(plan))
-    if other := next((kind(node) for node in found if kind(node) not in _READING), None):
-        statement = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", other.removeprefix("Unresolved").removesuffix("Command")).upper()
+    plan_nodes = list(nodes(plan))
+    if statement_kind := next((kind(node) for node in plan_nodes if kind(node) not in _READING_NODES), None):
+        statement = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", statement_kind.removeprefix("Unresolved").removesuffix("Command")).upper()
         raise ConfigError(f"{key}: {statement} is not part of a query; only what reads the tables may stand here, such as SELECT")
-    known = {name.lower() for name in tables}
-    known |= {alias.alias().lower() for node in found if kind(node) == "UnresolvedWith" for alias in items(node.innerChildren())}
-    for node in found:
+    readable = {name.lower() for name in tables}
+    readable |= {alias.alias().lower() for node in plan_nodes if kind(node) == "UnresolvedWith" for alias in items(node.innerChildren())}
+    for node in plan_nodes:
         if kind(node) == "UnresolvedRelation":
             name = ".".join(items(node.multipartIdentifier()))
-            if name.lower() not in known:
+            if name.lower() not in readable:
                 hint = suggestion(name, tables, f"choose one of {some_of(tables)}." if tables else "it is empty.")
                 raise ConfigError(
                     f"{key}: source.tables has no {name}; {hint} A query reads only the tables named there, which have checksums"
                 )
 
 
-def _cheap(plan: JavaObject) -> bool:
-    return all(kind(node) in _CHEAP for node in nodes(plan))
+def _is_cheap(plan: JavaObject) -> bool:
+    return all(kind(node) in _CHEAP_NODES for node in nodes(plan))

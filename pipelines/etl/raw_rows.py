@@ -1,4 +1,4 @@
-"""Which rows are kept as they are beside the encoded ones, so that an evaluation can show its most wrong rows."""
+"""Selects the rows that are kept as they are beside the encoded ones, so that an evaluation can show its most wrong rows."""
 
 from dataclasses import dataclass
 
@@ -10,21 +10,21 @@ from pipelines.data.features.raw import is_category
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.raw_rows import MOST_COLUMNS, MOST_ROWS
 from pipelines.etl.placement import INTERNAL, TRAIN
-from pipelines.etl.row_sample import shown
+from pipelines.etl.row_sample import abridge
 
 
 @dataclass(frozen=True)
-class RawRows:
+class RawRowSelection:
     key: tuple[str, ...] = ()
     splits: frozenset[int] = frozenset()
     """Indices of the splits whose rows are kept."""
 
-    def of(self, batch: pa.RecordBatch) -> pa.Table:
+    def select(self, batch: pa.RecordBatch) -> pa.Table:
         """A copy of the rows with the columns of the query, those of the key first: texts are cut, and bytes and nested values left out."""
         names = [field.name for field in batch.schema if field.name not in INTERNAL and is_category(field.type)]
         ordered = [*(name for name in self.key if name in names), *(name for name in names if name not in self.key)]
-        every = pa.array(np.arange(len(batch)))
-        return pa.table({name: shown(batch.column(name).take(every)) for name in ordered[:MOST_COLUMNS]})
+        indices = pa.array(np.arange(len(batch)))
+        return pa.table({name: abridge(batch.column(name).take(indices)) for name in ordered[:MOST_COLUMNS]})
 
 
 def splits_with_raw_rows(rows: dict[int, int], encoders: dict[str, FittedEncoder]) -> frozenset[int]:

@@ -21,29 +21,29 @@ have more than CELLS, fewer rows are sampled, but not fewer than the second."""
 ORDER, SPLIT = "__order", "__split"
 
 
-def rows_of_each_split(columns: int) -> int:
+def rows_per_split(columns: int) -> int:
     return max(LEAST_ROWS, min(ROWS, CELLS // max(columns, 1)))
 
 
 class RowSample:
     """Samples the rows of one partition."""
 
-    def __init__(self, keyed: bool, rows: int = ROWS) -> None:
-        """`keyed`: whether rows have a key, so that no two have the same order. `rows` are those that are kept of each split."""
-        self._keyed, self._rows, self._seen, self._pending = keyed, rows, 0, 0
+    def __init__(self, has_key: bool, rows: int = ROWS) -> None:
+        """`has_key`: whether rows have a key, so that no two have the same order. `rows` is their largest number in each split."""
+        self._has_key, self._rows, self._rows_seen, self._pending = has_key, rows, 0, 0
         self._limits = np.full(len(SPLITS), 2**64 - 1, np.uint64)
         self._tables: list[pa.Table] = []
 
     def add(self, columns: Mapping[str, pa.Array], split: np.ndarray, order: np.ndarray) -> None:
         """Add a batch: raw columns, and for each row the index of its split and, uint64, its hash."""
-        if not self._keyed:
-            order = mixed(order + np.arange(self._seen, self._seen + len(order), dtype=np.uint64) * _ODD)
-        self._seen += len(order)
+        if not self._has_key:
+            order = mix_bits(order + np.arange(self._rows_seen, self._rows_seen + len(order), dtype=np.uint64) * _ODD)
+        self._rows_seen += len(order)
         small = np.flatnonzero(order <= self._limits[split])
         if not len(small):
             return
-        kept = {name: shown(values.take(pa.array(small))) for name, values in columns.items()}
-        self._tables.append(pa.table({**kept, ORDER: order[small], SPLIT: split[small].astype(np.int8)}))
+        columns_to_keep = {name: abridge(values.take(pa.array(small))) for name, values in columns.items()}
+        self._tables.append(pa.table({**columns_to_keep, ORDER: order[small], SPLIT: split[small].astype(np.int8)}))
         self._pending += len(small)
         if self._pending > 4 * len(SPLITS) * self._rows:
             self._keep_smallest()
@@ -51,7 +51,7 @@ class RowSample:
     def summary(self) -> str:
         """The sample as Arrow's IPC format, in base64; empty without rows."""
         self._keep_smallest()
-        return _packed(self._tables[0]) if self._tables else ""
+        return _pack(self._tables[0]) if self._tables else ""
 
     def _keep_smallest(self) -> None:
         if not self._tables:
@@ -60,40 +60,40 @@ class RowSample:
         self._pending = len(self._tables[0])
         order, split = (self._tables[0][name].to_numpy() for name in (ORDER, SPLIT))
         for number in range(len(SPLITS)):
-            if len(found := order[split == number]) == self._rows:
-                self._limits[number] = found.max()
+            if len(orders := order[split == number]) == self._rows:
+                self._limits[number] = orders.max()
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def mixed(values: np.ndarray) -> np.ndarray:
+def mix_bits(values: np.ndarray) -> np.ndarray:
     """A bijection of uint64 that spreads neighbours: the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    found: np.ndarray = values ^ (values >> np.uint64(31))
-    return found
+    mixed: np.ndarray = values ^ (values >> np.uint64(31))
+    return mixed
 
 
-def combined(one: str, other: str) -> str:
+def combine_samples(first: str, second: str) -> str:
     """The sample of two partitions together, from their summaries."""
-    if not one or not other:
-        return one or other
-    table = pa.concat_tables([_unpacked(one), _unpacked(other)])
-    return _packed(_smallest(table, rows_of_each_split(table.num_columns - 2)))
+    if not first or not second:
+        return first or second
+    table = pa.concat_tables([_unpack(first), _unpack(second)])
+    return _pack(_smallest(table, rows_per_split(table.num_columns - 2)))
 
 
-def by_split(summary: str) -> dict[str, pa.Table]:
+def rows_by_split(summary: str) -> dict[str, pa.Table]:
     """The sampled rows of each split, without their order; a split without rows is left out."""
     if not summary:
         return {}
-    table = _unpacked(summary).sort_by(ORDER)
-    found = {name: table.filter(pc.equal(table[SPLIT], number)).drop_columns([ORDER, SPLIT]) for number, name in enumerate(SPLITS)}
-    return {name: rows for name, rows in found.items() if len(rows)}
+    table = _unpack(summary).sort_by(ORDER)
+    by_name = {name: table.filter(pc.equal(table[SPLIT], number)).drop_columns([ORDER, SPLIT]) for number, name in enumerate(SPLITS)}
+    return {name: rows for name, rows in by_name.items() if len(rows)}
 
 
-def shown(values: pa.Array) -> pa.Array:
-    """What a sample keeps of a column: the beginning of a text, the length of a list, whether any other nested value or bytes are
+def abridge(values: pa.Array) -> pa.Array:
+    """A column as a sample has it: the beginning of a text, the length of a list, whether any other nested value or bytes are
     there, and everything else as it is."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -109,19 +109,19 @@ def shown(values: pa.Array) -> pa.Array:
 def _smallest(table: pa.Table, most: int) -> pa.Table:
     """The `most` rows of smallest order of each split."""
     order, split = (table[name].to_numpy() for name in (ORDER, SPLIT))
-    kept = []
+    smallest = []
     for number in range(len(SPLITS)):
         rows = np.flatnonzero(split == number)
-        kept.append(rows if len(rows) <= most else rows[np.argpartition(order[rows], most - 1)[:most]])
-    return table.take(pa.array(np.concatenate(kept)))
+        smallest.append(rows if len(rows) <= most else rows[np.argpartition(order[rows], most - 1)[:most]])
+    return table.take(pa.array(np.concatenate(smallest)))
 
 
-def _packed(table: pa.Table) -> str:
+def _pack(table: pa.Table) -> str:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
     return b64encode(sink.getvalue()).decode()
 
 
-def _unpacked(text: str) -> pa.Table:
+def _unpack(text: str) -> pa.Table:
     return pa.ipc.open_stream(b64decode(text)).read_all()

@@ -36,8 +36,8 @@ from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.analysis import analyse
 from pipelines.etl.identity import version_name
-from pipelines.etl.make import Made, make
-from pipelines.etl.shares import checked
+from pipelines.etl.make import WrittenAttempt, make
+from pipelines.etl.shares import check_shares
 from pipelines.etl.spark_stages import event_log, spark_stages
 from pipelines.runtime.interrupts import Deferred, done
 from pipelines.spark.cancellation import stop_tasks
@@ -59,18 +59,18 @@ def run(config: Config, page: Page | None = None) -> Manifest:
     """
     stages = Stages()
     tables = raw_tables(config.source)
-    _check_apart(config, tables)
-    before = of_tables(config.source, tables, lambda table: table.state())
+    _check_output_is_outside(config, tables)
+    before = collect_sources(config.source, tables, lambda table: table.state())
     with stages("spark"):
         spark = stages.spark = session(config.name)
         check_executors(spark)
     with stages("analysis"):
         warnings = analyse(spark, config, tables)
-    with freed(spark):
-        return _made(spark, config, tables, before, warnings, stages, page)
+    with temporary_cache(spark):
+        return _make_version(spark, config, tables, before, warnings, stages, page)
 
 
-def _made(
+def _make_version(
     spark: SparkSession,
     config: Config,
     tables: RawTables,
@@ -81,35 +81,35 @@ def _made(
 ) -> Manifest:
     """Make the version. Packed or parsed tables stay in Spark's cache."""
     with stages("checksums"):
-        sources = of_tables(config.source, tables, lambda table: table.identity(spark))
+        sources = collect_sources(config.source, tables, lambda table: table.identity(spark))
     filesystem, folder = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{folder}/{version_name(config, tables, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
-        checked(earlier.shares, config.dataset)
-        with _warned(attempt.root):
+        check_shares(earlier.shares, config.dataset)
+        with _errors_as_warnings(attempt.root):
             if open_version(config.dataset.path, config.data_identity).root != attempt.root:
                 confirm(filesystem, attempt.root)
         return earlier
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
-        made: list[Made] = []
+        attempts: list[WrittenAttempt] = []
 
         def work() -> Manifest:
-            made.append(make(spark, config, sources, tables, warnings, attempt, stages))
+            attempts.append(make(spark, config, sources, tables, warnings, attempt, stages))
             check_unchanged(tables, before)
             with stages("commit"):
-                ours, report = made[0].manifest.model_copy(update={"run_id": tracked.run_id}), made[0].report
-                return commit(filesystem, attempt.root, ours, report.row_groups, report.quarantine, sources, report.raw_rows)
+                manifest, report = attempts[0].manifest.model_copy(update={"run_id": tracked.run_id}), attempts[0].report
+                return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine, sources, report.raw_rows)
 
         with Deferred() as signals:
-            manifest = _committed(work, attempt, signals)
+            manifest = _commit_or_clean_up(work, attempt, signals)
             with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
-                with _warned(attempt.root):
+                with _errors_as_warnings(attempt.root):
                     _sweep(attempt, folder)
-                survey = _survey(config, manifest, sources, made[0], stages)
-                with _warned(attempt.root):
+                survey = _survey(config, manifest, sources, attempts[0], stages)
+                with _errors_as_warnings(attempt.root):
                     tracked.finish(manifest, stages.seconds, survey.spark)
-                with _warned(attempt.root):
+                with _errors_as_warnings(attempt.root):
                     files = page(survey) if page is not None else {}
                     tracked.log_texts(files)
                     pages = [tracked.artifact_page(name) for name in files if name.endswith(".html")]
@@ -119,15 +119,15 @@ def _made(
     return manifest
 
 
-def _survey(config: Config, manifest: Manifest, sources: Sources, made: Made, stages: Stages) -> Survey:
+def _survey(config: Config, manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:
     assert stages.spark is not None, "rows have been read"
-    gathered, refused = made.gathered, made.report.samples
+    summary, refused = written.summary, written.report.samples
     spark, events = spark_stages(stages.spark, stages.spans), event_log(stages.spark)
-    known = gathered.samples, gathered.contents, refused, stages.seconds
-    return Survey(config, manifest, sources, *known, spark, events, gathered.values)
+    page_data = summary.samples, summary.contents, refused, stages.seconds
+    return Survey(config, manifest, sources, *page_data, spark, events, summary.values)
 
 
-def _check_apart(config: Config, tables: RawTables) -> None:
+def _check_output_is_outside(config: Config, tables: RawTables) -> None:
     """Raises ConfigError if ETL's output would become part of a table that it reads."""
     filesystem, folder = storage.locate(config.dataset.path)
     if not isinstance(filesystem, LocalFileSystem):
@@ -147,16 +147,16 @@ def check_unchanged(tables: RawTables, before: Sources) -> None:
             raise SourceError(f"source.tables.{name}: {', '.join(changed[:5])} changed while being read; run again once it is whole")
 
 
-def of_tables(source: Source, tables: RawTables, ask: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
-    found = {}
+def collect_sources(source: Source, tables: RawTables, read_files: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
+    sources = {}
     for name, table in tables.items():
         with naming_table(name), source_errors(source):
-            found[name] = ask(table)
-    return found
+            sources[name] = read_files(table)
+    return sources
 
 
 @contextmanager
-def freed(spark: SparkSession) -> Iterator[None]:
+def temporary_cache(spark: SparkSession) -> Iterator[None]:
     """Free Spark's cache at the end, unless the process ends on a signal, which may have interrupted a call to Spark."""
     try:
         yield
@@ -171,7 +171,7 @@ def _free(spark: SparkSession) -> None:
         spark.catalog.clearCache()
 
 
-def _committed(work: Callable[[], Manifest], attempt: Attempt, signals: Deferred) -> Manifest:
+def _commit_or_clean_up(work: Callable[[], Manifest], attempt: Attempt, signals: Deferred) -> Manifest:
     """The manifest that `work` commits. If it fails or is interrupted, the files of the attempt are removed, unless they have been
     committed."""
     try:
@@ -179,17 +179,17 @@ def _committed(work: Callable[[], Manifest], attempt: Attempt, signals: Deferred
             return work()
     except BaseException as error:
         with suppress(DatasetError, OSError):
-            found = read_manifest(attempt.filesystem, attempt.root)
-            if found is not None and found.attempt == attempt.name:
+            committed = read_manifest(attempt.filesystem, attempt.root)
+            if committed is not None and committed.attempt == attempt.name:
                 _warn(attempt.root, error)
-                return found
+                return committed
             stop_tasks()
             remove_attempt(attempt.filesystem, attempt.root, attempt.name)
         raise
 
 
 @contextmanager
-def _warned(root: str) -> Iterator[None]:
+def _errors_as_warnings(root: str) -> Iterator[None]:
     """Around everything after the commit: the version exists, so errors become warnings."""
     try:
         yield
@@ -198,8 +198,8 @@ def _warned(root: str) -> Iterator[None]:
 
 
 def _warn(root: str, error: BaseException) -> None:
-    what = "it was asked to leave" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}".splitlines()[0]
-    log.warning("%s is committed; afterwards %s", root, what)
+    cause = "it was asked to leave" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}".splitlines()[0]
+    log.warning("%s is committed; afterwards %s", root, cause)
 
 
 def _sweep(attempt: Attempt, folder: str) -> None:

@@ -17,7 +17,7 @@ from pipelines.data.rowwise.translate import Expression, literals_in, sql_of
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.versions.manifest import ServedQuery
 from pipelines.etl.fit import raw_schema
-from pipelines.etl.placement import named
+from pipelines.etl.placement import exact_column
 from pipelines.etl.served_check_rows import hostile_rows
 
 SAMPLE_ROWS = 2_000
@@ -27,61 +27,63 @@ LONGEST_TEXT = 10_000
 
 
 @dataclass(frozen=True)
-class Translated:
+class TranslatedQuery:
     """A translated query that is not compared with Spark yet."""
 
     query: ServedQuery
-    others: dict[str, Expression]
+    etl_conditions: dict[str, Expression]
     """Conditions of WHERE on columns that only the target is computed from; only ETL applies them."""
     expressions: list[Expression]
     """All of these, and the query's columns and conditions."""
 
 
-def prove(spark: SparkSession, config: Config, translated: Translated) -> None:
+def prove(spark: SparkSession, config: Config, translated: TranslatedQuery) -> None:
     """Raise UntranslatableError unless DuckDB gives Spark's values, types and NULLs for rows of the source and for hostile ones."""
     with closing(Evaluator()) as evaluator:
         _prove(evaluator, spark, config, translated)
 
 
-def _prove(evaluator: Evaluator, spark: SparkSession, config: Config, translated: Translated) -> None:
+def _prove(evaluator: Evaluator, spark: SparkSession, config: Config, translated: TranslatedQuery) -> None:
     query = translated.query
     _check_types(evaluator, spark.table(query.table), translated.expressions)
     expected = {name: text for name, text in query.conditions.items() if name in config.source.expect}
     where = {name: text for name, text in query.conditions.items() if name not in expected}
-    where |= {name: sql_of(condition) for name, condition in translated.others.items()}
-    sample, hostile = _tried(evaluator, spark.table(query.table), translated, where)
+    where |= {name: sql_of(condition) for name, condition in translated.etl_conditions.items()}
+    sample, hostile = _rows_to_compare(evaluator, spark.table(query.table), translated, where)
     rows = pa.concat_tables([sample, hostile]).combine_chunks()
     dropped = evaluator.refused(rows, where)
     holds = {f"expect.{name}": f"({text}) IS TRUE" for name, text in expected.items()}
-    ours, raised = evaluator.columns(rows.filter(pc.is_null(dropped)), query.columns | holds)
-    errors = iter(raised)
-    said = [next(errors) if name is None else None if name in where else name for name in dropped.to_pylist()]
-    if failed := next(filter(None, said[: len(sample)]), None):
+    duckdb_columns, value_errors = evaluator.columns(rows.filter(pc.is_null(dropped)), query.columns | holds)
+    errors = iter(value_errors)
+    row_errors = [next(errors) if name is None else None if name in where else name for name in dropped.to_pylist()]
+    if failed := next(filter(None, row_errors[: len(sample)]), None):
         raise UntranslatableError(f"for a row of the source {failed}")
-    sound = rows.filter(pa.array([error is None for error in said], pa.bool_()))  # the served model refuses rows that fail, too
-    theirs = _by_spark(spark, config, query, sound, list(expected))
-    _compare(ours.filter(pa.array([error is None for error in raised], pa.bool_())), theirs)
+    sound = rows.filter(pa.array([error is None for error in row_errors], pa.bool_()))  # the served model refuses rows that fail, too
+    spark_columns = _spark_result(spark, config, query, sound, list(expected))
+    _compare(duckdb_columns.filter(pa.array([error is None for error in value_errors], pa.bool_())), spark_columns)
 
 
-def _tried(evaluator: Evaluator, table: DataFrame, translated: Translated, where: dict[str, str]) -> tuple[pa.Table, pa.Table]:
+def _rows_to_compare(
+    evaluator: Evaluator, table: DataFrame, translated: TranslatedQuery, where: dict[str, str]
+) -> tuple[pa.Table, pa.Table]:
     """Rows of the source, and hostile rows made from those that the query keeps: values of dropped rows are not compared."""
     parts = list(parts_of(translated.expressions).values())
     sample = _sample(table, parts)
-    kept = sample.filter(pc.is_null(evaluator.refused(sample, where)))
-    if not len(kept):
+    kept_rows = sample.filter(pc.is_null(evaluator.refused(sample, where)))
+    if not len(kept_rows):
         raise UntranslatableError(f"the query keeps none of the source's first {len(sample)} rows")
     names = [name for name in translated.query.input_schema.names if any(quoted(name) in part for part in parts)]
-    return sample, hostile_rows(kept, names, set().union(*map(literals_in, translated.expressions)))
+    return sample, hostile_rows(kept_rows, names, set().union(*map(literals_in, translated.expressions)))
 
 
 def _check_types(evaluator: Evaluator, table: DataFrame, expressions: list[Expression]) -> None:
     parts, columns = parts_of(expressions), raw_schema(table)
-    theirs = raw_schema(table.select(*[F.expr(part).alias(f"c{number}") for number, part in enumerate(parts)])).types
-    ours = evaluator.types(columns, parts.values())
-    for part, mine, spark_s in zip(parts, ours, theirs, strict=True):
-        if mine != spark_s:
-            raise UntranslatableError(f"{part[:60]} is {mine} of DuckDB's, {spark_s} of Spark's")
-    check_casts(expressions, dict(zip(parts, theirs, strict=True)), columns)
+    spark_types = raw_schema(table.select(*[F.expr(part).alias(f"c{number}") for number, part in enumerate(parts)])).types
+    duckdb_types = evaluator.types(columns, parts.values())
+    for part, duckdb_type, spark_type in zip(parts, duckdb_types, spark_types, strict=True):
+        if duckdb_type != spark_type:
+            raise UntranslatableError(f"{part[:60]} is {duckdb_type} of DuckDB's, {spark_type} of Spark's")
+    check_casts(expressions, dict(zip(parts, spark_types, strict=True)), columns)
 
 
 def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:
@@ -91,34 +93,36 @@ def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:
         if not any(quoted(field.name) in text for text in expressions):
             return F.lit(None).cast(field.dataType)
         if isinstance(field.dataType, StringType):
-            return F.when(F.octet_length(named(field.name)) <= LONGEST_TEXT, named(field.name))
-        return named(field.name)
+            return F.when(F.octet_length(exact_column(field.name)) <= LONGEST_TEXT, exact_column(field.name))
+        return exact_column(field.name)
 
     rows = table.select(*[column(field).alias(field.name) for field in table.schema])
     # One partition at a time: `toArrow` would start all of them.
     return pa.Table.from_pylist([row.asDict() for row in rows.take(SAMPLE_ROWS)], raw_schema(rows))
 
 
-def _by_spark(spark: SparkSession, config: Config, query: ServedQuery, rows: pa.Table, expected: list[str]) -> pa.Table:
+def _spark_result(spark: SparkSession, config: Config, query: ServedQuery, rows: pa.Table, expected: list[str]) -> pa.Table:
     """The query's result on these rows, and whether expectations hold."""
     views = {name: spark.table(name) for name in config.source.tables}
     try:
         for name, view in views.items():
-            tried = spark.createDataFrame(rows, view.schema) if name == query.table else view.limit(0)
-            tried.createOrReplaceTempView(name)
+            view_rows = spark.createDataFrame(rows, view.schema) if name == query.table else view.limit(0)
+            view_rows.createOrReplaceTempView(name)
         hold = [F.coalesce(F.expr(config.source.expect[name]), F.lit(False)).alias(f"expect.{name}") for name in expected]
-        return spark.sql(config.source.sql).select(*[named(name) for name in query.columns], *hold).toArrow()
+        return spark.sql(config.source.sql).select(*[exact_column(name) for name in query.columns], *hold).toArrow()
     finally:
         for name, view in views.items():
             view.createOrReplaceTempView(name)
 
 
-def _compare(ours: pa.Table, theirs: pa.Table) -> None:
-    if len(ours) != len(theirs):
-        raise UntranslatableError(f"of the sample DuckDB keeps {len(ours)} rows, Spark {len(theirs)}")
-    for name, mine, spark_s in zip(theirs.column_names, ours.columns, theirs.columns, strict=True):
-        if mine.type != spark_s.type:
-            raise UntranslatableError(f"{name} is {mine.type} of DuckDB's, {spark_s.type} of Spark's")
-        for one, other in zip(mine.to_pylist(), spark_s.to_pylist(), strict=True):
-            if one != other and not (isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)):
-                raise UntranslatableError(f"{name} is {one!r} of DuckDB's, {other!r} of Spark's")
+def _compare(duckdb_columns: pa.Table, spark_columns: pa.Table) -> None:
+    if len(duckdb_columns) != len(spark_columns):
+        raise UntranslatableError(f"of the sample DuckDB keeps {len(duckdb_columns)} rows, Spark {len(spark_columns)}")
+    for name, duckdb_column, spark_column in zip(spark_columns.column_names, duckdb_columns.columns, spark_columns.columns, strict=True):
+        if duckdb_column.type != spark_column.type:
+            raise UntranslatableError(f"{name} is {duckdb_column.type} of DuckDB's, {spark_column.type} of Spark's")
+        for duckdb_value, spark_value in zip(duckdb_column.to_pylist(), spark_column.to_pylist(), strict=True):
+            if duckdb_value != spark_value and not (
+                isinstance(duckdb_value, float) and isinstance(spark_value, float) and math.isnan(duckdb_value) and math.isnan(spark_value)
+            ):
+                raise UntranslatableError(f"{name} is {duckdb_value!r} of DuckDB's, {spark_value!r} of Spark's")

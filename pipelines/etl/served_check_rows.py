@@ -38,14 +38,16 @@ def hostile_rows(sample: pa.Table, names: Iterable[str], literals: Iterable[str]
     chance = np.random.default_rng(0)
     with localcontext(prec=_DIGITS):
         values = {name: _values(sample.schema.field(name).type, sorted(literals)) for name in names}
-    single = [(name, value) for name, found in values.items() for value in found]
+    single = [(name, value) for name, column_values in values.items() for value in column_values]
     count = len(single) + _MIXED_ROWS
     base = sample.take(pa.array(np.arange(count) % len(sample)))
     columns = dict(zip(base.column_names, base.columns, strict=True))
-    for name, found in values.items():
-        replaced = np.concatenate([[one == name for one, _ in single], chance.random(_MIXED_ROWS) < _MIXED_SHARE])
-        drawn = [value if one == name else None for one, value in single] + [found[i] for i in chance.integers(0, len(found), _MIXED_ROWS)]
-        columns[name] = pc.if_else(pa.array(replaced.astype(bool)), pa.array(drawn, base[name].type), base[name])
+    for name, column_values in values.items():
+        is_replaced = np.concatenate([[column == name for column, _ in single], chance.random(_MIXED_ROWS) < _MIXED_SHARE])
+        replacements = [value if column == name else None for column, value in single] + [
+            column_values[i] for i in chance.integers(0, len(column_values), _MIXED_ROWS)
+        ]
+        columns[name] = pc.if_else(pa.array(is_replaced.astype(bool)), pa.array(replacements, base[name].type), base[name])
     return pa.table(columns, schema=sample.schema)
 
 
@@ -55,16 +57,18 @@ def _values(kind: pa.DataType, literals: list[str]) -> list[Any]:
         return [None, True, False]
     if types.is_integer(kind):
         limit = 2 ** (kind.bit_width - 1)
-        whole = [0, 1, -1, limit - 1, -limit, *(int(number) + step for number in numbers for step in (-1, 0, 1))]
-        return [None, *(value for value in whole if -limit <= value < limit)]
+        integers = [0, 1, -1, limit - 1, -limit, *(int(number) + step for number in numbers for step in (-1, 0, 1))]
+        return [None, *(value for value in integers if -limit <= value < limit)]
     if types.is_floating(kind):
-        near = [one for number in map(float, numbers) for one in (number, float(np.float32(number)), math.nextafter(number, math.inf))]
+        floats = [
+            value for number in map(float, numbers) for value in (number, float(np.float32(number)), math.nextafter(number, math.inf))
+        ]
         narrow = kind.bit_width < 64
-        return [None, *(float(np.float32(value)) if narrow else value for value in (*_FLOATS, *near) if not narrow or value != 1e300)]
+        return [None, *(float(np.float32(value)) if narrow else value for value in (*_FLOATS, *floats) if not narrow or value != 1e300)]
     if types.is_decimal(kind):
         step = Decimal(1).scaleb(-kind.scale)
         most = (10**kind.precision - 1) * step
-        around = [number.quantize(step) + beside for number in numbers if abs(number) < most for beside in (-step, Decimal(0), step)]
+        around = [number.quantize(step) + offset for number in numbers if abs(number) < most for offset in (-step, Decimal(0), step)]
         return [None, Decimal(0), *(value for value in (most, -most, *around) if abs(value) <= most)]
     if types.is_string(kind):
         return [None, *_TEXTS, *(text.format(literal) for literal in literals for text in _AROUND), *(text.upper() for text in literals)]

@@ -11,23 +11,23 @@ def sort_rows(place: np.ndarray, content: np.ndarray, columns: dict[str, list[np
     Empties the lists to avoid holding a part twice. Rows with equal hashes are usually equal, but −0 and 0, or nested NULLs, have the
     same hash: then the bytes decide, so that the result never depends on the order of arrival.
     """
-    order = order_of(place, content)
-    found = {}
+    order = row_order(place, content)
+    sorted_columns = {}
     for name, pieces in columns.items():
-        whole = np.concatenate(pieces)
+        values = np.concatenate(pieces)
         pieces.clear()
-        found[name] = whole[order]
-    _settle(_repeats(place[order]) & _repeats(content[order]), found)
-    return found
+        sorted_columns[name] = values[order]
+    _settle(_repeats(place[order]) & _repeats(content[order]), sorted_columns)
+    return sorted_columns
 
 
-def order_of(place: np.ndarray, content: np.ndarray) -> np.ndarray:
+def row_order(place: np.ndarray, content: np.ndarray) -> np.ndarray:
     """The indices of the rows, sorted by `place` and then by `content`."""
     order = np.argsort(place)
     return np.lexsort((content, place)) if _repeats(place[order]).any() else order
 
 
-def shuffled(rows: int) -> np.ndarray:
+def permutation(rows: int) -> np.ndarray:
     """A random permutation of range(rows), the same one each time."""
     return np.argsort(philox.words(rows, key=rows), kind="stable")
 
@@ -37,20 +37,20 @@ def _repeats(values: np.ndarray) -> np.ndarray:
     return np.concatenate([[False], values[1:] == values[:-1]]) if len(values) else np.empty(0, bool)
 
 
-def _settle(alike: np.ndarray, columns: dict[str, np.ndarray]) -> None:
-    """Sort, in place, the runs of rows that are `alike` the row before them, where such rows differ."""
-    second = np.flatnonzero(alike)
-    if not len(second):
+def _settle(is_repeat: np.ndarray, columns: dict[str, np.ndarray]) -> None:
+    """Sort, in place, the runs of rows that are `is_repeat` the row before them, where such rows differ."""
+    later_rows = np.flatnonzero(is_repeat)
+    if not len(later_rows):
         return
     rows = {name: values.reshape(len(values), -1).view(np.uint8) for name, values in columns.items()}
-    differ = np.zeros(len(second), bool)
-    for found in rows.values():
-        differ |= (found[second] != found[second - 1]).any(axis=1)
-    starts = np.flatnonzero(~alike)
-    runs = np.unique(np.searchsorted(starts, second[differ], side="right") - 1)
-    ends = np.append(starts[1:], len(alike))
+    differ = np.zeros(len(later_rows), bool)
+    for bytes_of_column in rows.values():
+        differ |= (bytes_of_column[later_rows] != bytes_of_column[later_rows - 1]).any(axis=1)
+    starts = np.flatnonzero(~is_repeat)
+    runs = np.unique(np.searchsorted(starts, later_rows[differ], side="right") - 1)
+    ends = np.append(starts[1:], len(is_repeat))
     for start, end in zip(starts[runs], ends[runs], strict=True):
-        run = [b"".join(found[row].tobytes() for found in rows.values()) for row in range(start, end)]
+        run = [b"".join(bytes_of_column[row].tobytes() for bytes_of_column in rows.values()) for row in range(start, end)]
         order = start + np.array(sorted(range(end - start), key=run.__getitem__))
         for values in columns.values():
             values[start:end] = values[order]

@@ -16,15 +16,15 @@ Spans = Mapping[str, tuple[float, float]]
 
 def spark_stages(spark: SparkSession, spans: Spans) -> tuple[SparkStage, ...]:
     """Spark's finished stages that began within a span, in their order; none if Spark does not answer."""
-    found = []
+    stages = []
     with suppress(Py4JError, OSError):
         for began, numbers in stages_of(spark):
             stage = next((name for name, (begin, end) in spans.items() if begin <= began <= end), None)
             if stage is not None:
                 seconds = {name: round(value, 3) for name, value in numbers.items() if name.endswith("seconds")}
-                what = re.sub(r" at \S*/", " at ", numbers["call"])  # without the folder of the file
-                found.append(SparkStage(stage=stage, **{**numbers, **seconds, "call": what}))
-    return tuple(sorted(found, key=lambda stage: stage.number))
+                call = re.sub(r" at \S*/", " at ", numbers["call"])  # without the folder of the file
+                stages.append(SparkStage(stage=stage, **{**numbers, **seconds, "call": call}))
+    return tuple(sorted(stages, key=lambda stage: stage.number))
 
 
 def event_log(spark: SparkSession) -> str:

@@ -10,8 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pipelines.data.features.statistics import combine_summaries
-from pipelines.etl import leakage as alike
-from pipelines.etl import row_sample, value_counts
+from pipelines.etl import leakage, row_sample, value_counts
 from pipelines.etl.placement import ALIKE, ROW, SPLIT
 from pipelines.etl.quality import REASON
 
@@ -20,55 +19,59 @@ GATHERED = "column string, value string, count bigint, summary string, hashes bi
 _NAMES = ["column", "value", "count", "summary", "hashes"]
 VALUES = "__values"
 """The name of the summary of `value_counts`, which is of all columns."""
-_COMBINED: dict[str, Callable[[Any, Any], Any]] = {ROW: row_sample.combined, ALIKE: alike.combined, VALUES: value_counts.combined}
+_COMBINERS: dict[str, Callable[[Any, Any], Any]] = {
+    ROW: row_sample.combine_samples,
+    ALIKE: leakage.combine_contents,
+    VALUES: value_counts.combine_counts,
+}
 """How other summaries than those of raw columns are combined, by name."""
 
 
-def summarised(summaries: dict[str, Any], counted: dict[str, int]) -> pa.RecordBatch:
+def summary_batch(summaries: dict[str, Any], counted: dict[str, int]) -> pa.RecordBatch:
     """The row of each summary."""
     texts = [json.dumps(summary) for summary in summaries.values()]
     return _rows(pa.array(summaries), count=pa.array([counted[column] for column in summaries]), summary=pa.array(texts))
 
 
-def rows_of_counts(column: str, counts: pa.RecordBatch) -> pa.RecordBatch:
+def count_batch(column: str, counts: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of a column's (value, count)."""
     return _rows(pa.repeat(column, len(counts)), value=counts["value"], count=counts["count"])
 
 
-def rows_of_hashes(drained: pa.RecordBatch) -> pa.RecordBatch:
+def hash_batch(drained: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of (bucket, hashes)."""
     return _rows(drained["bucket"], hashes=drained["hashes"])
 
 
-def _rows(columns: pa.Array, **given: pa.Array) -> pa.RecordBatch:
+def _rows(columns: pa.Array, **arrays_by_name: pa.Array) -> pa.RecordBatch:
     kinds = {"value": pa.string(), "count": pa.int64(), "summary": pa.string(), "hashes": pa.binary()}
-    arrays = [given[name] if name in given else pa.nulls(len(columns), kind) for name, kind in kinds.items()]
+    arrays = [arrays_by_name[name] if name in arrays_by_name else pa.nulls(len(columns), kind) for name, kind in kinds.items()]
     return pa.RecordBatch.from_arrays([columns, *arrays], names=_NAMES)
 
 
 def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Merge the partitions' summaries of each column. A sample takes 2 MB, so they are merged one by one."""
-    found: dict[str, Any] = {}
-    counted: dict[str, int] = {}
+    summaries: dict[str, Any] = {}
+    counts: dict[str, int] = {}
     for batch in batches:
         for column, count, text in zip(*(batch.column(name) for name in ("column", "count", "summary")), strict=True):
             name, summary = column.as_py(), json.loads(text.as_py())
-            if name in found:
-                summary = _combined(name, found[name], summary)
-            found[name], counted[name] = summary, counted.get(name, 0) + count.as_py()
-    if found:
-        yield summarised(found, counted)
+            if name in summaries:
+                summary = _combine_pair(name, summaries[name], summary)
+            summaries[name], counts[name] = summary, counts.get(name, 0) + count.as_py()
+    if summaries:
+        yield summary_batch(summaries, counts)
 
 
-def _combined(name: str, one: Any, other: Any) -> Any:
+def _combine_pair(name: str, first: Any, second: Any) -> Any:
     if name == SPLIT:
-        return np.add(one, other).tolist()
-    if name in _COMBINED:
-        return _COMBINED[name](one, other)
-    return Counter(one) + Counter(other) if name == REASON else combine_summaries([one, other])
+        return np.add(first, second).tolist()
+    if name in _COMBINERS:
+        return _COMBINERS[name](first, second)
+    return Counter(first) + Counter(second) if name == REASON else combine_summaries([first, second])
 
 
-def summaries_of(gathered: DataFrame) -> tuple[dict[str, Any], int]:
+def collect_summaries(gathered: DataFrame) -> tuple[dict[str, Any], int]:
     """Summaries by column, and the number of counts of all columns."""
     by_column = gathered.where("summary IS NOT NULL").repartition(gathered.sparkSession.sparkContext.defaultParallelism, "column")
     rows = by_column.mapInArrow(_combine, GATHERED).select("column", "summary", "count").collect()

@@ -10,31 +10,31 @@ from pipelines.data.features import refusal_kind
 from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import DatasetError
-from pipelines.etl.quality import reasons, shares
+from pipelines.etl.quality import reason_lines, share_text
 
 
-def summary(config: Config, manifest: Manifest) -> str:
+def version_summary(config: Config, manifest: Manifest) -> str:
     root = f"{config.dataset.path}/{manifest.version}"
-    rows = ", ".join(f"{split} {found.rows:,}" for split, found in manifest.splits.items())
+    rows = ", ".join(f"{split} {summary.rows:,}" for split, summary in manifest.splits.items())
     lines = [f"{root}: {rows}; digest {manifest.digest[:12]}"]
     if manifest.shares.said:
         lines.append(manifest.shares.said)
     if manifest.quarantined:
         quarantine = f"{root}/quarantine-{manifest.attempt}"
-        lines.append(f"{shares(manifest.rows_parsed, manifest.quarantined)}, and are kept in {quarantine}:")
-        lines += reasons(manifest.quarantined, _samples(quarantine, set(manifest.quarantined)))
+        lines.append(f"{share_text(manifest.rows_parsed, manifest.quarantined)}, and are kept in {quarantine}:")
+        lines += reason_lines(manifest.quarantined, _samples(quarantine, set(manifest.quarantined)))
     return "\n".join([*lines, *manifest.notes])
 
 
-def _samples(quarantine: str, wanted: set[str]) -> dict[str, str]:
+def _samples(quarantine: str, reasons: set[str]) -> dict[str, str]:
     """A record for each reason. A store that fails ends the search, since the version is complete without it."""
-    found: dict[str, str] = {}
+    samples: dict[str, str] = {}
     with suppress(DatasetError, OSError, pa.ArrowException):
         filesystem, folder = storage.locate(quarantine)
         for entry in storage.entries(filesystem, folder):
-            if wanted <= found.keys():
+            if reasons <= samples.keys():
                 break
             table = pq.read_table(entry.path, columns=["reason", "record"], filesystem=filesystem)
             for reason, record in zip(table["reason"].to_pylist(), table["record"].to_pylist(), strict=True):
-                found.setdefault(reason if reason in wanted else refusal_kind(reason), record or "")
-    return found
+                samples.setdefault(reason if reason in reasons else refusal_kind(reason), record or "")
+    return samples

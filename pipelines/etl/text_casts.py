@@ -13,24 +13,24 @@ _MOST_SHOWN = 5
 
 
 def text_cast_notes(plan: JavaObject) -> tuple[str, ...]:
-    """What is to be said of the casts in an analysed plan; nothing if there are none."""
-    casts = sorted({cast for node in _of_query(plan) for expression in items(node.expressions()) for cast in _text_casts(expression)})
+    """A note on the casts in an analysed plan; empty if there are none."""
+    casts = sorted({cast for node in _query_nodes(plan) for expression in items(node.expressions()) for cast in _text_casts(expression)})
     if not casts:
         return ()
-    shown = ", ".join(casts[:_MOST_SHOWN]) + (f" and {len(casts) - _MOST_SHOWN} more" if len(casts) > _MOST_SHOWN else "")
+    names = ", ".join(casts[:_MOST_SHOWN]) + (f" and {len(casts) - _MOST_SHOWN} more" if len(casts) > _MOST_SHOWN else "")
     return (
-        f"source.query: {shown}: a cast of text takes more than digits: float and double 12D, 0x1p4, NaN and 1e400, decimal digits of any "
+        f"source.query: {names}: a cast of text takes more than digits: float and double 12D, 0x1p4, NaN and 1e400, decimal digits of any "
         "script, and all of them, as whole numbers do, blanks around; if the text may hold such, declare the column as a number in the "
         "table's schema",
     )
 
 
-def _of_query(plan: JavaObject) -> Iterator[JavaObject]:
+def _query_nodes(plan: JavaObject) -> Iterator[JavaObject]:
     """The nodes of the query itself, without those that read its tables."""
     yield plan
     if kind(plan) != "View":
-        for below in below_of(plan):
-            yield from _of_query(below)
+        for child in below_of(plan):
+            yield from _query_nodes(child)
 
 
 def _text_casts(expression: JavaObject) -> Iterator[str]:

@@ -45,22 +45,22 @@ class ValueCounter:
         names = list(columns)
         chosen = names if len(names) <= MOST_COLUMNS else [*names[: MOST_COLUMNS // 2], *names[-MOST_COLUMNS // 2 :]]
         self._counts: Counted = {name: {} for name in chosen}
-        self._left = list(chosen)
-        """Columns that have not been given up."""
+        self._open_columns = list(chosen)
+        """Columns that are still counted."""
         self._train_elsewhere = frozenset(train_elsewhere)
         self._pending: list[tuple[Mapping[str, pa.Array], np.ndarray]] = []
         self._is_first = True
 
     def add(self, columns: Mapping[str, pa.Array], split: np.ndarray) -> None:
         """Add a batch: raw columns, and the index of each row's split."""
-        if not self._left:
+        if not self._open_columns:
             return
-        if self._is_first and not all(countable(columns[name].type) for name in self._left):
-            self._counts |= {name: None for name in self._left if not countable(columns[name].type)}
-            self._forget()
-        self._pending.append(({name: columns[name] for name in self._left}, split))
+        if self._is_first and not all(countable(columns[name].type) for name in self._open_columns):
+            self._counts |= {name: None for name in self._open_columns if not countable(columns[name].type)}
+            self._close_columns()
+        self._pending.append(({name: columns[name] for name in self._open_columns}, split))
         # The first batch gives up most columns at once.
-        if self._is_first or sum(len(each) for _, each in self._pending) >= _ROWS_COUNTED_AT_ONCE:
+        if self._is_first or sum(len(splits) for _, splits in self._pending) >= _ROWS_COUNTED_AT_ONCE:
             self._count()
             self._is_first = False
 
@@ -71,88 +71,88 @@ class ValueCounter:
     def _count(self) -> None:
         if not self._pending:
             return
-        split = np.concatenate([each for _, each in self._pending])
+        split = np.concatenate([splits for _, splits in self._pending])
         elsewhere = np.flatnonzero(split != 0) if self._train_elsewhere else split
-        for name in self._left:
-            found, values = self._counts[name], pa.chunked_array([columns[name] for columns, _ in self._pending])
-            assert found is not None, "it is left"
+        for name in self._open_columns:
+            rows_by_key, values = self._counts[name], pa.chunked_array([columns[name] for columns, _ in self._pending])
+            assert rows_by_key is not None, "the column is open"
             if name in self._train_elsewhere:
-                self._counts[name] = _with_rows(found, values.take(pa.array(elsewhere)), split[elsewhere])
+                self._counts[name] = _add_rows(rows_by_key, values.take(pa.array(elsewhere)), split[elsewhere])
             else:
-                self._counts[name] = _with_rows(found, values, split)
+                self._counts[name] = _add_rows(rows_by_key, values, split)
         self._pending = []
-        self._forget()
+        self._close_columns()
 
-    def _forget(self) -> None:
-        self._left = [name for name in self._left if self._counts[name] is not None]
+    def _close_columns(self) -> None:
+        self._open_columns = [name for name in self._open_columns if self._counts[name] is not None]
 
 
-def combined(one: Counted, other: Counted) -> Counted:
+def combine_counts(first: Counted, second: Counted) -> Counted:
     """The counts of two partitions together."""
-    whole: Counted = {}
-    for name, mine in one.items():
-        theirs = other[name]
-        whole[name] = None if mine is None or theirs is None else _together(mine, theirs.items())
-    return whole
+    sums: Counted = {}
+    for name, first_rows in first.items():
+        second_rows = second[name]
+        sums[name] = None if first_rows is None or second_rows is None else _sum_rows(first_rows, second_rows.items())
+    return sums
 
 
 def value_counts(counted: Counted, train: Mapping[str, Statistics]) -> dict[str, ValueCounts]:
     """For the page, the columns that were counted, their values by rows of train. `train` has the statistics of the columns whose
     values in train were counted elsewhere."""
-    found = {}
+    counts_for_page = {}
     for name, by_key in counted.items():
-        whole = _with_train(by_key, train[name]) if by_key is not None and name in train else by_key
-        if whole is None:
+        rows_by_key = _add_train_counts(by_key, train[name]) if by_key is not None and name in train else by_key
+        if rows_by_key is None:
             continue
-        missing = whole.get(_MISSING, [0] * len(SPLITS))
-        in_order = sorted(((key, rows) for key, rows in whole.items() if key != _MISSING), key=lambda pair: (-pair[1][0], pair[0]))
+        missing = rows_by_key.get(_MISSING, [0] * len(SPLITS))
+        in_order = sorted(((key, rows) for key, rows in rows_by_key.items() if key != _MISSING), key=lambda pair: (-pair[1][0], pair[0]))
         rows = np.array([counts for _, counts in in_order], np.int64).reshape(-1, len(SPLITS))
-        found[name] = ValueCounts(tuple(key[1:] for key, _ in in_order), rows, np.array(missing, np.int64))
-    return found
+        counts_for_page[name] = ValueCounts(tuple(key[1:] for key, _ in in_order), rows, np.array(missing, np.int64))
+    return counts_for_page
 
 
-def _with_train(by_key: Rows, known: Statistics) -> Rows | None:
-    table = known.counts
+def _add_train_counts(by_key: Rows, statistics: Statistics) -> Rows | None:
+    table = statistics.counts
     if table is None or len(table) > MOST_VALUES:
         return None
     counts = ((_key(value), [count, 0, 0]) for value, count in zip(table["value"].to_pylist(), table["count"].to_pylist(), strict=True))
-    return _together(by_key, [*counts, (_MISSING, [known.nulls, 0, 0])])
+    return _sum_rows(by_key, [*counts, (_MISSING, [statistics.nulls, 0, 0])])
 
 
-def _with_rows(found: Rows, values: pa.ChunkedArray, split: np.ndarray) -> Rows | None:
-    """With the rows of some batches."""
+def _add_rows(rows_by_key: Rows, values: pa.ChunkedArray, split: np.ndarray) -> Rows | None:
+    """The counts with the rows of more batches; None if there are too many values."""
     most = MOST_INTEGERS if types.is_integer(values.type) else MOST_VALUES
-    distinct, codes = _coded(values)
+    distinct, codes = _codes(values)
     if len(distinct) > most:
         return None
     size = len(distinct) + 1
     counts = np.bincount(codes * len(SPLITS) + split, minlength=size * len(SPLITS)).reshape(size, len(SPLITS))
-    return _together(found, zip([*map(_key, categories(distinct).to_pylist()), _MISSING], counts.tolist(), strict=True), most)
+    return _sum_rows(rows_by_key, zip([*map(_key, categories(distinct).to_pylist()), _MISSING], counts.tolist(), strict=True), most)
 
 
-def _coded(values: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
+def _codes(values: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
     """The distinct values, and for each row the place of its value among them, or their number for NULL: int64."""
     if types.is_integer(values.type) and not values.null_count and len(values):
         numbers = values.to_numpy()
         low, high = int(numbers.min()), int(numbers.max())
         if high - low < _SPAN:  # without a table of hashes this takes a third of the time
             return pa.array(range(low, high + 1), values.type), (numbers - numbers.dtype.type(low)).astype(np.int64)
-    whole = values.combine_chunks()
-    if types.is_boolean(whole.type):
-        return pa.array([False, True]), whole.cast(pa.int8()).fill_null(2).to_numpy().astype(np.int64)
-    encoded = whole if types.is_dictionary(whole.type) else whole.dictionary_encode()
+    values_of_column = values.combine_chunks()
+    if types.is_boolean(values_of_column.type):
+        return pa.array([False, True]), values_of_column.cast(pa.int8()).fill_null(2).to_numpy().astype(np.int64)
+    encoded = values_of_column if types.is_dictionary(values_of_column.type) else values_of_column.dictionary_encode()
     return encoded.dictionary, encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
 
 
-def _together(found: Rows, others: Iterable[tuple[str, list[int]]], most: int = MOST_VALUES) -> Rows | None:
-    """The sums of both; None if there are too many values."""
-    whole = dict(found)
-    for key, rows in others:
-        if key in whole:
-            whole[key] = [mine + theirs for mine, theirs in zip(whole[key], rows, strict=True)]
+def _sum_rows(rows_by_key: Rows, more_rows: Iterable[tuple[str, list[int]]], most: int = MOST_VALUES) -> Rows | None:
+    """The sums of both, by key; None if there are too many values."""
+    sums = dict(rows_by_key)
+    for key, rows in more_rows:
+        if key in sums:
+            sums[key] = [first + second for first, second in zip(sums[key], rows, strict=True)]
         elif any(rows):
-            whole[key] = rows
-    return whole if len(whole) - (_MISSING in whole) <= most else None
+            sums[key] = rows
+    return sums if len(sums) - (_MISSING in sums) <= most else None
 
 
 def _key(value: str | None) -> str:

@@ -25,15 +25,15 @@ from pipelines.data.versions.manifest import SPLITS, FittedEncoder, tensor_colum
 from pipelines.data.versions.parts import write_part
 from pipelines.data.versions.raw_rows import RAW_ROWS, write_raw_rows
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
-from pipelines.etl.placement import CONTENT, PART, PLACE, SPLIT, named, placed
-from pipelines.etl.quality import REASON, accepted
+from pipelines.etl.placement import CONTENT, PART, PLACE, SPLIT, assign_part, exact_column
+from pipelines.etl.quality import REASON, accepted_rows
 from pipelines.etl.quarantine import Quarantine
-from pipelines.etl.raw_rows import RawRows
-from pipelines.etl.sort import order_of, shuffled, sort_rows
+from pipelines.etl.raw_rows import RawRowSelection
+from pipelines.etl.sort import permutation, row_order, sort_rows
 
 
 @dataclass(frozen=True)
-class Job:
+class WritingJob:
     """The parameters of the writing tasks."""
 
     attempt: Attempt
@@ -43,28 +43,28 @@ class Job:
     row_group_bytes: int
     allowed: int
     """Rows that may be refused. A task that refuses more only counts them, since the version will fail."""
-    raw_rows: RawRows = field(default_factory=RawRows)
+    raw_rows: RawRowSelection = field(default_factory=RawRowSelection)
     """Which rows are also kept as they are."""
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:
         return tensor_columns(self.encoders)
 
-    def split_of(self, number: int) -> int:
+    def split_index(self, number: int) -> int:
         """The index of the split of a part."""
         return next(split for split, numbers in self.parts.items() if number in numbers)
 
 
-def encoded_bytes(rows: DataFrame, counts: dict[int, int], encoders: dict[str, FittedEncoder]) -> dict[int, int]:
+def bytes_per_split(rows: DataFrame, counts: dict[int, int], encoders: dict[str, FittedEncoder]) -> dict[int, int]:
     """Encoded bytes of each split's rows, by the split's index; an upper bound for documents, since a token has at least one
     byte of text. `counts` are the rows."""
     columns = tensor_columns(encoders)
     if Encoders(encoders).packer is None:
         return {split: count * sum(column.row_bytes for column in columns) for split, count in counts.items()}
-    (packed,) = encoders.values()
-    text = F.sum(F.coalesce(F.octet_length(named(packed.inputs[0])), F.lit(0)) + 1).alias("bytes")
-    found = {row[SPLIT]: row["bytes"] for row in accepted(rows).groupBy(SPLIT).agg(text).collect()}
-    return {split: found.get(split, 0) * np.dtype(packed.column.dtype).itemsize for split in counts}
+    (document_encoder,) = encoders.values()
+    text = F.sum(F.coalesce(F.octet_length(exact_column(document_encoder.inputs[0])), F.lit(0)) + 1).alias("bytes")
+    text_bytes = {row[SPLIT]: row["bytes"] for row in accepted_rows(rows).groupBy(SPLIT).agg(text).collect()}
+    return {split: text_bytes.get(split, 0) * np.dtype(document_encoder.column.dtype).itemsize for split in counts}
 
 
 def part_numbers(split_bytes: dict[int, int], part_bytes: int) -> dict[int, range]:
@@ -77,17 +77,17 @@ def part_numbers(split_bytes: dict[int, int], part_bytes: int) -> dict[int, rang
     return parts
 
 
-def write_parts(rows: DataFrame, job: Job) -> Report:
+def write_parts(rows: DataFrame, job: WritingJob) -> Report:
     """Write every split's parts. Raises DatasetError if a file cannot be written."""
     count = sum(map(len, job.parts.values()))
-    moved = placed(rows, job.parts).repartitionById(count, PART)
+    moved = assign_part(rows, job.parts).repartitionById(count, PART)
     return merge_reports([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
 
 
-def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     encoders, report = Encoders(job.encoders), Report()
     number, places, contents, raw = -1, [], [], []
-    pieces: dict[str, list[np.ndarray]] = {column.name: [] for column in job.columns}
+    encoded_pieces: dict[str, list[np.ndarray]] = {column.name: [] for column in job.columns}
     with Quarantine(job.attempt, report, job.allowed) as quarantine:
         for batch in batches:
             number = batch.column(PART)[0].as_py()
@@ -95,23 +95,23 @@ def _write_part(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
             if not len(accepted):
                 continue
             encoded, reasons = encoders.encode(pa.Table.from_batches([accepted]))
-            taken = quarantine.set_aside(accepted, reasons, refusal_kind)
-            report.accepted += len(taken)
+            encoded_rows = quarantine.set_aside(accepted, reasons, refusal_kind)
+            report.accepted += len(encoded_rows)
             # Copies: a view would keep the whole raw batch in memory.
-            places.append(taken.column(PLACE).to_numpy().view(np.uint64).copy())
-            contents.append(taken.column(CONTENT).to_numpy().view(np.uint64).copy())
-            if job.split_of(number) in job.raw_rows.splits:
-                raw.append(job.raw_rows.of(taken))
+            places.append(encoded_rows.column(PLACE).to_numpy().view(np.uint64).copy())
+            contents.append(encoded_rows.column(CONTENT).to_numpy().view(np.uint64).copy())
+            if job.split_index(number) in job.raw_rows.splits:
+                raw.append(job.raw_rows.select(encoded_rows))
             for column in job.columns:
                 for chunk in encoded.column(column.name).chunks:
-                    pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
+                    encoded_pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
     if report.accepted and report.refused.total() <= job.allowed:
-        report.expected_rows = _made(encoders.packer, report.accepted, pieces)
+        report.expected_rows = _output_rows(encoders.packer, report.accepted, encoded_pieces)
         order = np.concatenate(places), np.concatenate(contents)
-        values = _packed(encoders.packer, *order, pieces) if encoders.packer else sort_rows(*order, pieces)
+        values = _pack_windows(encoders.packer, *order, encoded_pieces) if encoders.packer else sort_rows(*order, encoded_pieces)
         _write_rows(job, number, report, values)
         if raw:
-            _write_raw_rows(job, number, report, pa.concat_tables(raw).take(pa.array(order_of(*order))))
+            _write_raw_rows(job, number, report, pa.concat_tables(raw).take(pa.array(row_order(*order))))
     yield report.to_batch()
 
 
@@ -120,22 +120,24 @@ def _documents(lists: pa.ListArray) -> list[np.ndarray]:
     return [values[start:stop].copy() for start, stop in pairwise(offsets.tolist())]
 
 
-def _made(packer: Packer | None, taken: int, pieces: dict[str, list[np.ndarray]]) -> int:
+def _output_rows(packer: Packer | None, rows: int, pieces: dict[str, list[np.ndarray]]) -> int:
     """The number of rows that the encoders expect in the part."""
-    return taken if packer is None else packer.window_count(taken, sum(len(document) for found in pieces.values() for document in found))
+    if packer is None:
+        return rows
+    return packer.window_count(rows, sum(len(document) for documents in pieces.values() for document in documents))
 
 
-def _packed(packer: Packer, place: np.ndarray, content: np.ndarray, pieces: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
+def _pack_windows(packer: Packer, place: np.ndarray, content: np.ndarray, pieces: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
     """The part's documents as windows. Documents with equal hashes are equal, so their order of arrival does not matter."""
     ((name, documents),) = pieces.items()
-    windows = packer.windows([documents[row] for row in order_of(place, content)])
-    return {name: windows[shuffled(len(windows))]}
+    windows = packer.windows([documents[row] for row in row_order(place, content)])
+    return {name: windows[permutation(len(windows))]}
 
 
-def _write_rows(job: Job, number: int, report: Report, values: dict[str, np.ndarray]) -> None:
+def _write_rows(job: WritingJob, number: int, report: Report, values: dict[str, np.ndarray]) -> None:
     arrays = [from_numpy(column, values.pop(column.name)) for column in job.columns]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(job.columns))
-    split = job.split_of(number)
+    split = job.split_index(number)
     part = number - job.parts[split].start
     attempt = job.attempt
     file = attempt.new_file(f"data-{attempt.name}/split={SPLITS[split]}", f"part-{part:05}")
@@ -145,8 +147,8 @@ def _write_rows(job: Job, number: int, report: Report, values: dict[str, np.ndar
         )
 
 
-def _write_raw_rows(job: Job, number: int, report: Report, rows: pa.Table) -> None:
-    split = job.split_of(number)
+def _write_raw_rows(job: WritingJob, number: int, report: Report, rows: pa.Table) -> None:
+    split = job.split_index(number)
     attempt = job.attempt
     file = attempt.new_file(f"{RAW_ROWS}-{attempt.name}/split={SPLITS[split]}", f"part-{number - job.parts[split].start:05}")
     with storage.store_errors(f"{attempt.root}/{file}"):

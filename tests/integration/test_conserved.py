@@ -38,8 +38,8 @@ from pipelines.etl import make as making
 from pipelines.etl.analysis import analyse
 from pipelines.etl.make import make
 from pipelines.etl.run import run
-from pipelines.etl.summary import summary
-from pipelines.etl.write import Job, write_parts
+from pipelines.etl.summary import version_summary
+from pipelines.etl.write import WritingJob, write_parts
 from pipelines.report.data_profile import profile_files
 from pipelines.spark.progress import Stages
 from pipelines.tracking.etl import EtlRun
@@ -65,7 +65,7 @@ def made(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Man
     tables = raw_tables(config.source)
     found = make(spark, config, {}, tables, analyse(spark, config, tables), attempt, Stages())
     manifest = commit(filesystem, attempt.root, found.manifest, found.report.row_groups, found.report.quarantine)
-    shown = found.gathered.samples, found.gathered.contents, found.report.samples, {"fit": 1.0}
+    shown = found.summary.samples, found.summary.contents, found.report.samples, {"fit": 1.0}
     assert "<h1>" in profile_files(Survey(config, manifest, {}, *shown))["data.html"]
     return manifest, Path(attempt.root)
 
@@ -178,7 +178,7 @@ def test_p2_half_of_the_rows_are_refused_and_all_are_there(spark: SparkSession, 
     refused = set_aside(root, manifest)
     uids = [json.loads(row["record"])["uid"] for row in refused if row["source"] is None]
     assert sorted(in_parts(root, "uid") + uids) == list(range(ROWS)) and 9_700 < len(uids) < 10_300
-    lines = summary(parse(numbers, "numbers.yaml"), manifest).splitlines()
+    lines = version_summary(parse(numbers, "numbers.yaml"), manifest).splitlines()
     assert lines[1].startswith(f"{len(refused):,} of 20,003 rows were refused (") and lines[1].endswith(
         f"{root}/quarantine-{manifest.attempt}:"
     )
@@ -225,7 +225,7 @@ def test_p2_p8_a_row_that_no_task_reports_is_no_version_and_leaves_no_file(
     alter: Callable[[Report], None],
     words: str,
 ) -> None:
-    def altered(rows: DataFrame, job: Job) -> Report:
+    def altered(rows: DataFrame, job: WritingJob) -> Report:
         report = write_parts(rows, job)
         alter(report)
         return report

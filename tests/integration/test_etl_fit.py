@@ -11,7 +11,7 @@ from pipelines.config.dataset import ByFraction, Dataset
 from pipelines.errors import ConfigError
 from pipelines.etl import fit as fitting
 from pipelines.etl import placement
-from pipelines.etl.fit import Fitted, gather
+from pipelines.etl.fit import FitResult, gather
 from pipelines.etl.fit import fit as fit_gathered
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.session import BATCH_BYTES, weigh_batches
@@ -43,14 +43,14 @@ def table(spark: SparkSession) -> DataFrame:
         "IF(id % 2 = 0, X'0001', NULL) AS bytes",
         "id % 3 AS y",
     )
-    return placement.dealt(placement.identified(rows, ()), dataset().split)
+    return placement.assign_split(placement.add_identity(rows, ()), dataset().split)
 
 
-def fit(rows: DataFrame, settings: Dataset) -> Fitted:
+def fit(rows: DataFrame, settings: Dataset) -> FitResult:
     return fit_gathered(gather(rows, settings), settings, {})
 
 
-def as_json(fitted: Fitted) -> str:
+def as_json(fitted: FitResult) -> str:
     return json.dumps([{name: fitted.model_dump() for name, fitted in fitted.encoders.items()}, fitted.profile])
 
 
@@ -110,9 +110,9 @@ def test_very_many_columns_are_projected_once_unless_the_query_computes(spark: S
     rows = spark.range(1).selectExpr(first, *(f"id AS c{column}" for column in range(1, columns)))
     suit_columns(rows, is_judged_cheaply=True)
     try:
-        judged = placement.dealt(placement.identified(rows, ("c0",)), ByFraction())
+        judged = placement.assign_split(placement.add_identity(rows, ("c0",)), ByFraction())
         parts = {split: range(split, split + 1) for split in range(3)}
-        plan = query_execution(placement.placed(judged, parts)).executedPlan().toString()
+        plan = query_execution(placement.assign_part(judged, parts)).executedPlan().toString()
     finally:
         suit_columns(spark.range(1))
     assert len(re.findall("Project ", plan)) == projections
@@ -131,7 +131,7 @@ def test_settings_for_many_columns_change_no_value(spark: SparkSession) -> None:
         "map(concat('k', id % 2), id, 'z', NULL) AS m",
         "named_struct('p', id % 2 = 0, 'q', unhex(hex(id))) AS n",
     )
-    expected = placement.identified(rows, ("id",)).where("id % 7 > 0")
+    expected = placement.add_identity(rows, ("id",)).where("id % 7 > 0")
     parts = {0: range(3), 1: range(3, 4), 2: range(4, 5)}
     tables = []
     for columns, is_merged in ((len(rows.columns), False), (3_000, True)):
@@ -139,7 +139,7 @@ def test_settings_for_many_columns_change_no_value(spark: SparkSession) -> None:
             spark.conf.set(key, value)
         try:
             # A new DataFrame, since a plan is made once.
-            placed = placement.placed(placement.dealt(expected, ByFraction()), parts).selectExpr("*", "to_json(n) AS text")
+            placed = placement.assign_part(placement.assign_split(expected, ByFraction()), parts).selectExpr("*", "to_json(n) AS text")
             tables.append(placed.toArrow().sort_by("id"))
         finally:
             suit_columns(spark.range(1))

@@ -12,7 +12,7 @@ from pipelines.config import Config, load, parse
 from pipelines.data.sources.formats import raw_tables
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.analysis import analyse
-from pipelines.etl.determinism import warnings_of
+from pipelines.etl.determinism import plan_warnings
 from pipelines.etl.query import run_query
 from pipelines.etl.text_casts import text_cast_notes
 from pipelines.runtime.compat.spark import query_execution
@@ -36,7 +36,7 @@ def analysed(spark: SparkSession, config: Config) -> tuple[str, ...]:
 
 
 def run_rows(spark: SparkSession, query: str) -> DataFrame:
-    return run_query(spark, config(query), steady=True)
+    return run_query(spark, config(query), is_deterministic=True)
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_p2_nor_about_what_the_query_gives(spark: SparkSession, query: str, name
     ],
 )
 def test_what_cannot_is_not(spark: SparkSession, query: str) -> None:
-    assert list(warnings_of(spark.sql(query)._jdf.queryExecution().analyzed())) == []
+    assert list(plan_warnings(spark.sql(query)._jdf.queryExecution().analyzed())) == []
 
 
 def test_p6_rows_that_may_change_are_the_same_for_fitting_and_for_writing(spark: SparkSession) -> None:
-    rows = run_query(spark, config("SELECT id AS i, now() AS x FROM range(100)"), steady=False)
+    rows = run_query(spark, config("SELECT id AS i, now() AS x FROM range(100)"), is_deterministic=False)
     assert rows.orderBy("i").collect() == rows.repartition(3).orderBy("i").collect()
     rows.unpersist()
 

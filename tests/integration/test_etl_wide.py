@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pipelines.config import parse
 from pipelines.data.features import needs
 from pipelines.etl import fit, placement
-from pipelines.etl.determinism import refuse_chance, warnings_of
+from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
 from pipelines.runtime.compat.spark import query_execution
 
 
@@ -37,10 +37,10 @@ def calls_of_java(spark: SparkSession, columns: int, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(py4j.java_gateway.GatewayClient, "send_command", counted)
         plan = query_execution(query).analyzed()
-        refuse_chance("source.query", plan)
-        assert list(warnings_of(plan)) == []
-        judged = placement.dealt(placement.identified(query, ("id",)), config.dataset.split)
-        handed, compared = fit.hand(judged, config.dataset, schema, needs(config.dataset))
+        refuse_nondeterminism("source.query", plan)
+        assert list(plan_warnings(plan)) == []
+        judged = placement.assign_split(placement.add_identity(query, ("id",)), config.dataset.split)
+        handed, compared = fit._select_columns(judged, config.dataset, schema, needs(config.dataset))
     assert compared == names and len(handed.columns) == columns + 5
     return calls
 

@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import QualityError
-from pipelines.etl.placement import identified
-from pipelines.etl.quality import REASON, check_quarantined, expectations
+from pipelines.etl.placement import add_identity
+from pipelines.etl.quality import REASON, check_quarantined, refuse_unexpected
 
 ROWS = [(1, "a"), (2, None), (3, "b"), (None, "c"), (-1, None)]
 
@@ -16,7 +16,7 @@ def rows(spark: SparkSession) -> DataFrame:
 
 
 def test_p8_a_row_is_kept_or_has_the_reason_why_it_is_not(rows: DataFrame) -> None:
-    judged = expectations(identified(rows, ()), {"aged": "age >= 0", "named": "`na me` IS NOT NULL", "not b": "`na me` <> 'b'"})
+    judged = refuse_unexpected(add_identity(rows, ()), {"aged": "age >= 0", "named": "`na me` IS NOT NULL", "not b": "`na me` <> 'b'"})
     assert {tuple(row) for row in judged.select("age", "`na me`", REASON).collect()} == {
         (1, "a", None),
         (2, None, "named"),
@@ -27,7 +27,7 @@ def test_p8_a_row_is_kept_or_has_the_reason_why_it_is_not(rows: DataFrame) -> No
 
 
 def test_without_expectations_every_row_is_kept(rows: DataFrame) -> None:
-    assert [row[REASON] for row in expectations(identified(rows, ()), {}).collect()] == [None] * len(ROWS)
+    assert [row[REASON] for row in refuse_unexpected(add_identity(rows, ()), {}).collect()] == [None] * len(ROWS)
 
 
 def test_p8_too_many_refused_rows_refuse_the_version() -> None:

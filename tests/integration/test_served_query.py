@@ -23,7 +23,7 @@ from pipelines.data.rowwise.engine import Evaluator, closed_database
 from pipelines.data.versions.manifest import Manifest, ServedQuery
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.run import run
-from pipelines.etl.served import served_query
+from pipelines.etl.served import translate_query
 from pipelines.serving.model import Predictor, log_model
 from pipelines.tasks.bind import task_of
 
@@ -96,7 +96,7 @@ def views(spark: SparkSession) -> SparkSession:
 def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expression: str) -> None:
     query = f"SELECT {expression} AS out, l AS y FROM t"
     rows = views.sql(query)
-    served = served_query(views, config_of(query), rows)
+    served = translate_query(views, config_of(query), rows)
     if served is None:
         assert expression not in SERVED
         return
@@ -132,7 +132,7 @@ def test_what_shows_only_in_few_rows_or_none_is_found_too(
     views: SparkSession, caplog: pytest.LogCaptureFixture, query: str, reason: str | None
 ) -> None:
     with caplog.at_level("INFO", "pipelines"):
-        served = served_query(views, config_of(query), views.sql(query))
+        served = translate_query(views, config_of(query), views.sql(query))
     assert (served is None) == (reason is not None)
     assert (reason or "the model will take rows of t") in caplog.text
 

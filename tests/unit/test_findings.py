@@ -176,14 +176,14 @@ def test_the_sketch_of_contents_does_not_depend_on_partitions() -> None:
     def sketch(*bounds: int) -> np.ndarray:
         summaries = []
         for start, stop in pairwise(bounds):
-            part = alike.Contents()
+            part = alike.ContentSample()
             for batch in range(start, stop, 1_000):
                 part.add(hashes[batch : batch + 1_000], split[batch : batch + 1_000])
             summaries.append(part.summary())
         whole = summaries[0]
         for summary in summaries[1:]:
-            whole = alike.combined(whole, summary)
-        return alike.rows_of(whole)
+            whole = alike.combine_contents(whole, summary)
+        return alike.content_rows(whole)
 
     whole = sketch(0, 60_000)
     assert len(whole) == alike.CONTENTS and (whole.sum(axis=1) == 2).all()
@@ -205,8 +205,8 @@ def test_the_sample_of_keyed_rows_does_not_depend_on_partitions_and_keeps_what_c
         for start, stop in pairwise(bounds):
             part = row_sample.RowSample(keyed=True)
             part.add({name: values.slice(start, stop - start) for name, values in columns.items()}, split[start:stop], order[start:stop])
-            whole = row_sample.combined(whole, part.summary())
-        return row_sample.by_split(whole)
+            whole = row_sample.combine_samples(whole, part.summary())
+        return row_sample.rows_by_split(whole)
 
     found = sampled(0, count)
     assert {name: len(rows) for name, rows in found.items()} == {"train": row_sample.ROWS, "validation": row_sample.ROWS}
@@ -220,7 +220,7 @@ def test_equal_rows_without_a_key_are_sampled_like_others() -> None:
     value = np.repeat([0, 1], [9_000, 1_000])
     hashes = np.array([2**63, 5], np.uint64)[value]
     part.add({"x": pa.array(value)}, np.zeros(len(value), np.int32), hashes)
-    share = np.mean(row_sample.by_split(part.summary())["train"]["x"].to_numpy())
+    share = np.mean(row_sample.rows_by_split(part.summary())["train"]["x"].to_numpy())
     assert 0.07 < share < 0.13
 
 
@@ -266,12 +266,12 @@ def test_a_text_that_is_not_utf8_is_hashed_by_its_bytes() -> None:
 
 
 def test_a_sample_of_thousands_of_columns_has_fewer_rows_in_one_partition_and_in_two() -> None:
-    assert [row_sample.rows_of_each_split(columns) for columns in (1, 500, 2_000, 100_000)] == [2_000, 2_000, 500, 200]
+    assert [row_sample.rows_per_split(columns) for columns in (1, 500, 2_000, 100_000)] == [2_000, 2_000, 500, 200]
     columns = {f"c{number}": pa.array(range(600)) for number in range(2_000)}
     split, summaries = np.zeros(600, np.int64), []
     for seed in (0, 1):
-        part = row_sample.RowSample(True, row_sample.rows_of_each_split(len(columns)))
+        part = row_sample.RowSample(True, row_sample.rows_per_split(len(columns)))
         part.add(columns, split, np.random.default_rng(seed).integers(0, 2**64, 600, np.uint64))
         summaries.append(part.summary())
-    for summary in (summaries[0], row_sample.combined(*summaries)):
-        assert row_sample.by_split(summary)["train"].shape == (500, 2_000)
+    for summary in (summaries[0], row_sample.combine_samples(*summaries)):
+        assert row_sample.rows_by_split(summary)["train"].shape == (500, 2_000)

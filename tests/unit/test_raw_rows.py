@@ -21,8 +21,8 @@ from pipelines.data.versions.commit import remove_unnamed
 from pipelines.data.versions.raw_rows import read_raw_rows, write_raw_rows
 from pipelines.etl.placement import CONTENT, PART, PLACE
 from pipelines.etl.quality import REASON
-from pipelines.etl.raw_rows import RawRows, splits_with_raw_rows
-from pipelines.etl.write import Job, _write_part
+from pipelines.etl.raw_rows import RawRowSelection, splits_with_raw_rows
+from pipelines.etl.write import WritingJob, _write_part
 from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, pack, read_splits, unpack
 from pipelines.report.pictures import worst_tables
 
@@ -59,7 +59,7 @@ def written(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Table, li
     assert needs(config.dataset)
     encoders = fit_encoders(config.dataset, gathered(config.dataset, RAW), RAW.schema)
     attempt = Attempt(LOCAL, str(folder), "a")
-    job = Job(attempt, encoders, {0: range(0), 1: range(0), 2: range(2)}, 2**20, 0, RawRows(("id",), splits))
+    job = WritingJob(attempt, encoders, {0: range(0), 1: range(0), 2: range(2)}, 2**20, 0, RawRowSelection(("id",), splits))
     hashes = RANDOM.integers(-(2**62), 2**62, (2, ROWS))
     reports = []
     for part in range(2):

@@ -79,7 +79,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 @pytest.mark.usefixtures("failing")
 def test_what_may_go_well_the_next_time_makes_no_version(request: pytest.FixtureRequest) -> None:
     with pytest.raises(type(request.node.callspec.params["failing"])):
-        served.served_query(*[None] * 3)  # type: ignore[arg-type]
+        served.translate_query(*[None] * 3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_may_go_well_the_next_time_makes_no_version(request: pytest.Fixture
 @pytest.mark.usefixtures("failing")
 def test_a_query_that_cannot_be_served_is_said_and_a_defect_is_a_warning(caplog: pytest.LogCaptureFixture, level: int, told: str) -> None:
     with caplog.at_level("INFO", "pipelines"):
-        assert served.served_query(*[None] * 3) is None  # type: ignore[arg-type]
+        assert served.translate_query(*[None] * 3) is None  # type: ignore[arg-type]
     assert [(record.levelno, told in record.message) for record in caplog.records] == [(level, True)]
 
 

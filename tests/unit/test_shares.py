@@ -5,10 +5,10 @@ import pytest
 from pipelines.config.dataset import Dataset
 from pipelines.data.versions.manifest import Shares
 from pipelines.errors import SourceError
-from pipelines.etl.shares import Unit, checked, described, is_off, of_windows, percent
+from pipelines.etl.shares import SplitUnit, check_shares, compare_window_shares, describe_difference, is_notable, percent
 
 ASKED = {"train": 0.7, "validation": 0.1, "test": 0.2}
-REPEATED = Unit("different rows", 9_500, 3_322, "validation", "one row repeats 3,322 times", "keep one of each")
+REPEATED = SplitUnit("different rows", 9_500, 3_322, "validation", "one row repeats 3,322 times", "keep one of each")
 
 
 def dataset(**settings: object) -> Dataset:
@@ -16,16 +16,16 @@ def dataset(**settings: object) -> Dataset:
 
 
 def test_a_block_is_named_with_what_it_moved() -> None:
-    found = described(ASKED, {"train": 0.49, "validation": 0.36, "test": 0.15}, 12_800, REPEATED)
+    found = describe_difference(ASKED, {"train": 0.49, "validation": 0.36, "test": 0.15}, 12_800, REPEATED)
     differing = "validation has 36 %, asked 10 %, test has 15 %, asked 20 %, train has 49 %, asked 70 %"
     assert found.said == f"{differing}: one row repeats 3,322 times; keep one of each"
     assert 0.23 < found.beyond_chance < 0.26
-    assert checked(found, dataset()) is found, "said, and not refused"
+    assert check_shares(found, dataset()) is found, "said, and not refused"
 
 
 def test_a_small_table_has_other_shares_by_chance() -> None:
-    unit = Unit("rows", 20, 1, "train", "one key has 1 rows", "give more rows")
-    found = described({"train": 0.8, "validation": 0.1, "test": 0.1}, {"train": 0.85, "validation": 0.05, "test": 0.1}, 20, unit)
+    unit = SplitUnit("rows", 20, 1, "train", "one key has 1 rows", "give more rows")
+    found = describe_difference({"train": 0.8, "validation": 0.1, "test": 0.1}, {"train": 0.85, "validation": 0.05, "test": 0.1}, 20, unit)
     assert "train has 85 %, asked 80 %" in found.said and "validation has 5 %, asked 10 %: chance, with only 20 rows; " in found.said
     assert "dataset.split: {by: column}" in found.said
     assert found.beyond_chance == 0
@@ -41,12 +41,12 @@ def test_a_small_table_has_other_shares_by_chance() -> None:
     ],
 )
 def test_what_is_worth_a_word(came: dict[str, float], rows: int, off: bool) -> None:
-    assert is_off(ASKED, came, rows) == off
+    assert is_notable(ASKED, came, rows) == off
 
 
 @pytest.mark.parametrize(("came", "rows", "off"), [(0.004, 100_000, True), (0.004, 500, False), (0.018, 100_000, False)])
 def test_of_a_small_share_less_is_worth_a_word(came: float, rows: int, off: bool) -> None:
-    assert is_off({"train": 0.98, "validation": 0.02}, {"train": 1 - came, "validation": came}, rows) == off
+    assert is_notable({"train": 0.98, "validation": 0.02}, {"train": 1 - came, "validation": came}, rows) == off
 
 
 def test_beyond_the_bound_it_is_refused() -> None:
@@ -54,15 +54,15 @@ def test_beyond_the_bound_it_is_refused() -> None:
     with pytest.raises(
         SourceError, match=r"^so it is; do that; or raise dataset.max_share_error: .* 59 % beyond chance, and 30 % are allowed"
     ):
-        checked(shares, dataset())
-    assert checked(shares, dataset(max_share_error=0.6)) is shares, "which is a remedy"
+        check_shares(shares, dataset())
+    assert check_shares(shares, dataset(max_share_error=0.6)) is shares, "which is a remedy"
 
 
 def test_windows_are_compared_since_documents_differ_in_length() -> None:
     packed = Dataset.model_validate({"path": "data", "features": {"text": {"encoder": "bytes", "length": 16}}})
-    found = of_windows({"train": 900, "validation": 90, "test": 10}, 3_000, packed)
+    found = compare_window_shares({"train": 900, "validation": 90, "test": 10}, 3_000, packed)
     assert found.said.startswith("train has 90 %, asked 80 %, validation has 9 %, asked 10 %, test has 1 %, asked 10 %: documents differ")
-    assert not of_windows({"train": 802, "validation": 99, "test": 99}, 3_000, packed).said
+    assert not compare_window_shares({"train": 802, "validation": 99, "test": 99}, 3_000, packed).said
 
 
 def test_no_share_is_no_identity() -> None:

@@ -14,7 +14,7 @@ from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.data_profile import Survey, ValueCounts
 from pipelines.data.versions.manifest import SplitSummary
 from pipelines.etl import row_sample
-from pipelines.etl.value_counts import MOST_VALUES, ValueCounter, combined, value_counts
+from pipelines.etl.value_counts import MOST_VALUES, ValueCounter, combine_counts, value_counts
 from pipelines.report.data_profile import profile_files
 
 RANDOM = np.random.default_rng(2)
@@ -42,7 +42,7 @@ def counted(*bounds: int, elsewhere: tuple[str, ...] = ()) -> dict[str, Any]:
         summaries.append(json.loads(json.dumps(part.summary())))
     whole = summaries[0]
     for summary in summaries[1:]:
-        whole = combined(whole, summary)
+        whole = combine_counts(whole, summary)
     return whole
 
 
@@ -80,7 +80,9 @@ def survey(sampled: int, counts: dict[str, ValueCounts]) -> Survey:
     rows = {"train": 40_000, "test": 10_000}
     splits = {name: SplitSummary(rows=count, parts=1, row_groups=1, bytes=1, decoded_bytes=1) for name, count in rows.items()}
     manifest = manifest_of(config.dataset, raw).model_copy(update={"splits": splits})
-    shown = pa.table({name: row_sample.shown(values.combine_chunks()) for name, values in zip(raw.column_names, raw.columns, strict=True)})
+    shown = pa.table(
+        {name: row_sample.abridge(values.combine_chunks()) for name, values in zip(raw.column_names, raw.columns, strict=True)}
+    )
     drifted = shown.set_column(shown.column_names.index("rich"), "rich", pa.array(np.arange(len(raw)) % 4 == 0))
     samples = {"train": shown.slice(0, sampled), "test": drifted.slice(0, sampled)}
     return Survey(config, manifest, {}, samples, np.zeros((0, 3), np.int64), {}, {"fit": 1.0}, counts=counts)

@@ -25,8 +25,8 @@ from pipelines.data.sources.formats import raw_tables
 from pipelines.data.sources.parsed import schema_of
 from pipelines.data.sources.records import cut, fields_of
 from pipelines.errors import ConfigError
-from pipelines.etl.placement import named
-from pipelines.etl.quality import REASON, expectations
+from pipelines.etl.placement import exact_column
+from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.serving.batch.model import Model
 from pipelines.spark.plans import items, nodes
@@ -50,7 +50,7 @@ def drop_missing_columns(
 ) -> tuple[Config, dict[str, StructType]]:
     """The config whose tables `names` have the columns that their files have, and the columns that each lacks.
 
-    Tables of Parquet lose their schema, so that numbers are read as they are in the files. `expect` are the expectations that apply to
+    Tables of Parquet lose their schema, so that numbers are read as they are in the files. `expect` are the refuse_unexpected that apply to
     rows without a target. Raises ConfigError if the query needs a column that is lacking for more than the target.
     """
     tables = dict(config.source.tables)
@@ -160,12 +160,12 @@ def _query_reads(spark: SparkSession, config: Config, schemas: Schemas, expect: 
         spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).createOrReplaceTempView(f"`{name}`")
     rows = spark.sql(config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
     features = {column for name, settings in config.dataset.features.items() for column in settings.inputs(name)}
-    return Reads(_source_columns(expectations(rows, expect), [*features, REASON]), _source_columns(rows, _targets(config)))
+    return Reads(_source_columns(refuse_unexpected(rows, expect), [*features, REASON]), _source_columns(rows, _targets(config)))
 
 
 def _source_columns(rows: DataFrame, columns: Iterable[str]) -> frozenset[str]:
     """The columns of the tables that these columns of `rows` are computed from, or that decide which rows there are."""
-    listed = list(nodes(query_execution(rows.select(*[named(name) for name in sorted(columns)])).optimizedPlan()))
+    listed = list(nodes(query_execution(rows.select(*[exact_column(name) for name in sorted(columns)])).optimizedPlan()))
     leaves = [node for node in listed if not node.children().size()]
     inner = [node for node in listed if node.children().size()]
     raw = {str(column.exprId()) for leaf in leaves for column in items(leaf.output())}

@@ -30,7 +30,7 @@ from pipelines.data.versions.manifest import SourceSummary
 from pipelines.data.versions.sources import Sources, read_sources, source_summaries, write_sources
 from pipelines.data.versions.versions import CONFIRMED
 from pipelines.errors import CorruptError, DatasetError
-from pipelines.etl.quality import reasons
+from pipelines.etl.quality import reason_lines
 
 FORMAT = 1
 _REMEDY = "remove its folder, and run jobs/predict.py again"
@@ -75,7 +75,7 @@ class Predictions(Section):
         lines = [f"{place}/{self.snapshot}: {self.rows_out:,} of {self.rows_in:,} rows predicted in {len(self.files)} files"]
         lines[0] += f" with model {self.model_digest[:12]}"
         if self.refused:
-            lines += ["the others are kept in its quarantine, with their reasons:", *reasons(self.refused, {})]
+            lines += ["the others are kept in its quarantine, with their reasons:", *reason_lines(self.refused, {})]
         return "\n".join(lines)
 
 

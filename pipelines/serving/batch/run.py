@@ -33,7 +33,7 @@ from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.quality import REASON, check_quarantined
 from pipelines.etl.quarantine import write_malformed
-from pipelines.etl.run import check_unchanged, freed
+from pipelines.etl.run import check_unchanged, temporary_cache
 from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, fetch_model
@@ -79,7 +79,7 @@ def run(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Seque
         with stages("spark"):
             spark = stages.spark = session(config.name)
             check_executors(spark)
-        with freed(spark):
+        with temporary_cache(spark):
             source = open_input(spark, config, model, names)
             before = {name: table.state() for name, table in source.tables.items()}
             kept_columns = _kept_columns(spark, source, model, keep)

@@ -13,7 +13,7 @@ from pipelines.config.did_you_mean import some_of
 from pipelines.data.sources.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError
 from pipelines.etl.fit import raw_schema
-from pipelines.etl.placement import named
+from pipelines.etl.placement import exact_column
 from pipelines.serving.model.columns import drop_value, fitting_rows, misfits
 
 
@@ -22,7 +22,7 @@ def cast_to_schema(rows: DataFrame, name: str, schema: StructType, converts: boo
     `Tables.malformed`. Raises ConfigError if a column has another sort of values than the schema of the table `name`."""
     columns = {column.lower() for column in rows.columns}
     fields = [StructField(field.name, field.dataType) for field in schema if field.name.lower() in columns]
-    rows = rows.select(*[named(field.name).alias(field.name) for field in fields])
+    rows = rows.select(*[exact_column(field.name).alias(field.name) for field in fields])
     arrow_schema = raw_schema(rows.sparkSession.createDataFrame([], StructType(fields)))
     if not converts or raw_schema(rows).equals(arrow_schema):
         return rows, None

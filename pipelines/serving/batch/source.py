@@ -19,8 +19,8 @@ from pipelines.data.sources.parsed import schema_of
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.data.versions.sources import Sources
 from pipelines.errors import ConfigError
-from pipelines.etl.placement import named
-from pipelines.etl.quality import REASON, expectations
+from pipelines.etl.placement import exact_column
+from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.etl.query import check_query
 from pipelines.serving.batch.missing_columns import drop_missing_columns
 from pipelines.serving.batch.model import Model
@@ -147,15 +147,15 @@ def input_rows(spark: SparkSession, source: Input, takes: Takes) -> DataFrame:
     if takes == "query":
         with source_errors(source.config.source, "source.query"):
             rows = spark.sql(source.config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
-        return expectations(rows, applicable(source.config))
+        return refuse_unexpected(rows, applicable(source.config))
     frames = [spark.table(f"`{name}`") for name in source.tables]
     shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
-    rows = reduce(DataFrame.unionAll, [frame.select(*map(named, shared)) for frame in frames])
+    rows = reduce(DataFrame.unionAll, [frame.select(*map(exact_column, shared)) for frame in frames])
     return rows.withColumn(REASON, F.lit(None).cast("string"))
 
 
 def applicable(config: Config) -> dict[str, str]:
-    """The expectations on columns that features are made of: a row to predict need not have a target."""
+    """The refuse_unexpected on columns that features are made of: a row to predict need not have a target."""
     dataset = config.dataset
     features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
     targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)} - features

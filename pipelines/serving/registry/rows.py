@@ -11,9 +11,9 @@ from pipelines.etl.analysis import analyse
 from pipelines.etl.identity import version_name
 from pipelines.etl.make import judge
 from pipelines.etl.placement import CONTENT, INTERNAL, ROW, SPLIT, TEST
-from pipelines.etl.quality import accepted
+from pipelines.etl.quality import accepted_rows
 from pipelines.etl.query import run_query
-from pipelines.etl.run import check_unchanged, of_tables
+from pipelines.etl.run import check_unchanged, collect_sources
 from pipelines.serving.registry.gates import Gate, equal
 
 
@@ -24,15 +24,15 @@ def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) 
     Raises SourceError if a source changed during reading.
     """
     tables = raw_tables(config.source)
-    before = of_tables(config.source, tables, lambda table: table.state())
-    steady = not analyse(spark, config, tables)
-    identities = of_tables(config.source, tables, lambda table: table.identity(spark))
+    before = collect_sources(config.source, tables, lambda table: table.state())
+    is_deterministic = not analyse(spark, config, tables)
+    identities = collect_sources(config.source, tables, lambda table: table.identity(spark))
     gate = equal("the version that the sources, by their checksums, would make", version_name(config, tables, identities, spark), version)
     if not gate.holds:
         return pa.table({}), gate
     with source_errors(config.source):
         read_tables(spark, tables)
-        rows = accepted(judge(run_query(spark, config, steady), config, steady)).where(f"{SPLIT} = {TEST}")
+        rows = accepted_rows(judge(run_query(spark, config, is_deterministic), config, is_deterministic)).where(f"{SPLIT} = {TEST}")
         table = rows.orderBy(ROW, CONTENT).limit(max_rows).drop(*INTERNAL).toArrow()
     check_unchanged(tables, before)
     return table, gate

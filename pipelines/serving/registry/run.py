@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
 from pipelines.errors import ConfigError, RefusedError, TrackingError
-from pipelines.etl.run import freed
+from pipelines.etl.run import temporary_cache
 from pipelines.serving.model.model import download_model
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry import alias, measure
@@ -136,7 +136,7 @@ def _judge(config: Config, candidate: Candidate, rival: ModelVersion | None, fol
         about = model.about
     judgement = Judgement()
     judgement.add(
-        "bounds", bounds(settings, candidate.metrics, reasons(candidate.tags)), "registry.at_least and registry.at_most are empty"
+        "bounds", bounds(settings, candidate.metrics, reason_lines(candidate.tags)), "registry.at_least and registry.at_most are empty"
     )
     judgement.add("size", measure.size_gates(settings, files), "registry.size_mb is not set")
     judgement.add("lineage", lineage_gates(candidate, about["digest"], about["dataset"]), "")
@@ -179,7 +179,7 @@ def _judge_rows(
     """Add the gates that need the test rows."""
     settings, version = config.registry, candidate.version
     spark = session(config.name)
-    with freed(spark):
+    with temporary_cache(spark):
         rows, sources = test_rows(spark, config, version.manifest.version, settings.most_rows)
     judgement.add("sources", [sources], "")
     if not sources.holds:
