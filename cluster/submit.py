@@ -26,7 +26,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 from pipelines.config.secrets import holds_login
-from pipelines.runtime.output import until_reader_leaves
+from pipelines.runtime.output import exit_when_reader_leaves
 
 PASSED = ("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS")
 """RAY_ADDRESS too, since with several Rays on a machine, a job does not know which one it runs in."""
@@ -130,5 +130,5 @@ async def show_log(client: JobSubmissionClient, name: str) -> None:
 
 if __name__ == "__main__":
     logging.disable(logging.INFO)  # of Ray's client
-    with until_reader_leaves():
+    with exit_when_reader_leaves():
         main(sys.argv[1:])

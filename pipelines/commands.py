@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ConfigError, exit_on_error
-from pipelines.runtime.interrupts import is_not_of_a_signal
+from pipelines.runtime.interrupts import is_not_caused_by_signal
 
 if TYPE_CHECKING:
     from pipelines.config import Config
@@ -215,5 +215,5 @@ def configured(program: str, arguments: list[str], level: int = logging.INFO, ow
 def _log_to_stderr(level: int) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(is_not_of_a_signal)
+        handler.addFilter(is_not_caused_by_signal)
     logging.getLogger("pipelines").setLevel(level)

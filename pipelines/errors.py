@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable
 
 from pipelines.runtime import interrupts
-from pipelines.runtime.output import until_reader_leaves
+from pipelines.runtime.output import exit_when_reader_leaves
 
 
 class LockstepError(Exception):
@@ -86,7 +86,7 @@ def exit_on_error(main: Callable[[], None]) -> None:
     """Run a job's `main`. A LockstepError prints its message to stderr and exits with its code. SIGINT and SIGTERM exit with
     130 and 143, and a closed pipe on standard output with 141, without a traceback."""
     try:
-        with until_reader_leaves(), interrupts.leaving():
+        with exit_when_reader_leaves(), interrupts.exit_on_signals():
             main()
     except LockstepError as error:
         # A ConfigError has a line for each fault, which begins with the file, as in a compiler's errors.

@@ -67,7 +67,7 @@ from pipelines.etl.shares import (
     target_shares,
 )
 from pipelines.runtime.compat import haproxy, present
-from pipelines.runtime.installed import disagreement, installed
+from pipelines.runtime.installed import describe_disagreement, installed_versions
 from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, check_model
@@ -138,12 +138,12 @@ def other_ray(folder: Path) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("retry-on is gone")
     with mock.patch.object(haproxy, "find_spec", lambda name: SimpleNamespace(origin=str(folder / "__init__.py"))):
-        return haproxy.with_defaults_option("conn-failure", "option x")
+        return haproxy.append_default_option("conn-failure", "option x")
 
 
 def constrained_ray(folder: Path) -> str:
     check_constraint("ray")
-    return haproxy.with_defaults_option("conn-failure", "option x")
+    return haproxy.append_default_option("conn-failure", "option x")
 
 
 def own_module(folder: Path, text: str) -> Any:
@@ -466,8 +466,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "give both one image, or one packed environment": (
-        lambda folder: refuse(disagreement(installed(["numpy"]), {**installed(["numpy"]), "numpy": "1.0"}, "host")),
-        (lambda folder: refuse(disagreement(installed(["numpy"]), installed(["numpy"]), "host")),),
+        lambda folder: refuse(
+            describe_disagreement(installed_versions(["numpy"]), {**installed_versions(["numpy"]), "numpy": "1.0"}, "host")
+        ),
+        (lambda folder: refuse(describe_disagreement(installed_versions(["numpy"]), installed_versions(["numpy"]), "host")),),
     ),
     '"data": [[value, …], …]': (
         lambda folder: rows_in({"dataframe_split": [[1, 2]]}, "a", "b"),

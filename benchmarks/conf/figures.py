@@ -181,7 +181,7 @@ def keep(row: Row, path: Path) -> None:
     order = [(figure.name, figure.metric) for figure in FIGURES]
     place = {pair: number for number, pair in enumerate(order)}
     rows = sorted([*others, {**row, "machine": machine()}], key=lambda one: place.get((one["config"], one["figure"]), len(place)))
-    atomic.replace(path, f"{json.dumps({**kept, 'rows': rows}, indent=1)}\n".encode())
+    atomic.write_file(path, f"{json.dumps({**kept, 'rows': rows}, indent=1)}\n".encode())
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from benchmarks.report import Row
 from pipelines.config import Config, load, parse
 from pipelines.config.load import with_absolute_paths
 from pipelines.data.versions.versions import open_version
-from pipelines.runtime.weights import model_digest, to_bytes, weights_of
+from pipelines.runtime.weights import model_digest, model_weights, to_bytes
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -117,7 +117,7 @@ def fit(context: WorkerContext, config: Config, folder: Path, hooks: Silent | No
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, config.train.checkpoint.keep, LIMIT_SECONDS)
     Loop(config, version, task, strategy, checkpoints, hooks or Silent()).run()
-    weights = weights_of(strategy.model)
+    weights = model_weights(strategy.model)
     return model_digest(weights), to_bytes(weights)
 
 

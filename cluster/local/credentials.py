@@ -23,7 +23,7 @@ def private(folder: Path) -> Path:
 
 def write(file: Path, text: str) -> Path:
     """Write a file that no other user can read at any moment."""
-    atomic.replace(file, text.encode(), mode=0o600)
+    atomic.write_file(file, text.encode(), mode=0o600)
     return file
 
 

@@ -10,12 +10,12 @@ import os
 from loopback import LOOPBACK
 from ray.scripts.scripts import main
 
-from pipelines.runtime.compat.ray import known_as
+from pipelines.runtime.compat.ray import set_own_address
 
 VARIABLES = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """For processes that connect to such nodes with `ray.init`; jobs inherit it from their node."""
 
 if __name__ == "__main__":
-    known_as(LOOPBACK)
+    set_own_address(LOOPBACK)
     os.environ.update(VARIABLES)
     main()

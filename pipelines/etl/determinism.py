@@ -7,7 +7,7 @@ values. Spark marks each expression as `deterministic` or not.
 from collections.abc import Iterator
 
 from pipelines.errors import ConfigError
-from pipelines.spark.plans import JavaObject, below_of, items, kind, nodes
+from pipelines.spark.plans import JavaObject, child_plans, items, kind, nodes
 
 # It draws a random initialisation vector, but Spark marks it as deterministic.
 _RANDOM = {"aes_encrypt"}
@@ -82,7 +82,7 @@ def plan_warnings(plan: JavaObject) -> Iterator[str]:
         yield "LIMIT or OFFSET without ORDER BY takes any rows; order them by a unique key first"
     for expression in _expressions_with_calls(plan):
         yield from _expression_warnings(expression)
-    for child in below_of(plan):
+    for child in child_plans(plan):
         yield from plan_warnings(child)
 
 

@@ -39,7 +39,7 @@ from pipelines.etl.identity import version_name
 from pipelines.etl.make import WrittenAttempt, make
 from pipelines.etl.shares import check_shares
 from pipelines.etl.spark_stages import event_log, spark_stages
-from pipelines.runtime.interrupts import Deferred, done
+from pipelines.runtime.interrupts import DeferredSignals, mark_done
 from pipelines.spark.cancellation import stop_tasks
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.executor_versions import check_executors
@@ -101,7 +101,7 @@ def _make_version(
                 manifest, report = attempts[0].manifest.model_copy(update={"run_id": tracked.run_id}), attempts[0].report
                 return commit(filesystem, attempt.root, manifest, report.row_groups, report.quarantine, sources, report.raw_rows)
 
-        with Deferred() as signals:
+        with DeferredSignals() as signals:
             manifest = _commit_or_clean_up(work, attempt, signals)
             with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
                 with _errors_as_warnings(attempt.root):
@@ -114,7 +114,7 @@ def _make_version(
                     tracked.log_texts(files)
                     pages = [tracked.artifact_page(name) for name in files if name.endswith(".html")]
                     tracked.describe(tracking.describe_etl(config, manifest, sum(stages.seconds.values()), *pages[:1]))
-            done()
+            mark_done()
             signals.forget()
     return manifest
 
@@ -171,7 +171,7 @@ def _free(spark: SparkSession) -> None:
         spark.catalog.clearCache()
 
 
-def _commit_or_clean_up(work: Callable[[], Manifest], attempt: Attempt, signals: Deferred) -> Manifest:
+def _commit_or_clean_up(work: Callable[[], Manifest], attempt: Attempt, signals: DeferredSignals) -> Manifest:
     """The manifest that `work` commits. If it fails or is interrupted, the files of the attempt are removed, unless they have been
     committed."""
     try:

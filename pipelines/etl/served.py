@@ -17,7 +17,7 @@ from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.served_check import TranslatedQuery, prove
 from pipelines.runtime.compat.spark import context_is_stopped
-from pipelines.runtime.interrupts import received
+from pipelines.runtime.interrupts import first_signal
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def translate_query(spark: SparkSession, config: Config, rows: DataFrame) -> Ser
         log.info("%s: %s", _NOT_SERVED, error)
         return None
     except Exception as error:  # a defect of a library must not prevent the version
-        if received() is not None or context_is_stopped() or fails_any_stage(error):
+        if first_signal() is not None or context_is_stopped() or fails_any_stage(error):
             raise
         log.warning("%s: %s: %s", _NOT_SERVED, type(error).__name__, next(iter(str(error).splitlines()), ""))
         return None

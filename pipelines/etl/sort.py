@@ -29,7 +29,7 @@ def row_order(place: np.ndarray, content: np.ndarray) -> np.ndarray:
 
 def permutation(rows: int) -> np.ndarray:
     """A random permutation of range(rows), the same one each time."""
-    return np.argsort(philox.words(rows, key=rows), kind="stable")
+    return np.argsort(philox.random_words(rows, key=rows), kind="stable")
 
 
 def _repeats(values: np.ndarray) -> np.ndarray:

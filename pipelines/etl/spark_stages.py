@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from pipelines.data.versions.data_profile import SparkStage
-from pipelines.runtime.compat.spark import stages_of
+from pipelines.runtime.compat.spark import finished_stages
 
 Spans = Mapping[str, tuple[float, float]]
 """Begin and end of each stage of the ETL, in seconds since 1970."""
@@ -18,7 +18,7 @@ def spark_stages(spark: SparkSession, spans: Spans) -> tuple[SparkStage, ...]:
     """Spark's finished stages that began within a span, in their order; none if Spark does not answer."""
     stages = []
     with suppress(Py4JError, OSError):
-        for began, numbers in stages_of(spark):
+        for began, numbers in finished_stages(spark):
             stage = next((name for name, (begin, end) in spans.items() if begin <= began <= end), None)
             if stage is not None:
                 seconds = {name: round(value, 3) for name, value in numbers.items() if name.endswith("seconds")}

@@ -6,7 +6,7 @@ In raw tables `pipelines.data.sources.numbers` says what a number is. A query is
 import re
 from collections.abc import Iterator
 
-from pipelines.spark.plans import JavaObject, below_of, items, kind
+from pipelines.spark.plans import JavaObject, child_plans, items, kind
 
 _NUMBER = re.compile(r"\b(tinyint|smallint|int|bigint|float|double|decimal)\b")
 _MOST_SHOWN = 5
@@ -29,7 +29,7 @@ def _query_nodes(plan: JavaObject) -> Iterator[JavaObject]:
     """The nodes of the query itself, without those that read its tables."""
     yield plan
     if kind(plan) != "View":
-        for child in below_of(plan):
+        for child in child_plans(plan):
             yield from _query_nodes(child)
 
 

@@ -14,7 +14,7 @@ from pipelines.errors import MismatchError, TrainingError
 from pipelines.launch.own_ray import own_ray, restored_handler
 from pipelines.launch.ray_files import keep_token, ray_folder
 from pipelines.launch.ray_output import RayOutput
-from pipelines.runtime.compat.ray import output_through
+from pipelines.runtime.compat.ray import filtered_output
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def cluster(settings: Train) -> Iterator[RayOutput]:
     of Ray.
     """
     output = RayOutput()
-    with output_through(output.hide_reports):
+    with filtered_output(output.hide_reports):
         if ray.is_initialized():
             yield output
             return

@@ -15,7 +15,7 @@ from pipelines.errors import LockstepError, TrainingError
 from pipelines.launch.cluster import Machines, release
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.runtime.compat.ray import WorkerGroupStartupTimeoutError
-from pipelines.runtime.interrupts import Taken, handled
+from pipelines.runtime.interrupts import FirstSignal, handle_signals
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def watch(
         except BaseException as error:  # raised in the main thread
             answer["error"] = error
 
-    interrupt = Taken()
+    interrupt = FirstSignal()
 
     def take(number: int, frame: FrameType | None) -> None:
         is_second = interrupt.number is not None
@@ -54,7 +54,7 @@ def watch(
 
     machines = _machines(trainer, directory) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
     thread = Thread(target=fit, name="ray-train", daemon=True)
-    with handled(take):
+    with handle_signals(take):
         thread.start()
         while thread.is_alive() and interrupt.number is None:
             thread.join(LOOK_SECONDS[directory.is_local])

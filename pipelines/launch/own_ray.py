@@ -12,7 +12,7 @@ import psutil
 import ray
 
 from pipelines.errors import TrainingError
-from pipelines.runtime.compat.ray import on_loopback
+from pipelines.runtime.compat.ray import loopback_only
 from pipelines.runtime.interrupts import NUMBERS
 
 LOOPBACK = "127.0.0.1"
@@ -29,7 +29,7 @@ def own_ray(cpus: int, **settings: Any) -> Iterator[None]:
     """Start a Ray with `cpus` CPUs and settings of `ray.init`. All of its processes end with the block, however that ends."""
     previous = _descendants()
     try:
-        with blocked_signals(), restored_handler(), on_loopback():
+        with blocked_signals(), restored_handler(), loopback_only():
             ray.init(
                 "local",
                 num_cpus=cpus,

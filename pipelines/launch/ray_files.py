@@ -44,4 +44,4 @@ def keep_token() -> None:
         if file.exists():
             file.chmod(0o600)
             return
-        atomic.create(file, secrets.token_hex(32).encode(), mode=0o600)  # if another process was faster, its token is kept
+        atomic.create_file(file, secrets.token_hex(32).encode(), mode=0o600)  # if another process was faster, its token is kept

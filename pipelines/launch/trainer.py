@@ -15,7 +15,7 @@ from pipelines.launch.cluster import may_grow
 from pipelines.launch.worker import PACKAGES, Assignment
 from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.runtime.compat.ray import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
-from pipelines.runtime.installed import installed
+from pipelines.runtime.installed import installed_versions
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import COLLECTIVE_SHARE
 from pipelines.train.strategies import strategy_class
@@ -93,7 +93,7 @@ def create_trainer(
     strategy = strategy_class(settings)  # raises here if it cannot be imported, before any worker starts
     environment = dict(strategy.environment) if gpus else {}
     assignment = Assignment(
-        config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed(PACKAGES)
+        config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed_versions(PACKAGES)
     )
     trainer = _Trainer(
         work,  # type: ignore[arg-type]

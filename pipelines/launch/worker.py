@@ -25,7 +25,7 @@ from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.profile import PROFILE, StepProfiler
 from pipelines.runtime.compat.ray import quiet_reports
-from pipelines.runtime.installed import disagreement, installed
+from pipelines.runtime.installed import describe_disagreement, installed_versions
 from pipelines.runtime.weights import from_bytes, to_bytes
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_of
@@ -53,7 +53,7 @@ class Assignment:
     run_id: str
     directory: str
     driver_host: str
-    installed: dict[str, str]
+    installed_versions: dict[str, str]
     """The driver's versions."""
 
 
@@ -92,8 +92,8 @@ def _leave_alone_group() -> None:
 
 def check_installed(assignment: Assignment) -> None:
     """Raise MismatchError if this machine has other versions than the driver's."""
-    here = installed(PACKAGES)
-    if said := disagreement(assignment.installed, here, f"the worker on {socket.gethostname()}"):
+    here = installed_versions(PACKAGES)
+    if said := describe_disagreement(assignment.installed_versions, here, f"the worker on {socket.gethostname()}"):
         raise MismatchError(said)
 
 

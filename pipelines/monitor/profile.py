@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipelines.config.profile import Profile
 from pipelines.monitor.resident import PeaksByPhase
-from pipelines.runtime.compat.torch import memory_recorded, memory_snapshot
+from pipelines.runtime.compat.torch import record_memory, write_memory_snapshot
 from pipelines.train.step_clock import StepClock
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class StepProfiler:
     def _start(self) -> None:
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._device.type == "cuda" else [])]
         if self._memory and self._device.type == "cuda":
-            memory_recorded(True)
+            record_memory(True)
         elif self._memory:
             self._peaks = PeaksByPhase()
             self._clock.observe = self._peaks.end
@@ -80,7 +80,7 @@ class StepProfiler:
         self._clock.observe = None
         with suppress(Exception):  # what has failed may fail to stop
             if self._memory and self._device.type == "cuda":
-                memory_recorded(False)
+                record_memory(False)
             if recorded is not None:
                 recorded.stop()
 
@@ -94,8 +94,8 @@ class StepProfiler:
             self._put(f"rank-{self._rank}.trace.json.gz", trace.read_bytes())
             if self._memory and self._device.type == "cuda":
                 snapshot = Path(folder) / "memory.pickle"
-                memory_snapshot(str(snapshot))
-                memory_recorded(False)
+                write_memory_snapshot(str(snapshot))
+                record_memory(False)
                 self._put(f"rank-{self._rank}.memory.pickle", snapshot.read_bytes())
         if self._peaks is not None:
             self._clock.observe = None

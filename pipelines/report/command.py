@@ -51,7 +51,7 @@ def write_report(arguments: ReportArguments) -> str:
     file = arguments.file or Path(f"report-{'-'.join(run_id[:8] for run_id in run_ids)}.html")
     content = report(arguments.uri, run_ids).encode()
     try:
-        atomic.replace(str(file), content, durable=False)
+        atomic.write_file(str(file), content, durable=False)
     except OSError as error:
         raise ConfigError(f"--out is {file}, which cannot be written: {error.strerror}; choose another file") from error
     return f"{file.absolute()} ({len(content) / 1e6:.1f} MB)"

@@ -1,4 +1,4 @@
-"""What every process needs, whatever it computes.
+"""Services of every process: signals, files, progress, random words, weights and versions.
 
 1. `interrupts`  handles SIGINT and SIGTERM, from a job's first line to its last; `output` a reader of standard output that leaves.
 2. `atomic`      writes files that appear whole or not at all.

@@ -6,13 +6,13 @@ from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 
-def replace(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666, durable: bool = True) -> None:
+def write_file(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666, durable: bool = True) -> None:
     """Write a file, replacing an older one. `durable` syncs it, so that it survives a power failure."""
     with _draft(path, content, mode, durable) as draft:
         os.replace(draft, path)
 
 
-def create(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> bool:
+def create_file(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> bool:
     """Write a file. Returns False, and changes nothing, if it exists: a hard link decides between concurrent writers."""
     with _draft(path, content, mode, durable=True) as draft:
         try:

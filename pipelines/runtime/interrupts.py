@@ -1,8 +1,8 @@
 """Handles SIGINT and SIGTERM: the process exits with 128 + the signal's number, through every `finally`, without a traceback.
 
-1. `leaving` surrounds a whole job: in it, a signal raises SystemExit.
-2. `handled` surrounds work that ends in another way, such as workers that save first; it passes signals to a handler.
-3. `Deferred` surrounds work that must not be interrupted, such as creating an MLflow run.
+1. `exit_on_signals` surrounds a whole job: in it, a signal raises SystemExit.
+2. `handle_signals` surrounds work that ends in another way, such as workers that save first; it passes signals to a handler.
+3. `DeferredSignals` surrounds work that must not be interrupted, such as creating an MLflow run.
 
 A signal may arrive twice at once: `timeout` sends it to the process and then to the process group. Within REPEAT_SECONDS of
 the first, a second one is a repetition; a later one means that the sender does not want to wait.
@@ -23,7 +23,7 @@ REPEAT_SECONDS = 2.0
 Handler = Callable[[int, FrameType | None], Any]
 
 
-class Taken:
+class FirstSignal:
     """The first signal that arrived, if one has."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Taken:
         return time.monotonic() - self._at > REPEAT_SECONDS
 
 
-class _Job(Taken):
+class _Job(FirstSignal):
     """The state of this process's job, if it runs one."""
 
     def __init__(self) -> None:
@@ -49,22 +49,22 @@ class _Job(Taken):
 _job = _Job()
 
 
-def received() -> int | None:
+def first_signal() -> int | None:
     """The first signal that this job received, or None. An error after it is taken to be a consequence of it."""
     return _job.number
 
 
-def note(number: int) -> bool:
+def record_signal(number: int) -> bool:
     """Remember a signal, and return whether to exit: not if it is a repetition, nor if the job is done."""
     return _job.take(number) and not _job.done
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    if note(number):
+    if record_signal(number):
         raise SystemExit(128 + number)
 
 
-def done() -> None:
+def mark_done() -> None:
     """Mark the job as done: it is about to end by itself, and a signal no longer makes it fail."""
     _job.done = _job.at_work
 
@@ -75,7 +75,7 @@ def is_done() -> bool:
 
 
 @contextmanager
-def leaving() -> Iterator[None]:
+def exit_on_signals() -> Iterator[None]:
     """Around a whole job. An exception after a signal exits with the signal's code. After the block, while the interpreter
     shuts down, a signal ends the process at once."""
     _job.at_work = True
@@ -94,11 +94,11 @@ def leaving() -> Iterator[None]:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    if note(number):
+    if record_signal(number):
         os._exit(128 + number)
 
 
-def is_not_of_a_signal(record: logging.LogRecord) -> bool:
+def is_not_caused_by_signal(record: logging.LogRecord) -> bool:
     """A filter of log records: False for a traceback that the SystemExit of a signal has caused.
 
     SQLAlchemy logs one if a signal arrives during a query. The exception still ends the process, so the exit code tells of the signal.
@@ -110,7 +110,7 @@ def is_not_of_a_signal(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def handled(by: Handler) -> Iterator[None]:
+def handle_signals(by: Handler) -> Iterator[None]:
     """Pass signals to `by` in this block. It has no effect outside of the main thread, which alone receives signals."""
     before = install(dict.fromkeys(NUMBERS, by))
     try:
@@ -119,29 +119,29 @@ def handled(by: Handler) -> Iterator[None]:
         install(before)
 
 
-class Deferred:
+class DeferredSignals:
     """Defers signals to the end of the `with` block, except where they are `admitted`. A second signal is not deferred."""
 
     def __init__(self) -> None:
         self._waiting: int | None = None
-        self._taken = Taken()
+        self._first_signal = FirstSignal()
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> "Deferred":
+    def __enter__(self) -> "DeferredSignals":
         self._before = install(dict.fromkeys(NUMBERS, self._wait))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         install(self._before)
         if error is None:
-            self._come()
+            self._deliver()
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
         """Deliver signals in this block, first of all the deferred one."""
         install(self._before)
         try:
-            self._come()
+            self._deliver()
             yield
         finally:
             install(dict.fromkeys(self._before, self._wait))
@@ -153,11 +153,11 @@ class Deferred:
     def _wait(self, number: int, frame: FrameType | None) -> None:
         is_second = self._waiting is not None
         self._waiting = number
-        if self._taken.take(number) and is_second:
+        if self._first_signal.take(number) and is_second:
             install(self._before)
-            self._come()
+            self._deliver()
 
-    def _come(self) -> None:
+    def _deliver(self) -> None:
         waited, self._waiting = self._waiting, None
         if waited is not None:
             signal.raise_signal(waited)

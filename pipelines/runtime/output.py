@@ -12,7 +12,7 @@ READER_LEFT = 128 + signal.SIGPIPE
 
 
 @contextmanager
-def until_reader_leaves() -> Iterator[None]:
+def exit_when_reader_leaves() -> Iterator[None]:
     """Exit with READER_LEFT, without a traceback, once nobody reads standard output any more. Other broken pipes propagate."""
     try:
         try:

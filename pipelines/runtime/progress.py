@@ -1,4 +1,4 @@
-"""What a command tells of its progress: a tqdm bar on a terminal, and a line every few seconds elsewhere.
+"""Progress of a command: a tqdm bar on a terminal, and a line every few seconds elsewhere.
 
 `speak("quiet")` leaves out everything but warnings and errors, and `speak("json")` turns each piece into a line with one JSON object,
 for machines. A process speaks in one way, since it has one terminal.
@@ -16,23 +16,23 @@ from tqdm import tqdm
 
 LINE_SECONDS = 5.0
 Way = Literal["text", "quiet", "json"]
-_spoken: list[Way] = ["text"]
+_way: list[Way] = ["text"]
 
 
 def speak(way: Way) -> None:
     """Choose how this process tells of its progress."""
-    _spoken[0] = way
+    _way[0] = way
 
 
 def is_json() -> bool:
-    return _spoken[0] == "json"
+    return _way[0] == "json"
 
 
 def tell(event: str, text: str, /, **values: Any) -> None:
     """Print a line of text to standard output, or its values as JSON, or nothing."""
-    if _spoken[0] == "text":
+    if _way[0] == "text":
         print(text, flush=True)
-    elif _spoken[0] == "json":
+    elif _way[0] == "json":
         print(as_json(event, **values), flush=True)
 
 
@@ -58,26 +58,26 @@ class Progress:
     def __init__(self, stream: TextIO | None = None, line: Callable[[str], None] | None = None) -> None:
         self._stream = stream or sys.stdout
         self._line = line or self._print
-        shown = self._stream.isatty() or bool(os.environ.get("LOCKSTEP_TERMINAL"))  # which shows this job's output
-        self.on_terminal = shown and _spoken[0] == "text"
+        is_terminal = self._stream.isatty() or bool(os.environ.get("LOCKSTEP_TERMINAL"))  # which shows this job's output
+        self.on_terminal = is_terminal and _way[0] == "text"
         self._bar: _Bar | None = None
-        self._printed, self._shown = 0.0, ""
+        self._printed, self._last_text = 0.0, ""
 
-    def show(self, done: int, total: int, text: str, **values: Any) -> None:
+    def show(self, finished: int, total: int, text: str, **values: Any) -> None:
         """Redraw the bar, or print `text`, or the values as JSON, if it is new and the last line was LINE_SECONDS ago."""
         if self.on_terminal:
-            self._draw(done, total, text)
-        elif _spoken[0] != "quiet" and text != self._shown and time.monotonic() - self._printed >= LINE_SECONDS:
-            self._printed, self._shown = time.monotonic(), text
-            if _spoken[0] == "json":
-                tell("progress", text, done=done, total=total, **values)
+            self._draw(finished, total, text)
+        elif _way[0] != "quiet" and text != self._last_text and time.monotonic() - self._printed >= LINE_SECONDS:
+            self._printed, self._last_text = time.monotonic(), text
+            if _way[0] == "json":
+                tell("progress", text, done=finished, total=total, **values)
             else:
                 self._line(text)
 
     def say(self, line: str, event: str = "message", **values: Any) -> None:
         """Print a line that stays; as JSON, its values, or the line itself if there are none."""
         self.clear()
-        if _spoken[0] == "text":
+        if _way[0] == "text":
             self._print(line)
         else:
             tell(event, line, **(values or {"text": line}))
@@ -88,12 +88,12 @@ class Progress:
             self._bar.close()
             self._bar = None
 
-    def _draw(self, done: int, total: int, text: str) -> None:
+    def _draw(self, finished: int, total: int, text: str) -> None:
         if self._bar is None:
             style = {"bar_format": "{bar:24}  {desc}", "ascii": "░█", "dynamic_ncols": True, "leave": False, "position": 0}
-            self._bar = _Bar(desc=text, total=total, initial=done, file=self._stream, **style)
+            self._bar = _Bar(desc=text, total=total, initial=finished, file=self._stream, **style)
         else:
-            self._bar.n, self._bar.total = done, total
+            self._bar.n, self._bar.total = finished, total
             self._bar.set_description_str(text)
 
     def _print(self, line: str) -> None:

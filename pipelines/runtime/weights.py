@@ -10,19 +10,19 @@ import torch
 from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor, nn
 
-WHOLE, INDEX = "weights.safetensors", "weights.safetensors.index.json"
+WEIGHTS, WEIGHTS_INDEX = "weights.safetensors", "weights.safetensors.index.json"
 """Names of the only file of weights, and of the index if there are several."""
 
 
 def tensors(values: Mapping[str, Any], prefix: str = "") -> dict[str, Tensor]:
     """Every tensor in nested mappings, by dotted name."""
-    found: dict[str, Tensor] = {}
+    by_name: dict[str, Tensor] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found.update(tensors(value, f"{prefix}{name}."))
+            by_name.update(tensors(value, f"{prefix}{name}."))
         elif isinstance(value, Tensor):
-            found[prefix + name] = value
-    return found
+            by_name[prefix + name] = value
+    return by_name
 
 
 def digests(values: Mapping[str, Any]) -> dict[str, str]:
@@ -36,7 +36,7 @@ def model_digest(weights: Mapping[str, Tensor]) -> str:
     return sha256("".join(lines).encode()).hexdigest()
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
+def model_weights(model: nn.Module) -> dict[str, Tensor]:
     """The model's parameters and buffers by fully qualified name, on the CPU."""
     return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
 
@@ -56,23 +56,23 @@ def write_files(weights: Mapping[str, Tensor], folder: Path, most_bytes: int) ->
     Returns the files; `read_files` takes the first one.
     """
     groups: list[dict[str, Tensor]] = [{}]
-    left = most_bytes
+    bytes_left = most_bytes
     for name, tensor in sorted(weights.items()):
-        if groups[-1] and tensor.nbytes > left:
+        if groups[-1] and tensor.nbytes > bytes_left:
             groups.append({})
-            left = most_bytes
+            bytes_left = most_bytes
         groups[-1][name] = tensor
-        left -= tensor.nbytes
+        bytes_left -= tensor.nbytes
     if len(groups) == 1:
-        save_file(groups[0], folder / WHOLE)
-        return [folder / WHOLE]
+        save_file(groups[0], folder / WEIGHTS)
+        return [folder / WEIGHTS]
     files = [folder / f"weights-{number:05}-of-{len(groups):05}.safetensors" for number in range(1, len(groups) + 1)]
     for group, file in zip(groups, files, strict=True):
         save_file(group, file)
-    held = {name: file.name for group, file in zip(groups, files, strict=True) for name in group}
-    index = {"metadata": {"total_size": sum(tensor.nbytes for tensor in weights.values())}, "weight_map": held}
-    (folder / INDEX).write_text(json.dumps(index, indent=1))
-    return [folder / INDEX, *files]
+    file_of_tensor = {name: file.name for group, file in zip(groups, files, strict=True) for name in group}
+    index = {"metadata": {"total_size": sum(tensor.nbytes for tensor in weights.values())}, "weight_map": file_of_tensor}
+    (folder / WEIGHTS_INDEX).write_text(json.dumps(index, indent=1))
+    return [folder / WEIGHTS_INDEX, *files]
 
 
 def read_files(first: Path) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""What every Spark job needs, whether it makes a dataset or predictions.
+"""Sessions of Spark, for every job: one that makes a dataset, and one that makes predictions.
 
 1. `session`            starts Spark, and sets every option that content depends on.
 2. `ambient_settings`   fixes what surrounds a session and could change values: locale, time zone, encoding, settings of the user's.

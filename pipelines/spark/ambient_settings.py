@@ -46,13 +46,13 @@ _HARMLESS = re.compile(
 )
 _PLUGINS = ("spark.plugins", "spark.sql.extensions")
 """Code of the user in Spark's planner, or in its operators."""
-_STATE = {
+_JVM_STATE = {
     "locale": "reflect('java.util.Locale', 'getDefault')",
     "time zone": "reflect('java.time.ZoneId', 'systemDefault')",
     "encoding of file names": "reflect('java.lang.System', 'getProperty', 'sun.jnu.encoding')",
     "version": "reflect('java.lang.System', 'getProperty', 'java.specification.version')",
 }
-_WANTED = {"locale": "en_US", "time zone": "UTC", "encoding of file names": "UTF-8"}
+_REQUIRED = {"locale": "en_US", "time zone": "UTC", "encoding of file names": "UTF-8"}
 
 
 def check_python() -> None:
@@ -78,12 +78,17 @@ def environment_of_new_processes() -> Iterator[None]:
                 os.environ[name] = value
 
 
+def is_local(master: str) -> bool:
+    """Whether a master runs all of Spark in one JVM of this machine."""
+    return re.match(r"local(\[|$)", master) is not None
+
+
 def executor_settings(java: Any, master: str) -> dict[str, str]:
     """Settings of a new context: the environment of workers, and on a cluster the options of the executors' JVMs."""
     settings = {f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()}
-    if not re.match(r"local(\[|$)", master):
-        given = str(java.System.getProperty(_EXECUTOR_OPTIONS) or "")
-        settings[_EXECUTOR_OPTIONS] = f"{given} {JAVA_OPTIONS}".strip()
+    if not is_local(master):
+        user_options = str(java.System.getProperty(_EXECUTOR_OPTIONS) or "")
+        settings[_EXECUTOR_OPTIONS] = f"{user_options} {JAVA_OPTIONS}".strip()
     return settings
 
 
@@ -94,33 +99,33 @@ def fix_driver() -> None:
     util.TimeZone.setDefault(util.TimeZone.getTimeZone("UTC"))
 
 
-def fix_settings(spark: SparkSession, ours: dict[str, str]) -> None:
-    """Set `ours`, and return every other SQL setting that could change a value to Spark's default."""
-    others = [key for key in spark.conf.getAll if key.startswith("spark.sql.") and key not in ours and not _HARMLESS.match(key)]
-    reset = sorted(key for key in others if spark.conf.isModifiable(key))
+def fix_settings(spark: SparkSession, settings: dict[str, str]) -> None:
+    """Set `settings`, and return every other SQL setting that could change a value to Spark's default."""
+    resettable = [key for key in spark.conf.getAll if key.startswith("spark.sql.") and key not in settings and not _HARMLESS.match(key)]
+    reset = sorted(key for key in resettable if spark.conf.isModifiable(key))
     for key in reset:
         spark.conf.unset(key)
     if reset:
         log.info("not taken from Spark's configuration, since they could change rows: %s", ", ".join(reset))
-    for key, value in ours.items():
+    for key, value in settings.items():
         spark.conf.set(key, value)
 
 
 def ambient_identity(spark: SparkSession) -> dict[str, str]:
-    """What else decides values: versions of the libraries that know Unicode, and settings that a running Spark cannot change."""
-    fixed = {key: value for key, value in spark.conf.getAll.items() if key.startswith("spark.sql.") and not _HARMLESS.match(key)}
-    kept = {key: value for key, value in fixed.items() if key in _PLUGINS or not spark.conf.isModifiable(key)}
-    kept |= {key: value for key in _PLUGINS if (value := spark.sparkContext.getConf().get(key, ""))}
-    return {**kept, "java": java_version(), "arrow": version("pyarrow").partition(".")[0], "unicode": unicodedata.unidata_version}
+    """Versions and settings that decide values too: libraries that know Unicode, and what cannot be set in a running Spark."""
+    settings = {key: value for key, value in spark.conf.getAll.items() if key.startswith("spark.sql.") and not _HARMLESS.match(key)}
+    unchangeable = {key: value for key, value in settings.items() if key in _PLUGINS or not spark.conf.isModifiable(key)}
+    unchangeable |= {key: value for key in _PLUGINS if (value := spark.sparkContext.getConf().get(key, ""))}
+    return {**unchangeable, "java": java_version(), "arrow": version("pyarrow").partition(".")[0], "unicode": unicodedata.unidata_version}
 
 
 def check_executor_state(spark: SparkSession, tasks: int) -> None:
     """Raises MismatchError unless the executors' JVMs have the driver's version, and the locale, time zone and encoding of JAVA_OPTIONS."""
-    columns = [f"CAST({text} AS string) AS `{name}`" for name, text in _STATE.items()]
+    columns = [f"CAST({text} AS string) AS `{name}`" for name, text in _JVM_STATE.items()]
     for row in spark.range(0, tasks, 1, tasks).selectExpr(*columns).distinct().collect():
-        for name, wanted in {**_WANTED, "version": java_version()}.items():
-            if row[name] != wanted:
-                raise MismatchError(_other_java(name, row[name], wanted))
+        for name, required in {**_REQUIRED, "version": java_version()}.items():
+            if row[name] != required:
+                raise MismatchError(_other_java(name, row[name], required))
 
 
 def java_version() -> str:
@@ -128,11 +133,11 @@ def java_version() -> str:
     return str(jvm().System.getProperty("java.specification.version"))
 
 
-def _other_java(name: str, value: str, wanted: str) -> str:
+def _other_java(name: str, value: str, required: str) -> str:
     remedy = (
         "run driver and executors on the same Java"
         if name == "version"
         else "take _JAVA_OPTIONS out of their environment, and start Spark with spark.executorEnv.LC_ALL=C.UTF-8 and "
         f'{_EXECUTOR_OPTIONS}="{JAVA_OPTIONS}"'
     )
-    return f"the Java of an executor has the {name} {value}, and {wanted} is needed; {remedy}"
+    return f"the Java of an executor has the {name} {value}, and {required} is needed; {remedy}"

@@ -5,7 +5,6 @@ call waits for the answer: a thread cancels Spark's jobs, and sends the signal a
 """
 
 import logging
-import re
 import signal
 import sys
 import time
@@ -20,7 +19,8 @@ import psutil
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from pipelines.runtime.interrupts import NUMBERS, install, is_done, note, received
+from pipelines.runtime.interrupts import NUMBERS, first_signal, install, is_done, record_signal
+from pipelines.spark.ambient_settings import is_local
 
 DAEMON_SETTING = "spark.python.daemon.module"
 WORKER = "pyspark.worker"
@@ -28,16 +28,16 @@ WORKER = "pyspark.worker"
 JOB_MARK = {"LOCKSTEP_SPARK_JOB": uuid4().hex}
 """Variables of this job's Python processes. They tell them from those of other jobs, also after Java, their parent, has ended."""
 _AGAIN_SECONDS, _END_SECONDS = 0.3, 10.0
-_printed = BaseServer.handle_error
+_print_error = BaseServer.handle_error
 
 
-class Leaving:
+class JobCancellation:
     """The handler of both signals."""
 
     def __init__(self) -> None:
         self.spark: SparkSession | None = None
         """The session whose jobs are cancelled."""
-        self._sent_by_thread, self._left = Event(), Event()
+        self._sent_by_thread, self._has_left = Event(), Event()
 
     def install(self) -> None:
         install(dict.fromkeys(NUMBERS, self._take))
@@ -46,24 +46,24 @@ class Leaving:
         """Raises SystemExit, at once or as soon as Spark has answered. A second signal does not wait. Of a job that is done, none counts,
         nor one that had to wait for Spark until the job was done."""
         if is_done():
-            self._left.set()
+            self._has_left.set()
             return
-        by_thread = self._sent_by_thread.is_set()
+        is_by_thread = self._sent_by_thread.is_set()
         self._sent_by_thread.clear()
-        is_first = received() is None
-        is_meant = not by_thread and note(number)
+        is_first = first_signal() is None
+        is_meant = not is_by_thread and record_signal(number)
         if is_first and is_meant:
             Thread(target=self._cancel, args=(number,), name="leave", daemon=True).start()
-        is_later = not (is_first or by_thread)
-        may_leave = is_meant if is_later else not (_amid_call(frame) or self._left.is_set())
+        is_later = not (is_first or is_by_thread)
+        may_leave = is_meant if is_later else not (_is_in_call(frame) or self._has_left.is_set())
         if may_leave:
-            self._left.set()
+            self._has_left.set()
             raise SystemExit(128 + number)
 
     def _cancel(self, number: int) -> None:
         main = main_thread().ident
         assert main is not None
-        while not self._left.wait(_AGAIN_SECONDS):
+        while not self._has_left.wait(_AGAIN_SECONDS):
             _kill_workers()
             with suppress(Py4JError, OSError):
                 if self.spark is not None:
@@ -73,7 +73,7 @@ class Leaving:
                 signal.pthread_kill(main, number)
 
 
-def without_broken_connections() -> None:
+def silence_broken_connections() -> None:
     """Keep PySpark and Py4J from printing a traceback when Java ends first, which can happen on a signal to the whole process group.
 
     Py4J also raises everything that it logs, so nothing is lost. It logs through its own loggers and the root logger.
@@ -81,21 +81,21 @@ def without_broken_connections() -> None:
 
     def handle_error(server: BaseServer, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
-            _printed(server, request, client_address)
+            _print_error(server, request, client_address)
 
     BaseServer.handle_error = handle_error  # type: ignore[assignment, method-assign]
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_of_py4j)
+    logging.getLogger().addFilter(_is_not_py4j_error)
 
 
-def quiet_workers(jvm: Any, master: str) -> dict[str, str]:
+def quiet_worker_settings(jvm: Any, master: str) -> dict[str, str]:
     """In local mode, where they print to the user's terminal: the setting that keeps cancelled Python workers from printing a traceback."""
-    if not re.match(r"local(\[|$)", master) or jvm.System.getProperty(DAEMON_SETTING) is not None:
+    if not is_local(master) or jvm.System.getProperty(DAEMON_SETTING) is not None:
         return {}
     return {DAEMON_SETTING: "pipelines.runtime.compat.spark_daemon"}
 
 
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+def _is_not_py4j_error(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], Py4JError))
 
 
@@ -120,7 +120,7 @@ def _kill_workers() -> list[psutil.Process]:
     return killed
 
 
-def _amid_call(frame: FrameType | None) -> bool:
+def _is_in_call(frame: FrameType | None) -> bool:
     while frame is not None:
         if "py4j" in frame.f_code.co_filename:
             return True

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkRuntimeError
 
 from pipelines.errors import DatasetError
 from pipelines.runtime.compat.spark import context_is_stopped, write_signals
-from pipelines.runtime.interrupts import NUMBERS, note, received
+from pipelines.runtime.interrupts import NUMBERS, first_signal, record_signal
 
 
 class Signals:
@@ -33,12 +33,12 @@ class Signals:
 
     def first(self) -> int | None:
         """The first one that ends a job. Java writes it before it acts on it."""
-        written = b"" if self._file is None else os.pread(self._file, 1_000, 0)
-        names = re.findall(r"\bSIGNAL (\w+)", written.decode())
+        lines = b"" if self._file is None else os.pread(self._file, 1_000, 0)
+        names = re.findall(r"\bSIGNAL (\w+)", lines.decode())
         return next((number for name in names if (number := getattr(signal, f"SIG{name}", None)) in NUMBERS), None)
 
 
-of_java = Signals()
+java_signals = Signals()
 """The process has one Java driver, which outlives its sessions."""
 
 
@@ -51,9 +51,9 @@ def driver_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if received() is None and (sent := of_java.first()) is not None:
-            note(sent)  # only to the Java driver, which is the process of spark-submit
-        if (number := received()) is not None:
+        if first_signal() is None and (sent := java_signals.first()) is not None:
+            record_signal(sent)  # only to the Java driver, which is the process of spark-submit
+        if (number := first_signal()) is not None:
             raise SystemExit(128 + number) from error
         if isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise DatasetError(

@@ -10,20 +10,20 @@ JavaObject = Any
 def nodes(plan: JavaObject) -> Iterator[JavaObject]:
     """A plan's nodes, root first, with those of subqueries and of WITH."""
     yield plan
-    for below in below_of(plan):
-        yield from nodes(below)
+    for child in child_plans(plan):
+        yield from nodes(child)
 
 
-def below_of(plan: JavaObject) -> Iterator[JavaObject]:
+def child_plans(plan: JavaObject) -> Iterator[JavaObject]:
     yield from items(plan.children())
     yield from items(plan.subqueries())
     if kind(plan) == "UnresolvedWith":
         yield from items(plan.innerChildren())
 
 
-def items(found: JavaObject) -> Iterator[JavaObject]:
-    for index in range(found.size()):
-        yield found.apply(index)
+def items(sequence: JavaObject) -> Iterator[JavaObject]:
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
 
 
 def kind(node: JavaObject) -> str:

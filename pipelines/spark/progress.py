@@ -29,16 +29,16 @@ class Stages:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        start, done, began = time.monotonic(), Event(), time.time()
-        watcher = Thread(target=self._watch, args=(name, start, done), daemon=True)
+        start, is_over, start_time = time.monotonic(), Event(), time.time()
+        watcher = Thread(target=self._watch, args=(name, start, is_over), daemon=True)
         watcher.start()
         try:
             yield
         finally:
-            done.set()
+            is_over.set()
             watcher.join()
             self.seconds[name] = round(time.monotonic() - start, 3)
-            self.spans[name] = began, time.time()
+            self.spans[name] = start_time, time.time()
         self._say(f"{name:10} {self.seconds[name]:6.1f} s", name)
 
     def _say(self, line: str, name: str) -> None:
@@ -47,14 +47,14 @@ class Stages:
         else:
             log.info("%s", line)
 
-    def _watch(self, name: str, start: float, done: Event) -> None:
+    def _watch(self, name: str, start: float, is_over: Event) -> None:
         progress = Progress(sys.stderr, log.info)
-        while not done.wait(BAR_SECONDS if progress.on_terminal else LINE_SECONDS):
+        while not is_over.wait(BAR_SECONDS if progress.on_terminal else LINE_SECONDS):
             seconds = time.monotonic() - start
             finished, tasks, rows = self._tasks()
-            left = seconds / finished * (tasks - finished) if finished else None
-            told = {"stage": name, "seconds": round(seconds, 1), "rows": rows, "seconds_left": left and round(left, 1)}
-            progress.show(finished, tasks, f"{name:10} {seconds:6.1f} s  {_state(finished, tasks, rows, seconds, left)}", **told)
+            seconds_left = seconds / finished * (tasks - finished) if finished else None
+            values = {"stage": name, "seconds": round(seconds, 1), "rows": rows, "seconds_left": seconds_left and round(seconds_left, 1)}
+            progress.show(finished, tasks, f"{name:10} {seconds:6.1f} s  {_state(finished, tasks, rows, seconds, seconds_left)}", **values)
         progress.clear()
 
     def _tasks(self) -> tuple[int, int, int]:
@@ -62,15 +62,15 @@ class Stages:
         if self.spark is None:
             return 0, 0, 0
         tracker = self.spark.sparkContext.statusTracker()
-        known = [info for info in map(tracker.getStageInfo, tracker.getActiveStageIds()) if info]
+        stages = [*filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))]
         rows = 0
         with suppress(Py4JError, OSError):  # a stage that Spark has forgotten
-            rows = rows_read(self.spark, [info.stageId for info in known])
-        return sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known), rows
+            rows = rows_read(self.spark, [stage.stageId for stage in stages])
+        return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages), rows
 
 
-def _state(finished: int, tasks: int, rows: int, seconds: float, left: float | None) -> str:
+def _state(finished: int, tasks: int, rows: int, seconds: float, seconds_left: float | None) -> str:
     if not tasks:
         return "…"
-    counted = f", {rows:,} rows, {rows / seconds:,.0f} rows/s" if rows else ""
-    return f"{finished}/{tasks} tasks{counted}" + (f", {left:.0f} s left" if left is not None else "")
+    rows_text = f", {rows:,} rows, {rows / seconds:,.0f} rows/s" if rows else ""
+    return f"{finished}/{tasks} tasks{rows_text}" + (f", {seconds_left:.0f} s left" if seconds_left is not None else "")

@@ -4,10 +4,11 @@ Under spark-submit the JVM starts before any code of ours, too early for environ
 SPARK_LOCAL_IP, or everywhere. Settings still work, since the context reads them when the session starts it.
 """
 
-import re
 import tempfile
 from ipaddress import ip_address
 from typing import Any
+
+from pipelines.spark.ambient_settings import is_local
 
 LOOPBACK = "127.0.0.1"
 REDACTED = (
@@ -19,17 +20,17 @@ REDACTED = (
 
 def private_settings(jvm: Any, master: str) -> dict[str, str]:
     """Settings of a new context on that master, except those that the user set. On a cluster only the redaction is set."""
-    wanted = {"spark.redaction.regex": REDACTED}
-    if re.match(r"local(\[|$)", master):
-        wanted |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    settings = {"spark.redaction.regex": REDACTED}
+    if is_local(master):
+        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
         if not _is_loopback(jvm.System.getenv("SPARK_LOCAL_IP")):
-            wanted["spark.ui.enabled"] = "false"
-        if not jvm.System.getenv("SPARK_LOCAL_DIRS") and not _given(jvm, "spark.local.dir"):
-            wanted["spark.local.dir"] = _folder(jvm)
-    return {key: value for key, value in wanted.items() if not _given(jvm, key)}
+            settings["spark.ui.enabled"] = "false"
+        if not jvm.System.getenv("SPARK_LOCAL_DIRS") and not _is_set(jvm, "spark.local.dir"):
+            settings["spark.local.dir"] = _folder(jvm)
+    return {key: value for key, value in settings.items() if not _is_set(jvm, key)}
 
 
-def _given(jvm: Any, key: str) -> bool:
+def _is_set(jvm: Any, key: str) -> bool:
     """Whether spark-submit or spark-defaults.conf set it."""
     return jvm.System.getProperty(key) is not None
 

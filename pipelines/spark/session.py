@@ -15,10 +15,10 @@ import pipelines
 from pipelines.data.sources.files import OPEN_BYTES
 from pipelines.runtime.compat.spark import jvm
 from pipelines.spark.ambient_settings import check_python, environment_of_new_processes, executor_settings, fix_driver, fix_settings
-from pipelines.spark.cancellation import JOB_MARK, Leaving, quiet_workers, without_broken_connections
-from pipelines.spark.driver import of_java
+from pipelines.spark.cancellation import JOB_MARK, JobCancellation, quiet_worker_settings, silence_broken_connections
+from pipelines.spark.driver import java_signals
 from pipelines.spark.security import private_settings
-from pipelines.spark.wide_tables import settings_for
+from pipelines.spark.wide_tables import column_settings
 
 # The rows depend on these, so they override the cluster's defaults. `ambient` resets all other settings that could change a value.
 CONTENT = {
@@ -73,7 +73,7 @@ TALKATIVE = (
 )
 
 NETLIB = "dev.ludovic.netlib"
-HELD: list[Any] = []
+JAVA_LOGGERS: list[Any] = []
 """Loggers of Java, which loses the level of a logger without references."""
 
 
@@ -90,20 +90,20 @@ def session(name: str) -> SparkSession:
     if "local" in arguments and not under_submit:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    without_broken_connections()
-    leaving = Leaving()
-    leaving.install()
+    silence_broken_connections()
+    cancellation = JobCancellation()
+    cancellation.install()
     with environment_of_new_processes():
-        of_java.listen()
+        java_signals.listen()
         fix_driver()
         # `progress` replaces Spark's bar, which is drawn even without a terminal.
         settings: dict[str, Any] = {"spark.ui.showConsoleProgress": "false"}
         for name, value in {"PYTHONPATH": _python_path(), **JOB_MARK}.items():
             settings[f"spark.executorEnv.{name}"] = value
-        spark = SparkSession.builder.appName(name).config(map={**settings, **_of_context()}).getOrCreate()
-    leaving.spark = spark
-    leaving.install()  # again: Spark has replaced the handler of SIGINT
-    fix_settings(spark, {**CONTENT, **SPEED, **settings_for(columns=0)})
+        spark = SparkSession.builder.appName(name).config(map={**settings, **_context_settings()}).getOrCreate()
+    cancellation.spark = spark
+    cancellation.install()  # again: Spark has replaced the handler of SIGINT
+    fix_settings(spark, {**CONTENT, **SPEED, **column_settings(columns=0)})
     _hush(spark)
     return spark
 
@@ -119,25 +119,26 @@ def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
     rows.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1 if unlimited else BATCH_BYTES))
 
 
-def _of_context() -> dict[str, str]:
+def _context_settings() -> dict[str, str]:
     """Settings that only a new context accepts."""
     if SparkSession.getActiveSession() is not None:
         return {}
     master = _master()
     java = jvm()
-    return {"spark.master": master, **private_settings(java, master), **quiet_workers(java, master), **executor_settings(java, master)}
+    parts = (private_settings, quiet_worker_settings, executor_settings)
+    return {"spark.master": master} | {key: value for settings in parts for key, value in settings(java, master).items()}
 
 
 def _master() -> str:
     """The configured master; in local mode with retries of tasks."""
-    named = str(jvm().System.getProperty("spark.master") or "local[*]")
-    cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", named)
-    return f"local[{cores[1] or 1},{TRIES}]" if cores else named
+    master = str(jvm().System.getProperty("spark.master") or "local[*]")
+    cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    return f"local[{cores[1] or 1},{TRIES}]" if cores else master
 
 
 def _python_path() -> str:
-    here = str(Path(pipelines.__file__).parents[1])
-    return os.pathsep.join(dict.fromkeys([here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
+    package_folder = str(Path(pipelines.__file__).parents[1])
+    return os.pathsep.join(dict.fromkeys([package_folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
 
 
 def _hush(spark: SparkSession) -> None:
@@ -148,6 +149,6 @@ def _hush(spark: SparkSession) -> None:
     # netlib reports the absence of native libraries as an error.
     netlib = util.Logger.getLogger(NETLIB)
     netlib.setLevel(util.Level.OFF)
-    HELD[:] = [netlib]
+    JAVA_LOGGERS[:] = [netlib]
     for logger in TALKATIVE:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)

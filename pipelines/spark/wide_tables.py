@@ -1,8 +1,8 @@
 """Settings of Spark that follow the number of columns. None of them changes a value.
 
-Above 100 columns Spark passes rows from one projection to the next, and generates a class for each. With thousands of columns the
-compilers of such classes take longer than the rows: 5,000 rows of 3,000 columns took 60 s of processor time in the Java of `fit` and
-`write` with generated projections, 20 s with interpreted ones and short batches, and 13 s with one projection instead of two or three.
+Above 100 columns Spark passes rows from one projection to the next, and generates a class for each. With thousands of columns, to
+compile such classes takes longer than the rows. 5,000 rows of 3,000 columns took 60 s of processor time in the Java of `fit` and `write`
+with generated projections, and 20 s with interpreted ones and short batches. One projection instead of two or three took 13 s.
 """
 
 from pyspark.sql import DataFrame
@@ -24,12 +24,12 @@ def suit_columns(rows: DataFrame, is_judged_cheaply: bool = False) -> None:
     """
     columns = len(rows.columns)
     is_merged = is_judged_cheaply and columns > MOST_GENERATED_COLUMNS and _only_names_columns(query_execution(rows).analyzed())
-    for key, value in settings_for(columns, is_merged).items():
+    for key, value in column_settings(columns, is_merged).items():
         rows.sparkSession.conf.set(key, value)
 
 
-def settings_for(columns: int, is_merged: bool = False) -> dict[str, str]:
-    """`is_merged`: whether Spark merges projections even where that repeats an expression."""
+def column_settings(columns: int, is_merged: bool = False) -> dict[str, str]:
+    """The settings for this number of columns. `is_merged`: whether Spark merges projections even where that repeats an expression."""
     return {
         "spark.sql.parquet.columnarReaderBatchSize": str(rows_per_scan_batch(columns)),
         "spark.sql.codegen.factoryMode": "FALLBACK" if columns <= MOST_GENERATED_COLUMNS else "NO_CODEGEN",

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from pipelines.errors import TrackingError
-from pipelines.runtime.interrupts import Deferred, done, received
+from pipelines.runtime.interrupts import DeferredSignals, first_signal, mark_done
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.description import artifact_page
 from pipelines.tracking.liveness import beating
@@ -83,18 +83,18 @@ OneRun = TypeVar("OneRun", bound=Run)
 def tracked_run(begin: Callable[[], OneRun]) -> Iterator[OneRun]:
     """Begin a run and send heartbeats inside the `with` block. The run ends as FINISHED, as KILLED on SIGINT and SIGTERM, or as
     FAILED on another exception. Signals are deferred while the run is begun and while it is ended."""
-    with Deferred() as signals:
+    with DeferredSignals() as signals:
         run = begin()
         try:
             with beating(run.client, run.run_id), signals.admitted():
                 yield run
         except BaseException as error:
-            interrupted = isinstance(error, KeyboardInterrupt | SystemExit) or received() is not None
+            interrupted = isinstance(error, KeyboardInterrupt | SystemExit) or first_signal() is not None
             run.end("KILLED" if interrupted else "FAILED")
             raise
         run.end("FINISHED")
         signals.forget()
-        done()
+        mark_done()
 
 
 def is_reachable(uri: str, seconds: float) -> bool:

@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import Optimizer
 
 from pipelines.config.train import Train
-from pipelines.runtime.compat.torch import scale
+from pipelines.runtime.compat.torch import scale_tensors
 from pipelines.train.optimizer import create_optimizer, reset_state
 from pipelines.train.phases import BACKWARD, OPTIMIZER
 from pipelines.train.precision import Precision
@@ -32,7 +32,7 @@ def rescale(gradients: list[Tensor], factor: Tensor, norm: Tensor, clip: float |
     if clip is not None:
         factor = factor * (clip / (norm + 1e-6)).clamp(max=1.0)
     if gradients and (factor.device.type != "cpu" or factor.item() != 1):
-        scale(gradients, factor.float().to(gradients[0].device))
+        scale_tensors(gradients, factor.float().to(gradients[0].device))
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:

@@ -37,7 +37,7 @@ def ray_cluster() -> Iterator[None]:
     """A Ray of 4 CPUs in this process, with a token of its own, apart from any other Ray of the machine."""
     import ray
 
-    from pipelines.runtime.compat.ray import on_loopback
+    from pipelines.runtime.compat.ray import loopback_only
 
     # Ray's sockets lie in this folder, and a socket's path has at most 107 characters: so not below TMPDIR.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
@@ -46,7 +46,7 @@ def ray_cluster() -> Iterator[None]:
     os.environ.pop("RAY_AUTH_TOKEN", None)
     os.environ.pop("RAY_ADDRESS", None)
     os.environ |= haproxy.variables(folder / "h", REQUEST_SECONDS)  # as an endpoint's own Ray has
-    with on_loopback():
+    with loopback_only():
         ray.init(
             "local",
             num_cpus=4,

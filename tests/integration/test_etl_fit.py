@@ -15,7 +15,7 @@ from pipelines.etl.fit import FitResult, gather
 from pipelines.etl.fit import fit as fit_gathered
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.session import BATCH_BYTES, weigh_batches
-from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, settings_for, suit_columns
+from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, column_settings, suit_columns
 
 DATASET = {
     "path": "data",
@@ -135,7 +135,7 @@ def test_settings_for_many_columns_change_no_value(spark: SparkSession) -> None:
     parts = {0: range(3), 1: range(3, 4), 2: range(4, 5)}
     tables = []
     for columns, is_merged in ((len(rows.columns), False), (3_000, True)):
-        for key, value in settings_for(columns, is_merged).items():
+        for key, value in column_settings(columns, is_merged).items():
             spark.conf.set(key, value)
         try:
             # A new DataFrame, since a plan is made once.

@@ -28,7 +28,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import strategy_of
 
-RAY = "from pipelines.runtime.compat.ray import known_as; known_as('127.0.0.1'); from ray.scripts.scripts import main; main()"
+RAY = "from pipelines.runtime.compat.ray import set_own_address; set_own_address('127.0.0.1'); from ray.scripts.scripts import main; main()"
 """Ray's command line, which else takes 127.0.0.1, where the tests' Ray listens, for the machine's address in its network."""
 CPUS = 4
 """Of a node, and of a worker: one worker fits on each node."""

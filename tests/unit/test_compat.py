@@ -14,7 +14,7 @@ from shape import private_names
 
 from pipelines.errors import MismatchError
 from pipelines.runtime.compat import attribute, haproxy, present, replace
-from pipelines.runtime.compat.ray import known_as, on_loopback
+from pipelines.runtime.compat.ray import loopback_only, set_own_address
 from pipelines.runtime.compat.ray_serve import keep_servers_on_loopback
 
 ROOT = Path(__file__).parents[2]
@@ -42,24 +42,24 @@ def test_a_name_that_is_gone_is_not_set() -> None:
 
 def test_ray_without_its_switch_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(ray_constants, "ENABLE_RAY_CLUSTER")
-    with pytest.raises(MismatchError, match="ENABLE_RAY_CLUSTER is gone from this version of ray"), on_loopback():
+    with pytest.raises(MismatchError, match="ENABLE_RAY_CLUSTER is gone from this version of ray"), loopback_only():
         pass
 
 
 def test_a_template_that_has_changed_is_not_given_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert haproxy.with_defaults_option("conn-failure", "option x") == "conn-failure\n    option x"
+    assert haproxy.append_default_option("conn-failure", "option x") == "conn-failure\n    option x"
     private = tmp_path / "serve/_private"
     private.mkdir(parents=True)
     (private / "haproxy_templates.py").write_text("\n    retry-on {{ config.retry_on | trim }}\n")
     monkeypatch.setattr(haproxy, "find_spec", lambda name: types.SimpleNamespace(origin=str(tmp_path / "__init__.py")))
     with pytest.raises(MismatchError, match=r"ray\.serve has another haproxy_templates\.py than .* was written for; install ray"):
-        haproxy.with_defaults_option("conn-failure", "option x")
+        haproxy.append_default_option("conn-failure", "option x")
 
 
 def test_ray_on_loopback_knows_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(services, "get_node_ip_address")
     with pytest.raises(MismatchError, match="get_node_ip_address is gone from this version of ray"):
-        known_as("127.0.0.1")
+        set_own_address("127.0.0.1")
 
 
 def test_a_replica_of_ray_serve_listens_for_others_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:

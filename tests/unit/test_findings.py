@@ -203,7 +203,7 @@ def test_the_sample_of_keyed_rows_does_not_depend_on_partitions_and_keeps_what_c
     def sampled(*bounds: int) -> dict[str, pa.Table]:
         whole = ""
         for start, stop in pairwise(bounds):
-            part = row_sample.RowSample(keyed=True)
+            part = row_sample.RowSample(has_key=True)
             part.add({name: values.slice(start, stop - start) for name, values in columns.items()}, split[start:stop], order[start:stop])
             whole = row_sample.combine_samples(whole, part.summary())
         return row_sample.rows_by_split(whole)
@@ -216,7 +216,7 @@ def test_the_sample_of_keyed_rows_does_not_depend_on_partitions_and_keeps_what_c
 
 
 def test_equal_rows_without_a_key_are_sampled_like_others() -> None:
-    part = row_sample.RowSample(keyed=False)
+    part = row_sample.RowSample(has_key=False)
     value = np.repeat([0, 1], [9_000, 1_000])
     hashes = np.array([2**63, 5], np.uint64)[value]
     part.add({"x": pa.array(value)}, np.zeros(len(value), np.int32), hashes)

@@ -15,19 +15,19 @@ from pipelines.config.train import Train
 from pipelines.errors import DriftError, MismatchError
 from pipelines.launch.cluster import cluster
 from pipelines.launch.worker import PACKAGES, Assignment, attempted, check_installed
-from pipelines.runtime.installed import disagreement, installed
+from pipelines.runtime.installed import describe_disagreement, installed_versions
 from pipelines.spark.executor_versions import check_executors
 
 
 def test_equal_machines_agree() -> None:
-    here = installed(["numpy", "no-such-package"])
+    here = installed_versions(["numpy", "no-such-package"])
     assert here == {"Python": ".".join(map(str, sys.version_info[:3])), "numpy": version("numpy"), "no-such-package": "missing"}
-    assert disagreement(here, dict(here), "host") == ""
+    assert describe_disagreement(here, dict(here), "host") == ""
 
 
 def test_what_differs_is_named_with_both_versions() -> None:
     here = {"Python": "3.11.2", "numpy": "2.4.6", "torch": "2.13.0"}
-    assert disagreement(here, {"Python": "3.12.1", "numpy": "2.4.6"}, "worker b") == (
+    assert describe_disagreement(here, {"Python": "3.12.1", "numpy": "2.4.6"}, "worker b") == (
         "worker b has other versions than the driver: Python 3.11.2 here and 3.12.1 there, torch 2.13.0 here and missing there; "
         "give both one image, or one packed environment"
     )
@@ -37,11 +37,11 @@ def test_what_differs_is_named_with_both_versions() -> None:
 class Given:
     """Of an Assignment, what is compared."""
 
-    installed: dict[str, str]
+    installed_versions: dict[str, str]
 
 
 def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
-    here: Any = Given(installed(PACKAGES))
+    here: Any = Given(installed_versions(PACKAGES))
     check_installed(here)
     other: Any = Given({**here.installed, "torch": "1.0"})
     with pytest.raises(MismatchError, match=r"torch 1\.0 here and .* there; give both one image"):
@@ -90,7 +90,7 @@ def test_workers_whose_weights_have_parted_are_not_started_again(tmp_path: Path)
     def train(*_: Any) -> dict[str, Any]:
         raise DriftError("the workers have parted")
 
-    assignment = Assignment({}, cast(Any, None), "run", str(tmp_path), "host", installed(PACKAGES))
+    assignment = Assignment({}, cast(Any, None), "run", str(tmp_path), "host", installed_versions(PACKAGES))
     assert attempted(assignment, train) == {"failure": {"kind": "DriftError", "message": "the workers have parted"}}
 
 
@@ -101,7 +101,7 @@ def test_a_worker_alone_leaves_its_process_group_however_it_ends(tmp_path: Path)
         dist.init_process_group("gloo", f"file://{tmp_path}/meet", world_size=1, rank=0)
         raise RuntimeError("a defect")
 
-    assignment = Assignment({}, cast(Any, None), "run", str(tmp_path), "host", installed(PACKAGES))
+    assignment = Assignment({}, cast(Any, None), "run", str(tmp_path), "host", installed_versions(PACKAGES))
     with pytest.raises(RuntimeError, match="a defect"):
         attempted(assignment, train)
     assert not dist.is_initialized()

@@ -9,13 +9,13 @@ import sys
 import psutil
 import pytest
 
-from pipelines.runtime.interrupts import Deferred, Taken, handled, is_not_of_a_signal
+from pipelines.runtime.interrupts import DeferredSignals, FirstSignal, handle_signals, is_not_caused_by_signal
 from pipelines.spark.cancellation import JOB_MARK, stop_tasks
 
 JOB = """
 import os, signal, sys, time
 from pipelines.errors import DatasetError, exit_on_error
-from pipelines.runtime.interrupts import Deferred, done
+from pipelines.runtime.interrupts import DeferredSignals, mark_done
 
 def send(number):
     os.kill(os.getpid(), number)
@@ -37,8 +37,8 @@ exit_on_error(main)
         ("try:\n        send(signal.SIGTERM)\n    finally:\n        send(signal.SIGTERM); print('undone')", 143, "undone"),
         # What fails because of a signal is no failure.
         ("try:\n        send(signal.SIGTERM)\n    finally:\n        raise DatasetError('Spark is gone')", 143, ""),
-        ("with Deferred():\n        send(signal.SIGINT); print('begun')", 130, "begun"),
-        ("done(); send(signal.SIGTERM); print('done')", 0, "done"),
+        ("with DeferredSignals():\n        send(signal.SIGINT); print('begun')", 130, "begun"),
+        ("mark_done(); send(signal.SIGTERM); print('done')", 0, "done"),
         ("import atexit; atexit.register(send, signal.SIGTERM)", 143, ""),
     ],
 )
@@ -51,14 +51,14 @@ AMID_A_CALL = """
 import os, signal, time
 from pipelines.runtime import interrupts
 from pipelines.errors import exit_on_error
-from pipelines.spark.cancellation import Leaving
+from pipelines.spark.cancellation import JobCancellation
 
 interrupts.REPEAT_SECONDS = 0.2
 TO_SPARK = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.5); raise OSError('cancelled')"
 
 def main():
-    Leaving().install()
-    with interrupts.Deferred() as signals:
+    JobCancellation().install()
+    with interrupts.DeferredSignals() as signals:
         try:
             with signals.admitted():
                 exec(compile(TO_SPARK, "py4j/call.py", "exec"))
@@ -78,16 +78,16 @@ def test_a_signal_amid_a_call_to_spark_does_not_cut_the_way_out_short() -> None:
 DONE = """
 import os, signal, time
 from pipelines.errors import exit_on_error
-from pipelines.spark.cancellation import Leaving
-from pipelines.runtime.interrupts import done
+from pipelines.spark.cancellation import JobCancellation
+from pipelines.runtime.interrupts import mark_done
 
 TO_SPARK = "os.kill(os.getpid(), signal.SIGTERM)"
 
 def main():
-    Leaving().install()
+    JobCancellation().install()
     if {amid_a_call}:
         exec(compile(TO_SPARK, "py4j/call.py", "exec"))
-    done()
+    mark_done()
     if not {amid_a_call}:
         os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(1.0)
@@ -108,7 +108,7 @@ GONE_JAVA = """
 import logging, socket, struct, threading
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
-from pipelines.spark.cancellation import without_broken_connections
+from pipelines.spark.cancellation import silence_broken_connections
 
 def go():
     connection = server.accept()[0]
@@ -117,7 +117,7 @@ def go():
     connection.close()
 
 logging.basicConfig()
-without_broken_connections()
+silence_broken_connections()
 server = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=go).start()
 try:
@@ -134,8 +134,8 @@ def test_java_that_goes_amid_a_call_is_an_exception_and_no_traceback() -> None:
 
 def test_a_signal_that_waits_comes_where_it_is_admitted() -> None:
     came: list[int] = []
-    with handled(lambda number, frame: came.append(number)):
-        with Deferred() as signals:
+    with handle_signals(lambda number, frame: came.append(number)):
+        with DeferredSignals() as signals:
             os.kill(os.getpid(), signal.SIGTERM)
             assert came == []
             with signals.admitted():
@@ -148,7 +148,7 @@ def test_a_signal_that_waits_comes_where_it_is_admitted() -> None:
 def test_a_signal_is_the_same_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("pipelines.runtime.interrupts.time.monotonic", lambda: now[0])
-    taken = Taken()
+    taken = FirstSignal()
     assert taken.take(signal.SIGTERM)
     now[0] += 1.9
     assert not taken.take(signal.SIGTERM)
@@ -164,7 +164,7 @@ def test_what_a_library_logs_of_a_signal_is_not_printed(
     first: BaseException, printed: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As SQLAlchemy does, whose cursor cannot be closed after a signal has cut off its query."""
-    monkeypatch.setattr(caplog.handler, "filters", [is_not_of_a_signal])
+    monkeypatch.setattr(caplog.handler, "filters", [is_not_caused_by_signal])
     try:
         try:
             raise first

@@ -8,7 +8,7 @@ from ray._private import worker
 
 from pipelines.launch import ray_output
 from pipelines.launch.ray_output import RayOutput
-from pipelines.runtime.compat.ray import output_through
+from pipelines.runtime.compat.ray import filtered_output
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
 TRACEBACK = [
@@ -45,7 +45,7 @@ def test_reports_of_a_death_are_kept_and_the_output_of_tasks_is_shown(tmp_path: 
 
 
 def test_ray_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    with output_through(RayOutput().hide_reports):
+    with filtered_output(RayOutput().hide_reports):
         worker.print_to_stdstream(batch("loss 0.5", is_err=False), ignore_prefix=True)
         worker.print_to_stdstream(batch(*TRACEBACK), ignore_prefix=True)
     assert capsys.readouterr() == ("loss 0.5\n", "")

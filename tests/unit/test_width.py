@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, SCAN_CELLS, SCAN_ROWS, rows_per_scan_batch, settings_for
+from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, SCAN_CELLS, SCAN_ROWS, column_settings, rows_per_scan_batch
 
 
 def test_rows_read_at_once_follow_the_cells_of_a_row() -> None:
@@ -16,12 +16,14 @@ def test_rows_read_at_once_follow_the_cells_of_a_row() -> None:
 
 
 def test_only_projections_of_very_many_columns_are_interpreted() -> None:
-    modes = [settings_for(columns)["spark.sql.codegen.factoryMode"] for columns in (30, MOST_GENERATED_COLUMNS, MOST_GENERATED_COLUMNS + 1)]
+    modes = [
+        column_settings(columns)["spark.sql.codegen.factoryMode"] for columns in (30, MOST_GENERATED_COLUMNS, MOST_GENERATED_COLUMNS + 1)
+    ]
     assert modes == ["FALLBACK", "FALLBACK", "NO_CODEGEN"]
 
 
 def test_few_columns_leave_spark_as_it_is() -> None:
-    assert settings_for(columns=30) == {
+    assert column_settings(columns=30) == {
         "spark.sql.parquet.columnarReaderBatchSize": "4096",
         "spark.sql.codegen.factoryMode": "FALLBACK",
         "spark.sql.optimizer.collapseProjectAlwaysInline": "false",

@@ -59,6 +59,6 @@ class Fourier(Encoder[config.FourierSettings]):
 
 def _normal(seed: int, shape: tuple[int, int]) -> np.ndarray:
     """Standard normal deviates from Philox words (Box and Muller 1958); those of NumPy may change between versions."""
-    words = philox.words(2 * shape[0] * shape[1], key=seed)
+    words = philox.random_words(2 * shape[0] * shape[1], key=seed)
     uniform = ((words >> np.uint64(11)) * 2.0**-53).reshape(2, *shape)
     return np.sqrt(-2 * np.log1p(-uniform[0])) * np.cos(2 * np.pi * uniform[1])

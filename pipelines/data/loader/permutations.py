@@ -24,7 +24,7 @@ def words(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, windo
     """Random words; each purpose, epoch, shard and window has a stream of its own."""
     key = np.array([seed % 2**64, purpose], np.uint64)
     counter = np.array([0, window, shard, epoch], np.uint64)
-    return philox.words(count, key, counter)
+    return philox.random_words(count, key, counter)
 
 
 def permutation(count: int, seed: int, purpose: int, epoch: int, shard: int = 0, window: int = 0) -> np.ndarray:

@@ -74,7 +74,7 @@ def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
             with filesystem.open_output_stream(path) as stream:
                 stream.write(content)
             return True
-        return atomic.create(path, content)
+        return atomic.create_file(path, content)
 
 
 def entries(filesystem: FileSystem, folder: str, recursive: bool = False) -> list[FileInfo]:

@@ -24,7 +24,7 @@ def write_metrics(survey: Survey) -> None:
     folder = Path(named)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"lockstep-etl-{re.sub(r'[^A-Za-z0-9_.-]', '_', survey.manifest.name)}.prom"
-    atomic.replace(file, metrics_text(survey), mode=0o644)  # node_exporter runs as another user
+    atomic.write_file(file, metrics_text(survey), mode=0o644)  # node_exporter runs as another user
 
 
 def metrics_text(survey: Survey) -> bytes:

@@ -10,7 +10,7 @@ _TEXTS = {"haproxy_templates.py": "\n    retry-on {{ config.retry_on }}\n", "con
 """What the option depends on, by file of ray.serve._private."""
 
 
-def with_defaults_option(retry_on: str, option: str) -> str:
+def append_default_option(retry_on: str, option: str) -> str:
     """A value for RAY_SERVE_HAPROXY_RETRY_ON that adds a line with `option` to the section `defaults`.
 
     Ray has no setting for options that its template lacks. The template writes this variable's text, as it is, at the end of a line of

@@ -19,10 +19,10 @@ __all__ = [
     "ScalingPolicy",
     "WorkerGroupStartupTimeoutError",
     "draining_nodes",
-    "known_as",
-    "on_loopback",
-    "output_through",
+    "filtered_output",
+    "loopback_only",
     "quiet_reports",
+    "set_own_address",
 ]
 
 # Overridden in launch.trainer.
@@ -33,7 +33,7 @@ present(state.GlobalState, "get_draining_nodes")
 
 
 @contextmanager
-def on_loopback() -> Iterator[None]:
+def loopback_only() -> Iterator[None]:
     """Make a Ray that is started in this block listen on loopback only, instead of on the machine's network.
 
     RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does that when Ray is imported, which it already is. Callers must check where Ray
@@ -47,18 +47,18 @@ def on_loopback() -> Iterator[None]:
 
 
 @contextmanager
-def output_through(shown: Callable[[Mapping[str, Any]], list[str]]) -> Iterator[None]:
-    """Print what `shown` returns of the lines that Ray hands to this process, as Ray would print them.
+def filtered_output(select_lines: Callable[[Mapping[str, Any]], list[str]]) -> Iterator[None]:
+    """Print what `select_lines` returns of the lines that Ray hands to this process, as Ray would print them.
 
     Of a Ray that is started or joined in this block, these are the lines of its workers; of any, the reports of raylets.
     """
     before = worker.print_to_stdstream
 
-    def printed(data: dict[str, Any], ignore_prefix: bool) -> None:
-        if lines := shown(data):
+    def print_selected(data: dict[str, Any], ignore_prefix: bool) -> None:
+        if lines := select_lines(data):
             before({**data, "lines": lines}, ignore_prefix)
 
-    replace(worker, "print_to_stdstream", printed)
+    replace(worker, "print_to_stdstream", print_selected)
     try:
         yield
     finally:
@@ -70,7 +70,7 @@ def draining_nodes() -> set[str]:
     return set(state.state.get_draining_nodes())
 
 
-def known_as(address: str) -> None:
+def set_own_address(address: str) -> None:
     """Make Ray's command line, in this process, use `address` as the machine's own."""
 
     def answer(_: Any = None) -> str:

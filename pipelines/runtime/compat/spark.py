@@ -70,10 +70,10 @@ def query_execution(rows: DataFrame) -> Any:
 def first_input_file(rows: DataFrame, paths: Iterable[str]) -> str:
     """The first of `paths` that Spark reads for these rows; empty if it reads none. The comparison runs in Java."""
     java, configuration = jvm(), attribute(rows.sparkSession, "_jsparkSession").sessionState().newHadoopConf()
-    listed = java.scala.Predef.genericWrapArray(attribute(rows, "_jdf").inputFiles()).toSet()
+    files = java.scala.Predef.genericWrapArray(attribute(rows, "_jdf").inputFiles()).toSet()
     for path in paths:
-        asked = java.org.apache.hadoop.fs.Path(path)
-        if listed.contains(asked.getFileSystem(configuration).makeQualified(asked).toUri().toString()):
+        path_in_java = java.org.apache.hadoop.fs.Path(path)
+        if files.contains(path_in_java.getFileSystem(configuration).makeQualified(path_in_java).toUri().toString()):
             return path
     return ""
 
@@ -83,7 +83,7 @@ def count_input_files(rows: DataFrame) -> int:
     return len(attribute(rows, "_jdf").inputFiles())
 
 
-def stages_of(spark: SparkSession) -> Iterator[tuple[float, dict[str, Any]]]:
+def finished_stages(spark: SparkSession) -> Iterator[tuple[float, dict[str, Any]]]:
     """When each finished stage began, in seconds since 1970, and its numbers.
 
     The REST interface gives the same, but only while Spark's UI runs, which is off where it would not be private.
@@ -92,9 +92,9 @@ def stages_of(spark: SparkSession) -> Iterator[tuple[float, dict[str, Any]]]:
     halves = SparkContext._gateway.new_array(jvm().double, 2)  # type: ignore[union-attr]
     halves[0], halves[1] = 0.5, 1.0
     lists = jvm().java.util.ArrayList
-    found = store.stageList(lists(), False, False, halves, lists())
-    for place in range(found.size()):
-        stage = found.apply(place)
+    stages = store.stageList(lists(), False, False, halves, lists())
+    for place in range(stages.size()):
+        stage = stages.apply(place)
         if stage.submissionTime().isEmpty() or stage.completionTime().isEmpty():
             continue
         began, ended = (moment.get().getTime() / 1_000 for moment in (stage.submissionTime(), stage.completionTime()))
@@ -123,8 +123,8 @@ def rows_read(spark: SparkSession, stages: Iterable[int]) -> int:
     What Spark counts as records are also the pieces of work of Python's tasks, which have no bytes, and the batches of a cache.
     """
     store = _status_store(spark)
-    kept = store.rddList(True)
-    cached = {kept.apply(place).id() for place in range(kept.size())}
+    caches = store.rddList(True)
+    cached = {caches.apply(place).id() for place in range(caches.size())}
     rows = 0
     for stage in map(store.lastStageAttempt, stages):
         numbers = stage.rddIds()

@@ -1,6 +1,6 @@
 """Spark's daemon, which forks the Python workers of a machine, without tracebacks of workers that Java has left.
 
-When a job fails, Spark cancels its other tasks and closes the sockets of their workers, and each prints that its socket is closed,
+When a job fails, Spark cancels its other tasks and closes the sockets of their workers. Each prints that its socket is closed,
 sometimes after the error that the user should read. Nothing is lost: Spark learns of a worker's failure through the socket.
 PySpark has no setting for it. Spark runs this module where `spark.python.daemon.module` names it.
 """
@@ -17,20 +17,20 @@ from pyspark import daemon
 from pipelines.runtime.compat import present, replace
 
 
-def _unless_closed(say: Callable[..., Any]) -> Callable[..., None]:
-    """`say`, except while an exception of a closed socket is handled."""
+def _silence_closed_sockets(write: Callable[..., Any]) -> Callable[..., None]:
+    """`write`, except while an exception of a closed socket is handled."""
 
-    def said(*values: Any, **settings: Any) -> None:
+    def print_unless_closed(*values: Any, **settings: Any) -> None:
         if not isinstance(sys.exc_info()[1], ConnectionError | EOFError):
-            say(*values, **settings)
+            write(*values, **settings)
 
-    return said
+    return print_unless_closed
 
 
 def main() -> None:
     present(daemon, "manager")
-    replace(daemon, "traceback", SimpleNamespace(print_exc=_unless_closed(traceback.print_exc), format_exc=traceback.format_exc))
-    vars(daemon)["print"] = _unless_closed(builtins.print)  # before the built-in one
+    replace(daemon, "traceback", SimpleNamespace(print_exc=_silence_closed_sockets(traceback.print_exc), format_exc=traceback.format_exc))
+    vars(daemon)["print"] = _silence_closed_sockets(builtins.print)  # before the built-in one
     daemon.manager()
 
 

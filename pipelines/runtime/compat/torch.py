@@ -15,8 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from pipelines.runtime.compat import present
 
 __all__ = [
-    "BatchNorm", "after_backward", "last_collectives", "memory_recorded", "memory_snapshot", "outside_of_graphs", "scale",
-    "timeout_of_new_groups",
+    "BatchNorm", "after_backward", "last_collectives", "outside_of_graphs", "record_memory", "scale_tensors",
+    "timeout_of_new_groups", "write_memory_snapshot",
 ]  # fmt: skip
 
 # `outside_of_graphs` is torch.compiler.disable, which imports torch._dynamo where it decorates, for 0.7 s of CPU time in every process;
@@ -25,7 +25,7 @@ __all__ = [
 present(BatchNorm, "_check_input_dim")
 # Called in `after_backward`.
 present(type(torch.autograd.Variable._execution_engine), "queue_callback")
-# Called in `memory_recorded`, `memory_snapshot` and `last_collectives`.
+# Called in `record_memory`, `write_memory_snapshot` and `last_collectives`.
 present(torch.cuda.memory, "_record_memory_history", "_dump_snapshot")
 present(torch._C._distributed_c10d, "_dump_fr_trace_json")
 # Replaced in `timeout_of_new_groups`.
@@ -56,12 +56,12 @@ def after_backward(loss: Tensor, call: Callable[[], None]) -> None:
     loss.register_hook(queue)
 
 
-def memory_recorded(on: bool) -> None:
+def record_memory(on: bool) -> None:
     """Begin, or end, to record the history of torch's allocator on the GPU."""
     torch.cuda.memory._record_memory_history(enabled="all" if on else None)
 
 
-def memory_snapshot(path: str) -> None:
+def write_memory_snapshot(path: str) -> None:
     """Write what is recorded, for https://pytorch.org/memory_viz."""
     torch.cuda.memory._dump_snapshot(path)
 
@@ -73,6 +73,6 @@ def last_collectives(count: int) -> list[dict[str, Any]]:
     return list(recorded.get("entries", []))[-count:]
 
 
-def scale(tensors: list[Tensor], factor: Tensor) -> None:
+def scale_tensors(tensors: list[Tensor], factor: Tensor) -> None:
     """Multiply all tensors in place by a scalar tensor: on a GPU in a few kernels, where a loop would launch one per tensor."""
     torch._foreach_mul_(tensors, factor)

@@ -28,7 +28,7 @@ def _remove(stand_in: ModuleType) -> None:
 
 
 @contextmanager
-def signal_left_out() -> Iterator[None]:
+def skipped_scipy_signal() -> Iterator[None]:
     """Replace scipy.signal meanwhile; a later import loads the real module.
 
     torchmetrics imports it only to restore `hamming`, a name that SciPy has removed, for another package. This is needed until
@@ -44,5 +44,5 @@ def signal_left_out() -> Iterator[None]:
         _remove(stand_in)
 
 
-with signal_left_out():
+with skipped_scipy_signal():
     import torchmetrics  # noqa: F401

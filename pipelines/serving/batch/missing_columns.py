@@ -50,7 +50,7 @@ def drop_missing_columns(
 ) -> tuple[Config, dict[str, StructType]]:
     """The config whose tables `names` have the columns that their files have, and the columns that each lacks.
 
-    Tables of Parquet lose their schema, so that numbers are read as they are in the files. `expect` are the refuse_unexpected that apply to
+    Tables of Parquet lose their schema, so that numbers are read as they are in the files. `expect` are the expectations that apply to
     rows without a target. Raises ConfigError if the query needs a column that is lacking for more than the target.
     """
     tables = dict(config.source.tables)

@@ -155,7 +155,7 @@ def input_rows(spark: SparkSession, source: Input, takes: Takes) -> DataFrame:
 
 
 def applicable(config: Config) -> dict[str, str]:
-    """The refuse_unexpected on columns that features are made of: a row to predict need not have a target."""
+    """The expectations on columns that features are made of: a row to predict need not have a target."""
     dataset = config.dataset
     features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
     targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)} - features

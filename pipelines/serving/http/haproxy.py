@@ -8,7 +8,7 @@ from math import ceil
 from pathlib import Path
 
 from pipelines.config.endpoint import Endpoint
-from pipelines.runtime.compat.haproxy import with_defaults_option
+from pipelines.runtime.compat.haproxy import append_default_option
 
 
 def variables(folder: Path, request_seconds: float = Endpoint().request_seconds) -> dict[str, str]:
@@ -16,7 +16,7 @@ def variables(folder: Path, request_seconds: float = Endpoint().request_seconds)
     everyone who can enter the folder controls HAProxy. The folder's path must be short: Ray adds a node's id of 56 characters, and a
     socket's path has at most 107."""
     metrics, statistics = _free_ports()
-    buffered = with_defaults_option("conn-failure empty-response", "option http-buffer-request")
+    buffered = append_default_option("conn-failure empty-response", "option http-buffer-request")
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         # A replica that is stopped answers nothing new after this time, by default 30 s.
@@ -29,7 +29,7 @@ def variables(folder: Path, request_seconds: float = Endpoint().request_seconds)
         # and is chosen again until it is found down, so there are several attempts. A request can be sent again if it fits in the buffer,
         # and if HAProxy has all of it before it sends any.
         # By default a client has for ever to send its headers, and an hour between two pieces of its body.
-        "RAY_SERVE_HAPROXY_RETRY_ON": with_defaults_option(buffered, f"timeout http-request {request_seconds * 1000:.0f}ms"),
+        "RAY_SERVE_HAPROXY_RETRY_ON": append_default_option(buffered, f"timeout http-request {request_seconds * 1000:.0f}ms"),
         "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": str(ceil(request_seconds)),
         "RAY_SERVE_HAPROXY_RETRIES": "8",
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(1 << 16),

@@ -22,7 +22,7 @@ from pipelines.config.features import settings_of
 from pipelines.config.task import settings_class
 from pipelines.data.versions.manifest import Manifest, parse_manifest
 from pipelines.errors import CorruptError, TrackingError
-from pipelines.runtime.weights import INDEX, WHOLE, model_digest, read_files, write_files
+from pipelines.runtime.weights import WEIGHTS, WEIGHTS_INDEX, model_digest, read_files, write_files
 from pipelines.serving.model.archive import write_archive
 from pipelines.serving.model.predictor import Predictor
 from pipelines.serving.model.signature import input_example, model_signature
@@ -62,9 +62,9 @@ def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor],
         raise CorruptError(f"the model in {folder} cannot be read: {error!r}; log it again with jobs/train.py") from error
     if altered:
         raise CorruptError(f"{altered[0]} is not the file that was logged; log the model again with jobs/train.py")
-    index = folder / "artifacts" / INDEX
+    index = folder / "artifacts" / WEIGHTS_INDEX
     files = {name: folder / "artifacts" / file for name, file in FILES.items()}
-    files["weights"] = index if index in logged else folder / "artifacts" / WHOLE
+    files["weights"] = index if index in logged else folder / "artifacts" / WEIGHTS
     return *_parts(files, str(digests["model"])), str(digests["model"])
 
 

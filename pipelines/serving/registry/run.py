@@ -136,7 +136,7 @@ def _judge(config: Config, candidate: Candidate, rival: ModelVersion | None, fol
         about = model.about
     judgement = Judgement()
     judgement.add(
-        "bounds", bounds(settings, candidate.metrics, reason_lines(candidate.tags)), "registry.at_least and registry.at_most are empty"
+        "bounds", bounds(settings, candidate.metrics, reasons(candidate.tags)), "registry.at_least and registry.at_most are empty"
     )
     judgement.add("size", measure.size_gates(settings, files), "registry.size_mb is not set")
     judgement.add("lineage", lineage_gates(candidate, about["digest"], about["dataset"]), "")

@@ -17,7 +17,7 @@ from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import Version
-from pipelines.runtime.weights import weights_of
+from pipelines.runtime.weights import model_weights
 from pipelines.strategies.federated.check import check_federated
 from pipelines.strategies.federated.client import Client
 from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
@@ -117,7 +117,7 @@ class Federated(Strategy):
         self._outer.load_state_dict(state)
 
     def weights(self) -> dict[str, Tensor]:
-        return {} if self._context.rank else weights_of(self.model)
+        return {} if self._context.rank else model_weights(self.model)
 
     def _deltas(self, played: Round, number: int, rate: float, own: Tensor, changes: list[Tensor]) -> Iterator[list[Tensor]]:
         """The change of every place of this worker, times its factor; zeros for an empty place. Fills `own`, and appends the changes of

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_mo
 
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader, shard_range
-from pipelines.runtime.weights import weights_of
+from pipelines.runtime.weights import model_weights
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.settings import Settings
 from pipelines.strategies.replicas.model_state import ModelState
@@ -113,7 +113,7 @@ class LocalSgd(Strategy):
 
     def weights(self) -> dict[str, Tensor]:
         self.sync_buffers()
-        return {} if self._context.rank else weights_of(self.model)
+        return {} if self._context.rank else model_weights(self.model)
 
     def _meet(self) -> None:
         """The outer step, after which all replicas and the model are the same."""

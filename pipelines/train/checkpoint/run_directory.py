@@ -130,7 +130,7 @@ class RunDirectory:
 
     def _write(self, path: str, content: bytes, durable: bool) -> None:
         if self.is_local:
-            atomic.replace(path, content, durable=durable)
+            atomic.write_file(path, content, durable=durable)
         else:
             with self.filesystem.open_output_stream(path) as stream:
                 stream.write(content)

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
-from pipelines.runtime.weights import weights_of
+from pipelines.runtime.weights import model_weights
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers
@@ -114,7 +114,7 @@ class DataParallel(Strategy):
             self._feedback.load_state_dict(state["compression"])
 
     def weights(self) -> dict[str, Tensor]:
-        return {} if self._context.rank else weights_of(self.model)
+        return {} if self._context.rank else model_weights(self.model)
 
     def _replicas(self) -> DistributedDataParallel:
         assert self.mesh.workers_per_replica == 1, "gradients are summed over all workers, each of which holds a whole model"

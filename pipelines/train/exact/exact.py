@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pipelines.config.strategy import FixedThreads
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
-from pipelines.runtime.weights import weights_of
+from pipelines.runtime.weights import model_weights
 from pipelines.tasks.base import Batch, Task, rows_of
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.deterministic import CUBLAS, check_model, check_passes, require_deterministic_kernels
@@ -115,7 +115,7 @@ class Exact(Strategy):
             self._gradients = None
 
     def weights(self) -> dict[str, Tensor]:
-        return {} if self._context.rank else weights_of(self.model)
+        return {} if self._context.rank else model_weights(self.model)
 
     def _prepare_first_step(self, batch: list[Batch], before: list[Tensor]) -> GradientReducer:
         """Prepare the first step: create the gradient reducer, after a trial. Raises ConfigError if two passes over the same
