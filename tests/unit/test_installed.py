@@ -43,7 +43,7 @@ class Given:
 def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
     here: Any = Given(installed_versions(PACKAGES))
     check_installed(here)
-    other: Any = Given({**here.installed, "torch": "1.0"})
+    other: Any = Given({**here.installed_versions, "torch": "1.0"})
     with pytest.raises(MismatchError, match=r"torch 1\.0 here and .* there; give both one image"):
         check_installed(other)
 

@@ -55,7 +55,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
     def fail(*_: Any) -> None:
         raise request.param
 
-    monkeypatch.setattr(served, "_translated", lambda *_: object())
+    monkeypatch.setattr(served, "_translate", lambda *_: object())
     monkeypatch.setattr(served, "prove", fail)
     yield
     request.param.__traceback__ = None  # pytest keeps it to the end, and with its frames DuckDB, whose library then says so for a page
