@@ -1,6 +1,5 @@
 """An endpoint on a real Ray, over HTTP: it follows its alias, and survives the death of a replica."""
 
-import html
 import http.client
 import json
 import os
@@ -21,6 +20,7 @@ import psutil
 import pytest
 from exporting import Exported, model_of_many_encoders
 from loopback import free_port
+from markupsafe import escape
 from waiting import wait_until
 
 from pipelines.errors import ConfigError, TrackingError
@@ -126,7 +126,7 @@ def test_a_browser_is_asked_for_the_token_and_its_page_has_a_row_that_is_predict
     assert page("/invocations", "POST", **password)[:2] == (401, "Bearer"), "other pages must not use a browser's password"
     content = json.loads(page("/openapi.json", **password)[2])["paths"]["/invocations"]["post"]["requestBody"]["content"]
     example = content["application/json"]["example"]
-    assert html.escape(json.dumps(example, indent=1, ensure_ascii=False)) in page("/docs", **password)[2]
+    assert escape(json.dumps(example, indent=1, ensure_ascii=False)) in page("/docs", **password)[2]
     assert predicted(port, *example["dataframe_records"])[0]["refused"] is None
 
 

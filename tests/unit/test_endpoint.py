@@ -184,7 +184,7 @@ def test_the_description_has_the_columns_of_the_model(served: ServedModel) -> No
     assert kinds["pixels"] == {"type": "string", "contentEncoding": "base64"} and kinds["born"] == {"type": "string", "format": "date"}
     assert kinds["pair"]["items"]["anyOf"][0] == {"type": "number"}
     assert found["security"] == [{"token": []}] and "security" not in openapi(served, SETTINGS, needs_token=False)
-    assert "probability_true, refused" in page(found) and f"&quot;word&quot;: &quot;{served.example['word']}&quot;" in page(found)
+    assert "probability_true, refused" in page(found) and f"&#34;word&#34;: &#34;{served.example['word']}&#34;" in page(found)
 
 
 def test_a_page_shows_hostile_names_as_text(served: ServedModel) -> None:
