@@ -3,7 +3,7 @@
 from pipelines.report.rendering import page_environment
 
 IMPORTS = """
-{% from "charts.html" import category_chart, histogram, legend %}
+{% from "charts.html" import distribution, legend %}
 {% from "parts.html" import facts, folded, grid, note, section, show, table, tiles %}
 """
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from pipelines.report.charts.lines import Mark, Points, line_chart
+from pipelines.report.charts import Mark, Points, line_chart
 from pipelines.report.parts import Figure
 from pipelines.tracking.history import History, Point
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from pipelines.report.charts.lines import Mark
+from pipelines.report.charts import Mark
 from pipelines.report.run_data import Attempt, RunData
 from pipelines.report.style import GREY, ORANGE, PURPLE, RED
 

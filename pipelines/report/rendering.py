@@ -11,21 +11,12 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from pipelines.report import style
-from pipelines.report.charts.distributions import Histogram
-from pipelines.report.charts.lines import LineChart
+from pipelines.report.charts import LineChart, tick_label
+from pipelines.report.figures.curves import wilson
 from pipelines.report.parts import Best, Code, Note, Picture, Share, Table, number_columns
 from pipelines.runtime.templates import template_environment
 
-_KINDS = {
-    "best": Best,
-    "code": Code,
-    "note": Note,
-    "picture": Picture,
-    "share": Share,
-    "table": Table,
-    "histogram": Histogram,
-    "line_chart": LineChart,
-}
+_KINDS = {"best": Best, "code": Code, "line_chart": LineChart, "note": Note, "picture": Picture, "share": Share, "table": Table}
 """Tests of templates, such as `value is code`."""
 _SECTION = re.compile(r'<section id="[^"]*"><h2>(.*?)</h2>')
 
@@ -38,13 +29,14 @@ def render(template: str, **values: object) -> str:
 @cache
 def page_environment() -> Environment:
     environment = template_environment("pipelines.report", printed=readable)
-    environment.globals |= {name: value for name, value in vars(style).items() if name.isupper()}
+    environment.globals |= {name: value for name, value in vars(style).items() if name.isupper()} | {"wilson": wilson}
     environment.filters |= {
         "anchor": _anchor,
         "number_columns": number_columns,
-        "percent": "{:.0%}".format,
+        "percent": _percent,
         "px": _pixels,
         "section_titles": _section_titles,
+        "tick_label": tick_label,
     }
     environment.tests |= {name: lambda value, kind=kind: isinstance(value, kind) for name, kind in _KINDS.items()}
     return environment
@@ -76,6 +68,10 @@ def _number(value: float) -> str:
     else:
         digits = f"{value:.3g}"
     return digits.replace("-", "−")
+
+
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{share:.{digits}%}"
 
 
 def _pixels(value: float) -> str:

@@ -12,11 +12,10 @@ from page_parts import render_text
 from pipelines.config import parse
 from pipelines.data.versions.data_profile import Survey
 from pipelines.data.versions.manifest import SplitSummary
-from pipelines.report.charts.distributions import distribution_chart
 from pipelines.report.data_profile.columns import describe_columns
 from pipelines.report.data_profile.page import MOST_FINDINGS, data_page
 
-CHART = "{{ histogram(chart) if chart is histogram else category_chart(chart) }}"
+CHART = "{{ distribution(chart, name) }}"
 
 
 def surveyed(raw: pa.Table, name: str) -> Survey:
@@ -46,7 +45,7 @@ def chart(name: str, values: pa.Array) -> dict[str, Any]:
 )
 def test_dates_that_stand_for_never_are_drawn(days: list[date], ends: list[str]) -> None:
     found = chart("born", pa.array(days))
-    assert found["ends"] == ends and "<rect" in render_text(CHART, chart=distribution_chart(found, "born"))
+    assert found["ends"] == ends and "<rect" in render_text(CHART, chart=found, name="born")
 
 
 @pytest.mark.parametrize("values", [[-1.7e308, 1.7e308], [1.7e308], [5e-324, 0.0], [2.0**60, -(2.0**60), 0.5]])
@@ -54,7 +53,7 @@ def test_the_largest_and_smallest_numbers_are_drawn(values: list[float]) -> None
     with np.errstate(all="ignore"):
         found = chart("x", pa.array(values, pa.float64()))
     assert sum(found["shares"]["train"]) == pytest.approx(1, abs=1e-3)
-    assert "<rect" in render_text(CHART, chart=distribution_chart(found, "x"))
+    assert "<rect" in render_text(CHART, chart=found, name="x")
 
 
 def test_a_page_of_thousands_of_columns_says_how_many_it_shows() -> None:

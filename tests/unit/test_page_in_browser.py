@@ -6,7 +6,7 @@ from chromium import GOOD, seen
 from markupsafe import Markup
 from page_parts import render_text
 
-from pipelines.report.charts.lines import Mark, line_chart
+from pipelines.report.charts import Mark, line_chart
 from pipelines.report.parts import Code, Figure, Table
 
 LONG = "a_name_without_any_space_" * 12

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.report.charts.distributions import distribution_chart
 from pipelines.report.data_profile import findings
 from pipelines.report.figures.curves import wilson
 from pipelines.report.parts import Code, Facts, Share, Table
@@ -89,12 +88,7 @@ def _stage_balance(balance: Mapping[str, Any] | None) -> list[list[Any]]:
 
 
 def _column_card(column: Mapping[str, Any]) -> dict[str, Any]:
-    chart = column["chart"]
-    return {
-        **column,
-        "chart": distribution_chart(chart, column["name"]) if chart else None,
-        "lines": [*_target_shares(column), *_chart_remarks(chart), "; ".join(_statistics(column))],
-    }
+    return {**column, "lines": [*_target_shares(column), *_chart_remarks(column["chart"]), "; ".join(_statistics(column))]}
 
 
 def _statistics(column: Mapping[str, Any]) -> Iterator[str]:

@@ -1,0 +1,89 @@
+"""Charts of pages: their axes and points. `templates/charts.html` draws them as inline SVG."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, isfinite, log10
+
+from pipelines.report.style import GREY
+
+_MOST_POINTS = 600
+"""Points of a line: more would not be seen, and make the page large."""
+_LARGEST, _SMALLEST = 1e300, 1e-300
+"""What an axis reaches to, and the least that it spans: far enough from the limits of float64 to compute ticks."""
+
+Points = Sequence[tuple[float, float]]
+"""(x, y) in the order of x; those that are not finite are left out."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A vertical line at `x`, with a few words."""
+
+    x: float
+    label: str
+    colour: str = GREY
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From `low` to `high`, with a tick at every multiple of `step`."""
+
+    low: float
+    high: float
+    step: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> "Axis":
+        """The round axis that holds the values, as far as ±1e300, with three to six ticks."""
+        values = list(values)
+        low, high = (min(max(end, -_LARGEST), _LARGEST) for end in (min(values), max(values)))
+        if high - low <= max(1e-9 * max(abs(low), abs(high)), _SMALLEST):
+            reach = abs(high) / 2 or 1.0
+            low, high = low - reach, high + reach
+        rough = (high - low) / 4
+        power = 10.0 ** floor(log10(rough))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+        return cls(floor(low / step) * step, ceil(high / step) * step, step)
+
+    @property
+    def ticks(self) -> list[float]:
+        return [self.low + number * self.step for number in range(round((self.high - self.low) / self.step) + 1)]
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value lies: 0 is its low end, 1 its high one. Values beyond an end lie at it."""
+        return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Curves over shared axes, by their names."""
+
+    series: Mapping[str, Points]
+    x_label: str
+    y_label: str
+    marks: Sequence[Mark]
+    x_axis: Axis | None = None
+    """None without any point."""
+    y_axis: Axis | None = None
+
+
+def line_chart(series: Mapping[str, Points], x_label: str = "", y_label: str = "", marks: Sequence[Mark] = ()) -> LineChart:
+    """Curves that are named by the keys. An empty series is left out; without any point the chart says so."""
+    finite = {name: _sample([point for point in points if all(map(isfinite, point))]) for name, points in series.items()}
+    points = [point for line in finite.values() for point in line]
+    axes = [Axis.over(coordinates) for coordinates in zip(*points, strict=True)]
+    return LineChart(finite, x_label, y_label, marks, *axes)
+
+
+def _sample(points: Points) -> Points:
+    """At most `_MOST_POINTS`, the last one among them."""
+    stride = ceil(len(points) / _MOST_POINTS)
+    return points if stride <= 1 else [*points[:-1:stride], points[-1]]
+
+
+def tick_label(value: float) -> str:
+    """A tick in few letters: thousands, millions and billions as k, M and G."""
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= max(factor, 1e4):
+            return f"{value / factor:.4g}{unit}".replace("-", "−")
+    return f"{round(value, 12):.4g}".replace("-", "−")
