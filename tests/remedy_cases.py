@@ -380,10 +380,12 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: list(documents.records(b'[{"a": 1}]', "a.json", SCHEMA)),),
     ),
     "JSON must be, or set the encoding it has": (
-        lambda folder: list(cut(['[{"a": "ä"}]'.encode("latin-1")], Dialect(json=True, whole=True), "a.json")),
+        lambda folder: list(cut(['[{"a": "ä"}]'.encode("latin-1")], Dialect(json=True, whole_file=True), "a.json")),
         (
-            lambda folder: list(cut(['[{"a": "ä"}]'.encode()], Dialect(json=True, whole=True), "a.json")),
-            lambda folder: list(cut(['[{"a": "ä"}]'.encode("latin-1")], Dialect(json=True, whole=True, encoding="ISO-8859-1"), "a.json")),
+            lambda folder: list(cut(['[{"a": "ä"}]'.encode()], Dialect(json=True, whole_file=True), "a.json")),
+            lambda folder: list(
+                cut(['[{"a": "ä"}]'.encode("latin-1")], Dialect(json=True, whole_file=True, encoding="ISO-8859-1"), "a.json")
+            ),
         ),
     ),
     "{}: {}; give a path that exists": (

@@ -24,7 +24,7 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
     """The name of the version that the config makes from the `sources`. It changes whenever a row could change."""
     statements = (config.source.sql, *config.source.expect.values())
     inputs = {
-        "sources": {name: list(tables[name].named_by(files, statements)) for name, files in sources.items()},
+        "sources": {name: list(tables[name].identity_lines(files, statements)) for name, files in sources.items()},
         "config": config.data_identity,
         "format": FORMAT,
         "encoders": ENCODERS_VERSION,

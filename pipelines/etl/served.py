@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
-from pipelines.data.rowwise.translate import Expression, Rowwise, columns_in, rowwise, sql_of
+from pipelines.data.rowwise.translate import Expression, Rowwise, columns_in, rowwise, to_duckdb_sql
 from pipelines.data.rowwise.untranslatable import UntranslatableError, duckdb_errors
 from pipelines.data.sources.source_errors import fails_any_stage
 from pipelines.data.versions.manifest import ServedQuery
@@ -77,8 +77,8 @@ def _translate_branch(branch: Rowwise, config: Config, rows: DataFrame, schema: 
     query = ServedQuery(
         table=branch.table,
         inputs=schema_to_text(pa.schema([field for field in schema if field.name in columns_taken])),
-        columns={name: sql_of(columns[name]) for name in rows.columns if name in features},
-        conditions={name: sql_of(condition) for name, condition in served_conditions.items()},
+        columns={name: to_duckdb_sql(columns[name]) for name in rows.columns if name in features},
+        conditions={name: to_duckdb_sql(condition) for name, condition in served_conditions.items()},
     )
     where = {name: condition for name, condition in branch.conditions.items() if name not in served_conditions}
     return TranslatedQuery(query, where, [columns[name] for name in query.columns] + [*served_conditions.values(), *where.values()])

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField
 
 from pipelines.config import Config
-from pipelines.data.rowwise.engine import Evaluator, quoted
-from pipelines.data.rowwise.expression_parts import check_casts, parts_of
-from pipelines.data.rowwise.translate import Expression, literals_in, sql_of
+from pipelines.data.rowwise.engine import Evaluator, quote_identifier
+from pipelines.data.rowwise.expression_parts import check_casts, subexpressions
+from pipelines.data.rowwise.translate import Expression, literals_in, to_duckdb_sql
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.versions.manifest import ServedQuery
 from pipelines.etl.fit import raw_schema
@@ -48,10 +48,10 @@ def _prove(evaluator: Evaluator, spark: SparkSession, config: Config, translated
     _check_types(evaluator, spark.table(query.table), translated.expressions)
     expected = {name: text for name, text in query.conditions.items() if name in config.source.expect}
     where = {name: text for name, text in query.conditions.items() if name not in expected}
-    where |= {name: sql_of(condition) for name, condition in translated.etl_conditions.items()}
+    where |= {name: to_duckdb_sql(condition) for name, condition in translated.etl_conditions.items()}
     sample, hostile = _rows_to_compare(evaluator, spark.table(query.table), translated, where)
     rows = pa.concat_tables([sample, hostile]).combine_chunks()
-    dropped = evaluator.refused(rows, where)
+    dropped = evaluator.refusal_reasons(rows, where)
     holds = {f"expect.{name}": f"({text}) IS TRUE" for name, text in expected.items()}
     duckdb_columns, value_errors = evaluator.columns(rows.filter(pc.is_null(dropped)), query.columns | holds)
     errors = iter(value_errors)
@@ -67,17 +67,17 @@ def _rows_to_compare(
     evaluator: Evaluator, table: DataFrame, translated: TranslatedQuery, where: dict[str, str]
 ) -> tuple[pa.Table, pa.Table]:
     """Rows of the source, and hostile rows made from those that the query keeps: values of dropped rows are not compared."""
-    parts = list(parts_of(translated.expressions).values())
+    parts = list(subexpressions(translated.expressions).values())
     sample = _sample(table, parts)
-    kept_rows = sample.filter(pc.is_null(evaluator.refused(sample, where)))
+    kept_rows = sample.filter(pc.is_null(evaluator.refusal_reasons(sample, where)))
     if not len(kept_rows):
         raise UntranslatableError(f"the query keeps none of the source's first {len(sample)} rows")
-    names = [name for name in translated.query.input_schema.names if any(quoted(name) in part for part in parts)]
+    names = [name for name in translated.query.input_schema.names if any(quote_identifier(name) in part for part in parts)]
     return sample, hostile_rows(kept_rows, names, set().union(*map(literals_in, translated.expressions)))
 
 
 def _check_types(evaluator: Evaluator, table: DataFrame, expressions: list[Expression]) -> None:
-    parts, columns = parts_of(expressions), raw_schema(table)
+    parts, columns = subexpressions(expressions), raw_schema(table)
     spark_types = raw_schema(table.select(*[F.expr(part).alias(f"c{number}") for number, part in enumerate(parts)])).types
     duckdb_types = evaluator.types(columns, parts.values())
     for part, duckdb_type, spark_type in zip(parts, duckdb_types, spark_types, strict=True):
@@ -90,7 +90,7 @@ def _sample(table: DataFrame, expressions: list[str]) -> pa.Table:
     """Rows of the source. Columns that the expressions do not read are NULL, and so is long text that they do read."""
 
     def column(field: StructField) -> Column:
-        if not any(quoted(field.name) in text for text in expressions):
+        if not any(quote_identifier(field.name) in text for text in expressions):
             return F.lit(None).cast(field.dataType)
         if isinstance(field.dataType, StringType):
             return F.when(F.octet_length(exact_column(field.name)) <= LONGEST_TEXT, exact_column(field.name))

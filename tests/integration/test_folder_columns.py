@@ -57,10 +57,10 @@ def test_p6_a_type_is_that_of_the_schema_and_not_that_of_the_values(spark: Spark
     columns = {"format": "parquet", "path": f"{tmp_path}/parquet", "schema": "a string, code int"}
     read_tables(spark, source(t=typed, p=columns))
     assert rows_of(spark) == [("01", "x", 1), ("2", "x", 2)] and rows_of(spark, "p") == [("01", 1), ("2", 2)]
-    before = list(raw_table(typed).named_by(raw_table(typed).identity(spark), ()))
+    before = list(raw_table(typed).identity_lines(raw_table(typed).identity(spark), ()))
     for name in ("csv", "parquet"):
         (tmp_path / f"{name}/Code=2").rename(tmp_path / f"{name}/Code=2D")
-    assert before != list(raw_table(typed).named_by(raw_table(typed).identity(spark), ()))
+    assert before != list(raw_table(typed).identity_lines(raw_table(typed).identity(spark), ()))
     for table in (typed, columns):
         with pytest.raises(SourceError, match=r"lies in code=2D, which is not (int|double); declare code as string in its schema"):
             read_tables(spark, source(t={**table, "schema": str(table["schema"]).replace("code int", "code double")}))

@@ -161,7 +161,7 @@ def test_json_test_suite_is_not_read_where_it_must_not_be() -> None:
     passed = set()
     for path in sorted(raw("hostile", "JSONTestSuite", "test_parsing").glob("n_*.json")):
         try:
-            batches = list(cut([path.read_bytes()], Dialect(json=True, whole=True), str(path)))
+            batches = list(cut([path.read_bytes()], Dialect(json=True, whole_file=True), str(path)))
         except SourceError as error:
             assert str(path) in str(error)
         else:

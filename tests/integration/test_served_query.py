@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from stores import new_store
 
 from pipelines.config import Config, parse
-from pipelines.data.rowwise.engine import Evaluator, closed_database
+from pipelines.data.rowwise.engine import Evaluator, open_locked_database
 from pipelines.data.versions.manifest import Manifest, ServedQuery
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.run import run
@@ -228,7 +228,7 @@ def test_p7_so_has_one_that_cannot_be_computed() -> None:
         columns={"half": "CAST(CASE WHEN a = 2 THEN 'x' ELSE '1' END AS INT)"},
         conditions=conditions,
     )
-    found, reasons = Evaluator().queried(rows, query)
+    found, reasons = Evaluator().apply_query(rows, query)
     assert reasons.to_pylist() == ["half cannot be computed", "large", "large", "large"]
     assert len(found) == 0
 
@@ -249,7 +249,7 @@ def test_the_model_says_what_it_takes(bank: Bank) -> None:
 )  # fmt: skip
 def test_duckdb_reaches_no_file_and_no_network(statement: str) -> None:
     with pytest.raises(duckdb.Error, match=r"disabled|locked"):
-        closed_database().cursor().execute(statement)
+        open_locked_database().cursor().execute(statement)
 
 
 def test_an_expression_reads_no_other_table() -> None:

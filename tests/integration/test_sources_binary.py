@@ -121,7 +121,7 @@ def test_the_name_of_its_file_is_a_column_of_every_format_of_rows(spark: SparkSe
         read_tables(spark, source(t=table))
         values = ("1", "2") if format_name == "text" else (1, 2)
         assert rows_of(spark) == sorted([(value, name) for name in names for value in values], key=repr)
-        named = [list(raw_table(one).named_by(raw_table(one).identity(spark), ())) for one in (table, {**table, "file_column": ""})]
+        named = [list(raw_table(one).identity_lines(raw_table(one).identity(spark), ())) for one in (table, {**table, "file_column": ""})]
         assert [all("1.x" in one or "ü.x" in one for one in lines) for lines in named] == [True, False]
         read_tables(spark, source(t={**table, "path": f"{tmp_path}/{format_name}/{names[0]}"}))
         assert {row[-1] for row in rows_of(spark)} == {names[0].rpartition("/")[2]}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from pipelines.data.sources import json_keys
-from pipelines.data.sources.json_keys import examined, notes
-from pipelines.data.sources.json_names import Names, names_in
+from pipelines.data.sources.json_keys import examine_keys, key_notes
+from pipelines.data.sources.json_names import Names, key_names
 from pipelines.data.sources.json_tokens import Keys
 
 A = StructType().add("a", "integer")
@@ -22,7 +22,7 @@ SCHEMA = (
 
 
 def names() -> Names:
-    found = names_in(SCHEMA)
+    found = key_names(SCHEMA)
     assert found is not None
     return found
 
@@ -30,7 +30,7 @@ def names() -> Names:
 def look(*records: str) -> tuple[list[str | None], list[str | None], dict[str, int], list[bool]]:
     """The problem of each record, the text to parse in its place, unknown keys, and whether it has no key."""
     columns = [pa.array(records, pa.string()), pa.nulls(len(records), pa.string()), pa.array(range(len(records)), pa.int64())]
-    batch = examined(names(), pa.record_batch(columns, names=["record", "problem", "line"]))
+    batch = examine_keys(names(), pa.record_batch(columns, names=["record", "problem", "line"]))
     assert batch.column("record").equals(columns[0])
     _, problems, _, texts, unknown, keyless = (column.to_pylist() for column in batch.columns)
     return problems, texts, json.loads(unknown[0] or "{}") if records else {}, keyless
@@ -64,7 +64,7 @@ def test_a_key_twice_is_refused_at_any_depth() -> None:
 def test_unknown_keys_are_counted_and_rows_without_a_known_one() -> None:
     _, _, unknown, keyless = look('{"plna": 1, "n": 2}', '{"plna": {"n": 1}}', '{"user": {"nmae": ""}}', "{}", '{"counts": {"any": {}}}')
     assert unknown == {"plna": 2, "nmae": 1} and keyless == [False, True, False, True, False]
-    assert list(notes("t", [json.dumps(unknown), json.dumps({"plna": 1, "x": 5, "": 7})], 2, ["plan", "n", "name"])) == [
+    assert list(key_notes("t", [json.dumps(unknown), json.dumps({"plna": 1, "x": 5, "": 7})], 2, ["plan", "n", "name"])) == [
         "source.tables.t: 2 rows have no key of its schema, so that all of their columns are NULL",
         "source.tables.t: keys that its schema does not name are left out: x 5 times, plna 3 times (did you mean plan?), nmae 1 times "
         "(did you mean name?), and others 7 times",

@@ -106,7 +106,7 @@ def test_half_a_surrogate_pair_is_refused() -> None:
 
 
 def test_a_file_may_be_one_record() -> None:
-    assert records("[1,\n2]\n", Dialect(whole=True), block_bytes=2) == [("[1,\n2]\n", None, 1)]
+    assert records("[1,\n2]\n", Dialect(whole_file=True), block_bytes=2) == [("[1,\n2]\n", None, 1)]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_a_file_may_be_one_record() -> None:
     ],
 )
 def test_a_json_document_is_a_record_or_an_array_of_them(document: str, expected: list[tuple[str, str | None, int]]) -> None:
-    assert records(document, Dialect(json=True, whole=True)) == expected
+    assert records(document, Dialect(json=True, whole_file=True)) == expected
 
 
 @pytest.mark.parametrize("document", ["[1,]", "[1", "[", "[,1]", "[1]]", "{}{}", "{'a': 1}", "[1 2]", "[" * 100_000, '["\t"]', b'["\xff"]'])
 def test_what_is_not_one_json_document_is_refused(document: str | bytes) -> None:
     with pytest.raises(SourceError, match=r"people.csv(:\d+)? is not (JSON|UTF-8)"):
-        records(document, Dialect(json=True, whole=True))
+        records(document, Dialect(json=True, whole_file=True))
 
 
 def test_an_endless_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

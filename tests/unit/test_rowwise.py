@@ -15,7 +15,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from pipelines.data.rowwise.engine import Evaluator
-from pipelines.data.rowwise.translate import columns_named, rowwise, sql_of
+from pipelines.data.rowwise.translate import rowwise, source_columns, to_duckdb_sql
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.versions.manifest import Manifest, ServedQuery
 from pipelines.data.versions.schema import schema_to_text
@@ -28,10 +28,10 @@ from pipelines.serving.model.model import drop_unproven_query
 def test_conditions_in_the_same_words_are_all_asked() -> None:
     query = "SELECT * FROM (SELECT y AS x FROM (SELECT * FROM t WHERE x > 0) WHERE x > 0) WHERE x > 0"
     (found,) = rowwise(query, {"t": ["x", "y"]})
-    asked = {name: sql_of(condition) for name, condition in found.conditions.items()}
+    asked = {name: to_duckdb_sql(condition) for name, condition in found.conditions.items()}
     assert asked == {"WHERE x > 0": '"x" > 0', "WHERE x > 0 (2)": '"x" > 0', "WHERE x > 0 (3)": '"y" > 0'}
     rows = pa.table({"x": [1, 0, 1], "y": [1, 1, 0]})
-    assert Evaluator().refused(rows, asked).to_pylist() == [None, "WHERE x > 0", "WHERE x > 0 (3)"]
+    assert Evaluator().refusal_reasons(rows, asked).to_pylist() == [None, "WHERE x > 0", "WHERE x > 0 (3)"]
 
 
 @pytest.mark.parametrize(("precision", "scale"), [(8, 2), (30, 4), (38, 18), (38, 38), (38, 0)])
@@ -143,4 +143,4 @@ def test_the_machine_s_time_zone_is_not_that_of_a_query(monkeypatch: pytest.Monk
     ],
 )
 def test_the_columns_that_a_query_reads_by_name(sql: str, names: set[str]) -> None:
-    assert columns_named(sql) == names
+    assert source_columns(sql) == names

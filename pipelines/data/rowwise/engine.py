@@ -20,7 +20,7 @@ _FAILED = ""
 """A reserved column name."""
 
 
-def closed_database() -> duckdb.DuckDBPyConnection:
+def open_locked_database() -> duckdb.DuckDBPyConnection:
     """An in-memory connection with locked settings, so that SQL cannot enable external access, in the time zone UTC."""
     connection = duckdb.connect(":memory:", config=_CLOSED)
     for statement in _FIXED:
@@ -32,7 +32,7 @@ class Evaluator:
     """Thread-safe: every call has its own connection."""
 
     def __init__(self) -> None:
-        self._database = closed_database()
+        self._database = open_locked_database()
 
     def close(self) -> None:
         """Close the database; no other call may follow."""
@@ -43,20 +43,20 @@ class Evaluator:
 
         Raises duckdb.Error if the expressions are invalid for these columns. Columns passed through unchanged do not go through DuckDB.
         """
-        plain = {quoted(name): name for name in rows.column_names}
+        plain = {quote_identifier(name): name for name in rows.column_names}
         computed = {name: text for name, text in expressions.items() if text not in plain}
-        found = self._computed(rows, computed)
-        columns = {name: rows[plain[text]] if text in plain else found[name] for name, text in expressions.items()}
-        failed = found[_FAILED].to_pylist() if computed else [None] * len(rows)
+        results = self._compute(rows, computed)
+        columns = {name: rows[plain[text]] if text in plain else results[name] for name, text in expressions.items()}
+        failed = results[_FAILED].to_pylist() if computed else [None] * len(rows)
         return pa.table(columns), [name and f"{name} cannot be computed" for name in failed]
 
     def types(self, columns: pa.Schema, expressions: Iterable[str]) -> list[pa.DataType]:
         """The types of the expressions for rows with these columns."""
-        listed = ", ".join(f"{text} AS c{number}" for number, text in enumerate(expressions))
-        return self._selected(columns.empty_table(), f"SELECT {listed} FROM raw").schema.types if listed else []
+        selection = ", ".join(f"{text} AS c{number}" for number, text in enumerate(expressions))
+        return self._select(columns.empty_table(), f"SELECT {selection} FROM raw").schema.types if selection else []
 
-    def refused(self, rows: pa.Table, conditions: Mapping[str, str]) -> pa.Array:
-        """For each row the first name whose condition is not true or fails; NULL if all are true."""
+    def refusal_reasons(self, rows: pa.Table, conditions: Mapping[str, str]) -> pa.Array:
+        """The first name, for each row, whose condition is not true or fails; NULL if all are true."""
         if not conditions:
             return pa.nulls(len(rows), pa.string())
         cases = " ".join(
@@ -64,17 +64,17 @@ class Evaluator:
             f"WHEN NOT TRY(({condition}) IS TRUE) THEN {_text(name)}"
             for name, condition in conditions.items()
         )
-        return self._selected(rows, f"SELECT CAST(CASE {cases} END AS VARCHAR) AS refused FROM raw")["refused"].combine_chunks()
+        return self._select(rows, f"SELECT CAST(CASE {cases} END AS VARCHAR) AS refused FROM raw")["refused"].combine_chunks()
 
-    def queried(self, raw: pa.Table, query: ServedQuery) -> tuple[pa.Table, pa.Array]:
+    def apply_query(self, raw: pa.Table, query: ServedQuery) -> tuple[pa.Table, pa.Array]:
         """The query's columns for the rows that it keeps, and for each raw row the reason for dropping it, NULL if it is kept."""
-        reasons = self.refused(raw, query.conditions)
-        found, raised = self.columns(raw.filter(pc.is_null(reasons)), query.columns)
-        errors = iter(raised)
-        said = [next(errors) if reason is None else reason for reason in reasons.to_pylist()]
-        return found.filter(pa.array([error is None for error in raised], pa.bool_())), pa.array(said, pa.string())
+        reasons = self.refusal_reasons(raw, query.conditions)
+        columns, errors = self.columns(raw.filter(pc.is_null(reasons)), query.columns)
+        remaining = iter(errors)
+        all_reasons = [next(remaining) if reason is None else reason for reason in reasons.to_pylist()]
+        return columns.filter(pa.array([error is None for error in errors], pa.bool_())), pa.array(all_reasons, pa.string())
 
-    def _computed(self, rows: pa.Table, expressions: Mapping[str, str]) -> dict[str, pa.ChunkedArray]:
+    def _compute(self, rows: pa.Table, expressions: Mapping[str, str]) -> dict[str, pa.ChunkedArray]:
         """The expressions' columns, and an additional one, FAILED, with the name of the first that fails."""
         if not expressions:
             return {}
@@ -82,10 +82,10 @@ class Evaluator:
         tried = ", ".join(f"TRY({{'value': {text}}}) AS c{number}" for number, text in enumerate(expressions.values()))
         values = ", ".join(f"c{number}.value AS c{number}" for number in range(len(expressions)))
         failed = " ".join(f"WHEN c{number} IS NULL THEN {_text(name)}" for number, name in enumerate(expressions))
-        found = self._selected(rows, f"SELECT {values}, CASE {failed} END AS failed FROM (SELECT {tried} FROM raw)")
-        return dict(zip([*expressions, _FAILED], found.columns, strict=True))
+        table = self._select(rows, f"SELECT {values}, CASE {failed} END AS failed FROM (SELECT {tried} FROM raw)")
+        return dict(zip([*expressions, _FAILED], table.columns, strict=True))
 
-    def _selected(self, raw: pa.Table, query: str) -> pa.Table:
+    def _select(self, raw: pa.Table, query: str) -> pa.Table:
         connection = self._database.cursor()
         try:
             connection.register("raw", raw)
@@ -94,8 +94,8 @@ class Evaluator:
             connection.close()
 
 
-def quoted(name: str) -> str:
-    """A column as an expression."""
+def quote_identifier(name: str) -> str:
+    """Quote a column's name, as an expression."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as types
 from sqlglot import exp
 
-from pipelines.data.rowwise.translate import DIALECT, sql_of
+from pipelines.data.rowwise.translate import DIALECT, to_duckdb_sql
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 
 _CONSTANT = (exp.Literal, exp.Null, exp.Boolean)
@@ -22,9 +22,9 @@ _OF_ONE_SORT = (exp.Concat, exp.DPipe, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT,
 """Operators whose operands must all be text, or none: otherwise an engine casts some."""
 
 
-def parts_of(expressions: Iterable[exp.Expr]) -> dict[str, str]:
+def subexpressions(expressions: Iterable[exp.Expr]) -> dict[str, str]:
     """All subexpressions except constants, as Spark's SQL and as DuckDB's."""
-    return {part.sql(dialect=DIALECT): sql_of(part) for expression in expressions for part in _computed(expression)}
+    return {part.sql(dialect=DIALECT): to_duckdb_sql(part) for expression in expressions for part in _walk_computed(expression)}
 
 
 def check_casts(expressions: Iterable[exp.Expr], kinds: Mapping[str, pa.DataType], columns: pa.Schema) -> None:
@@ -33,17 +33,17 @@ def check_casts(expressions: Iterable[exp.Expr], kinds: Mapping[str, pa.DataType
     def sort(node: exp.Expr) -> str:
         return _sort(columns.field(node.name).type if isinstance(node, exp.Column) else kinds[node.sql(dialect=DIALECT)])
 
-    for part in (part for expression in expressions for part in _computed(expression)):
+    for part in (part for expression in expressions for part in _walk_computed(expression)):
         sorts = {sort(operand) for operand in _operands(part)}
         if isinstance(part, exp.Cast):
-            wrong = any(sort(part) not in _CASTS.get(one, ()) for one in sorts)
+            wrong = any(sort(part) not in _CASTS.get(operand, ()) for operand in sorts)
         else:
-            wrong = isinstance(part, _OF_ONE_SORT) and len({one == "text" for one in sorts}) > 1
+            wrong = isinstance(part, _OF_ONE_SORT) and len({operand == "text" for operand in sorts}) > 1
         if wrong:
             raise UntranslatableError(f"{part.sql(dialect=DIALECT)[:60]} casts as each engine does")
 
 
-def _computed(expression: exp.Expr) -> Iterator[exp.Expr]:
+def _walk_computed(expression: exp.Expr) -> Iterator[exp.Expr]:
     passed = (*_CONSTANT, exp.Column, exp.Paren, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Tuple)
     for node in expression.walk():
         if not isinstance(node, passed) and not (isinstance(node, exp.If) and isinstance(node.parent, exp.Case)):
@@ -51,7 +51,7 @@ def _computed(expression: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _operands(part: exp.Expr) -> Iterator[exp.Expr]:
-    """Its operands except constants; none for a Case."""
+    """The operands of a node except constants; none for a Case."""
     for child in (child.unnest() for child in part.iter_expressions()):
         if not isinstance(child, (*_CONSTANT, exp.DataType, exp.Tuple)) and not isinstance(part, exp.Case):
             yield child
@@ -65,4 +65,4 @@ def _sort(kind: pa.DataType) -> str:
         "text": types.is_string,
         "date": types.is_date,
     }
-    return next((name for name, is_one in sorts.items() if is_one(kind)), str(kind))
+    return next((name for name, is_sort in sorts.items() if is_sort(kind)), str(kind))

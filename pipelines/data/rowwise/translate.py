@@ -43,28 +43,30 @@ class Rowwise:
 
     def condition(self, text: str) -> exp.Expr:
         """A condition on the query's columns, as an expression of raw columns."""
-        return _inlined(_parsed(text), self.columns, "")
+        return _inline(_parse(text), self.columns, "")
 
 
 def rowwise(sql: str, tables: Mapping[str, Iterable[str]]) -> list[Rowwise]:
     """The branches of its UNION ALL, usually one. `tables` are the raw tables' columns. Raises UntranslatableError."""
-    known = {name.lower(): [Rowwise(name, {column.lower(): _column(column) for column in columns}, {})] for name, columns in tables.items()}
-    return _branches(_parsed(sql), known)
+    sources = {
+        name.lower(): [Rowwise(name, {column.lower(): _column(column) for column in columns}, {})] for name, columns in tables.items()
+    }
+    return _branches(_parse(sql), sources)
 
 
-def columns_named(sql: str) -> set[str]:
-    """The columns that SQL reads by name from its tables, as far as it can be parsed: those that it does not define itself."""
+def source_columns(sql: str) -> set[str]:
+    """Columns that SQL reads by name from its tables, as far as it can be parsed: those that it does not define itself."""
     try:
-        query = _parsed(sql)
+        query = _parse(sql)
     except UntranslatableError:
         return set()
-    made = {item.alias.lower() for item in query.find_all(exp.Alias)}
-    left_out = {column.name for star in query.find_all(exp.Star) for column in star.args.get("except_") or ()}
-    return {name for name in {column.name for column in query.find_all(exp.Column)} | left_out if name and name.lower() not in made}
+    aliases = {item.alias.lower() for item in query.find_all(exp.Alias)}
+    excluded = {column.name for star in query.find_all(exp.Star) for column in star.args.get("except_") or ()}
+    return {name for name in {column.name for column in query.find_all(exp.Column)} | excluded if name and name.lower() not in aliases}
 
 
-def sql_of(expression: exp.Expr) -> str:
-    """The node as DuckDB's SQL. Raises UntranslatableError if it is not known to have the same meaning there."""
+def to_duckdb_sql(expression: exp.Expr) -> str:
+    """Translate a node to DuckDB's SQL. Raises UntranslatableError if it is not known to have the same meaning there."""
     for node in expression.walk():
         if not isinstance(node, _KNOWN) or (isinstance(node, exp.DataType) and node.this not in _TYPES):
             raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} may be another value without Spark")
@@ -80,7 +82,7 @@ def literals_in(expression: exp.Expr) -> set[str]:
     return {literal.name for literal in expression.find_all(exp.Literal)}
 
 
-def _parsed(sql: str) -> exp.Expr:
+def _parse(sql: str) -> exp.Expr:
     try:
         return sqlglot.parse_one(sql, dialect=DIALECT)
     except (SqlglotError, RecursionError) as error:
@@ -91,57 +93,57 @@ def _column(name: str) -> exp.Expr:
     return exp.column(name, quoted=True)
 
 
-def _branches(node: exp.Expr, known: Mapping[str, list[Rowwise]]) -> list[Rowwise]:
+def _branches(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> list[Rowwise]:
     match node:
         case exp.Subquery():
             _only(node, {"this", "alias"})
-            return _branches(node.this, known)
+            return _branches(node.this, sources)
         case exp.Table():
             _only(node, {"this", "alias"})
-            if node.name.lower() not in known:
+            if node.name.lower() not in sources:
                 raise UntranslatableError(f"{node.name} is no table of the source")
-            return known[node.name.lower()]
+            return sources[node.name.lower()]
         case exp.Union():
             _only(node, {"this", "expression", "distinct", "with_"})
             if node.args.get("distinct"):
                 raise UntranslatableError("UNION without ALL takes rows together")
-            known = _with(node, known)
-            left, right = _branches(node.this, known), _branches(node.expression, known)
-            return [*left, *(_renamed(branch, left[0].columns) for branch in right)]
+            sources = _with(node, sources)
+            left, right = _branches(node.this, sources), _branches(node.expression, sources)
+            return [*left, *(_rename_columns(branch, left[0].columns) for branch in right)]
         case exp.Select():
             _only(node, _SELECT)
             source = node.args.get("from_")
             if source is None:
                 raise UntranslatableError("it reads no table")
-            return [_selected(node, source.this.alias_or_name, branch) for branch in _branches(source.this, _with(node, known))]
+            return [_select(node, source.this.alias_or_name, branch) for branch in _branches(source.this, _with(node, sources))]
     raise UntranslatableError(f"{node.key} is not row by row")
 
 
 def _only(node: exp.Expr, allowed: set[str]) -> None:
-    given = {name for name, value in node.args.items() if value} - allowed
-    if given:
-        raise UntranslatableError(f"{', '.join(sorted(name.rstrip('_') for name in given)).upper()} is not row by row")
+    clauses = {name for name, value in node.args.items() if value} - allowed
+    if clauses:
+        raise UntranslatableError(f"{', '.join(sorted(name.rstrip('_') for name in clauses)).upper()} is not row by row")
     alias = node.args.get("alias")
     if isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
         raise UntranslatableError("an alias names columns")
 
 
-def _with(node: exp.Expr, known: Mapping[str, list[Rowwise]]) -> Mapping[str, list[Rowwise]]:
+def _with(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> Mapping[str, list[Rowwise]]:
     clause = node.args.get("with_")
     if clause is None:
-        return known
+        return sources
     for query in clause.expressions:
         if clause.args.get("recursive") or query.args["alias"].args.get("columns"):
             raise UntranslatableError("a WITH is recursive, or names columns")
-        known = {**known, query.alias.lower(): _branches(query.this, known)}
-    return known
+        sources = {**sources, query.alias.lower(): _branches(query.this, sources)}
+    return sources
 
 
-def _renamed(branch: Rowwise, names: Iterable[str]) -> Rowwise:
+def _rename_columns(branch: Rowwise, names: Iterable[str]) -> Rowwise:
     return Rowwise(branch.table, dict(zip(names, branch.columns.values(), strict=True)), branch.conditions)
 
 
-def _selected(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
+def _select(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
     """A SELECT over a source, as expressions of the source's raw columns."""
     columns: dict[str, exp.Expr] = {}
     for item in select.expressions:
@@ -151,36 +153,36 @@ def _selected(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:
                 raise UntranslatableError(f"{item.sql(dialect=DIALECT)} is not all of one table")
             if any(value for name, value in star.args.items() if name != "except_"):
                 raise UntranslatableError("a star is more than EXCEPT")
-            left_out = {column.name.lower() for column in star.args.get("except_") or ()}
-            columns.update({name: found for name, found in source.columns.items() if name not in left_out})
+            excluded = {column.name.lower() for column in star.args.get("except_") or ()}
+            columns.update({name: expression for name, expression in source.columns.items() if name not in excluded})
         else:
             name = (item.alias_or_name or item.sql(dialect=DIALECT)).lower()
             # The source's columns take precedence over aliases of the same SELECT.
-            columns[name] = _inlined(item.unalias(), {**columns, **source.columns}, alias)
+            columns[name] = _inline(item.unalias(), {**columns, **source.columns}, alias)
     conditions = dict(source.conditions)
     if where := select.args.get("where"):
         for condition in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
-            conditions[_free(f"WHERE {condition.sql(dialect=DIALECT)}", conditions)] = _inlined(condition, source.columns, alias)
+            conditions[_free(f"WHERE {condition.sql(dialect=DIALECT)}", conditions)] = _inline(condition, source.columns, alias)
     return Rowwise(source.table, columns, conditions)
 
 
-def _free(name: str, taken: Container[str]) -> str:
+def _free(name: str, names: Container[str]) -> str:
     """The name, or the name with a number: an inner and an outer WHERE with the same SQL may refer to different columns."""
-    return next(one for one in chain([name], (f"{name} ({number})" for number in count(2))) if one not in taken)
+    return next(free for free in chain([name], (f"{name} ({number})" for number in count(2))) if free not in names)
 
 
-def _inlined(expression: exp.Expr, scope: Mapping[str, exp.Expr], alias: str) -> exp.Expr:
-    """The expression with its columns replaced by those of the scope."""
+def _inline(expression: exp.Expr, scope: Mapping[str, exp.Expr], alias: str) -> exp.Expr:
+    """Replace the columns of an expression by those of the scope."""
 
-    def replaced(node: exp.Expr) -> exp.Expr:
+    def inline(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
             return node
         if node.name.lower() not in scope or node.table.lower() not in ("", alias.lower()) or node.args.get("db"):
             raise UntranslatableError(f"{node.sql(dialect=DIALECT)} is no column of one table")
-        found = scope[node.name.lower()].copy()
-        return found if isinstance(found, exp.Column) else exp.paren(found, copy=False)
+        replacement = scope[node.name.lower()].copy()
+        return replacement if isinstance(replacement, exp.Column) else exp.paren(replacement, copy=False)
 
-    return expression.copy().transform(replaced)
+    return expression.copy().transform(inline)
 
 
 def _duckdb(expression: exp.Expr) -> str:
@@ -199,10 +201,10 @@ def _strict(node: exp.Expr) -> exp.Expr:
         return exp.Var(this=f"CAST({counted.sql(dialect='duckdb')} AS INTEGER)")
     if not isinstance(node, exp.Div | exp.IntDiv | exp.Mod):
         return node
-    left, right = _duckdb(node.this), _duckdb(node.expression)
+    dividend, divisor = _duckdb(node.this), _duckdb(node.expression)
     operator = {exp.Div: "/", exp.IntDiv: "//", exp.Mod: "%"}[type(node)]
-    value = f"({left}) {operator} ({right})"
+    value = f"({dividend}) {operator} ({divisor})"
     value = f"CAST({value} AS BIGINT)" if isinstance(node, exp.IntDiv) else value
     # A cast that fails, to the narrowest type: `error` is not allowed inside TRY.
-    failure = f"CAST('division by ' || CAST({right} AS VARCHAR) AS TINYINT)"
-    return exp.Var(this=f"(CASE WHEN ({right}) = 0 THEN {failure} ELSE {value} END)")
+    failure = f"CAST('division by ' || CAST({divisor} AS VARCHAR) AS TINYINT)"
+    return exp.Var(this=f"(CASE WHEN ({divisor}) = 0 THEN {failure} ELSE {value} END)")

@@ -5,9 +5,9 @@
 2. `file_table`  is the base of tables of files. `files` finds them, `content` opens them, `checksums` identifies them, and `pack`
                caches whole and small files, so that each is opened once.
 3. `text_table`  is the base of text formats. `records` cuts files into records (`documents` those of JSON), `csv_validation` checks the
-               records; `csv`, `json`, `text` and `package` parse each record alone, into `parsed` columns. `numbers` says what a number
-               is, `json_numbers` finds numbers of JSON that are none, `json_names` are the names of keys, `json_tokens` finds keys, of
-               which `json_keys` says which are columns, and `folder_columns` makes columns of folders.
+               records; `csv`, `json`, `text` and `package` parse each record alone, into `parsed` columns. `numbers` defines numbers in
+               text, and `folder_columns` makes columns of folders. Of JSON, `json_numbers` finds numbers that are none, `json_tokens`
+               finds keys, and `json_keys` matches them with the schema's `json_names`.
 4. `binary_file` and `parquet` derive from `spark_files`, which Spark reads; `idx` and `tar` are the other formats. Of Parquet, `footers`
                are checked first; `parquet_columns` finds what the columns of each file are, and `parquet_groups` reads files of
                different types, which `parquet_types` widens.

@@ -53,9 +53,9 @@ class RawTable(ABC, Generic[Settings]):
         since a snapshot cannot change."""
         return ()
 
-    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
-        """The part of the identity `found` that names a version: all that rows can contain. `statements` are query and expectations."""
-        yield from sorted(file.checksum for file in found)
+    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+        """The part of the identity, `files`, that names a version: all that rows can contain. `statements` are query and expectations."""
+        yield from sorted(file.checksum for file in files)
 
     def reader_failed(self, error: Exception) -> bool:
         """Whether this format's reader raised Spark's error, judged by the stack trace."""
@@ -66,5 +66,5 @@ class RawTable(ABC, Generic[Settings]):
         return ""
 
     def would_hold(self, place: str) -> bool:
-        """Whether a new file at `place`, an absolute path of this machine, would be part of the table."""
+        """Whether a new file at `place`, an absolute path of this machine, would become part of the table."""
         return False

@@ -19,29 +19,29 @@ class BinaryFile(SparkFiles):
     def __init__(self, name: str, settings: Table) -> None:
         super().__init__(name, settings)
         self._packed_rows: DataFrame | None = None
-        self._listed = 0
         """A row for each file; files are packed once."""
+        self._file_count = 0
 
     def empty(self, spark: SparkSession) -> DataFrame:
-        if any("=" in file.path for file in self.found):
+        if any("=" in file.path for file in self.files):
             return self._read(spark)
         return spark.createDataFrame([], _COLUMNS)
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return self.state() if self.settings.checksum == "stat" else pack.packed_files(self._pack(spark))
+        return self.state() if self.settings.checksum == "stat" else pack.file_checksums(self._pack(spark))
 
     def rows(self, spark: SparkSession) -> Rows:
         """Raises SourceError if files are empty, since Spark skips them."""
         rows = self._pack(spark).drop(pack.CHECKSUM)
         count = rows.count()
-        if missing := self._listed - count:
-            first = first_input_file(self._read(spark), (file.path for file in self.found if not file.bytes))
-            raise SourceError(f"{self.settings.place}: {missing} of {self._listed} files are empty, first {first}; remove them")
+        if missing := self._file_count - count:
+            first = first_input_file(self._read(spark), (file.path for file in self.files if not file.bytes))
+            raise SourceError(f"{self.settings.place}: {missing} of {self._file_count} files are empty, first {first}; remove them")
         return Rows(rows, count)
 
-    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums and names, since a row contains its file's path, and the folders that make columns."""
-        yield from self.content_names(found, with_names=True)
+        yield from self.content_lines(files, with_names=True)
 
     def _read(self, spark: SparkSession) -> DataFrame:
         return self.reader(spark).load(list(self.settings.paths))
@@ -49,6 +49,6 @@ class BinaryFile(SparkFiles):
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:
             rows = self._read(spark)
-            self._listed = self.listed(rows)
-            self._packed_rows = pack.whole_files(rows)
+            self._file_count = self.count_files(rows)
+            self._packed_rows = pack.pack_rows(rows)
         return self._packed_rows

@@ -33,8 +33,8 @@ def locate(path: str) -> tuple[FileSystem, str]:
         path = unquote(re.sub("^file:(//[^/]*)?", "", path))
     if "://" not in path:
         return LocalFileSystem(), str(Path(path).absolute())
-    scheme, _, rest = path.partition("://")
-    authority, slash, key = rest.partition("/")
+    scheme, _, location = path.partition("://")
+    authority, slash, key = location.partition("/")
     key, question, settings = key.partition("?")
     try:
         filesystem, root = _file_system({"s3a": "s3", "s3n": "s3"}.get(scheme, scheme), authority, question + settings)
@@ -49,7 +49,7 @@ def _file_system(scheme: str, authority: str, settings: str) -> tuple[FileSystem
     return FileSystem.from_uri(f"{scheme}://{authority}/{settings}")
 
 
-def splits(path: str) -> bool:
+def is_splittable(path: str) -> bool:
     """Whether reading may start in the middle of the file."""
     return not path.startswith(PACKAGE) and not path.endswith(COMPRESSED)
 
@@ -66,7 +66,7 @@ def open_file(path: str) -> AbstractContextManager[pa.NativeFile]:
 def content(path: str) -> Iterator[pa.NativeFile]:
     """The file's content from its beginning, decompressed according to its extension. Raises SourceError if it cannot be read."""
     with file_errors(path), open_file(path) as raw:
-        yield _decompressed(path, raw)
+        yield _decompressing_stream(path, raw)
 
 
 def blocks(path: str) -> Iterator[bytes]:
@@ -76,17 +76,17 @@ def blocks(path: str) -> Iterator[bytes]:
             yield block
 
 
-def blocks_of(path: str, data: bytes) -> Iterator[bytes]:
-    """The same for a file whose bytes are in memory."""
+def decompress(path: str, data: bytes) -> Iterator[bytes]:
+    """The content, in blocks, of a file whose bytes are in memory. Raises SourceError if they are truncated."""
     with file_errors(path):
-        stream = _decompressed(path, pa.BufferReader(data))
+        stream = _decompressing_stream(path, pa.BufferReader(data))
         while block := stream.read(BLOCK_BYTES):
             yield block
 
 
 def lines(path: str, start: int, stop: int) -> Iterator[bytes]:
     """The content of all lines that begin at bytes [start, stop) of a file; all content if the file cannot be split."""
-    if not splits(path):
+    if not is_splittable(path):
         yield from blocks(path)
         return
     with file_errors(path), open_file(path) as stream:
@@ -97,7 +97,7 @@ def lines(path: str, start: int, stop: int) -> Iterator[bytes]:
             yield block
 
 
-def _decompressed(path: str, raw: pa.NativeFile) -> pa.NativeFile:
+def _decompressing_stream(path: str, raw: pa.NativeFile) -> pa.NativeFile:
     return pa.CompressedInputStream(raw, pa.Codec.detect(path).name) if path.endswith(COMPRESSED) else raw
 
 
@@ -109,8 +109,8 @@ def _line_start(stream: pa.NativeFile, offset: int) -> int:
     position = offset - 1
     stream.seek(position)
     while block := stream.read(2**16):
-        if (found := block.find(b"\n")) >= 0:
-            return position + found + 1
+        if (line_break := block.find(b"\n")) >= 0:
+            return position + line_break + 1
         position += len(block)
     return position
 

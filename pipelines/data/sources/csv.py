@@ -7,9 +7,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
 from pipelines.data.sources.numbers import doubt, is_number, is_refused, is_unbounded, number
-from pipelines.data.sources.parsed import AGAIN, CORRUPT, OURS, PERMISSIVE, RECORD, STRANGE, VALUES, Options, sound
+from pipelines.data.sources.parsed import CORRUPT, OWN_OPTIONS, PERMISSIVE, RECORD, REREAD, STRANGE, VALUES, Options, sound_record
 from pipelines.data.sources.records import Dialect
-from pipelines.data.sources.text_table import TextTable, encoding_of, is_on
+from pipelines.data.sources.text_table import TextTable, encoding_name, is_on
 
 _MARKS = ("␂␃␂␄␂␅␂␆", "⟦⟧⟦⟨⟦⟩⟦⟪", "◐◑◐◒◐◓◐◔")
 """Texts that occur in no record by chance. A parser trims no character of them as white space, and none is ASCII, as quotes and escapes
@@ -24,7 +24,7 @@ class Csv(TextTable):
     def dialect(self) -> Dialect:
         options = self.options
         return Dialect(
-            encoding=encoding_of(options),
+            encoding=encoding_name(options),
             multiline=is_on(options, "multiline"),
             quote=options.get("quote", '"'),
             escape=options.get("escape", ""),
@@ -43,23 +43,23 @@ class Csv(TextTable):
 
     def parse(self, records: DataFrame) -> DataFrame:
         """A doubled quote is a quote, as in RFC 4180; Spark's default escapes quotes with a backslash."""
-        given = {"quote": '"', **{name: value for name, value in self.options.items() if name not in OURS}}
-        given["escape"] = self.options.get("escape") or given["quote"] or "\\"
-        settings = {**{name: value for name, value in given.items() if name not in _LIMITS}, "maxcolumns": str(_MOST_COLUMNS)}
+        options = {"quote": '"', **{name: value for name, value in self.options.items() if name not in OWN_OPTIONS}}
+        options["escape"] = self.options.get("escape") or options["quote"] or "\\"
+        settings = {**{name: value for name, value in options.items() if name not in _LIMITS}, "maxcolumns": str(_MOST_COLUMNS)}
         schema = self.record_schema
         read_as = StructType([StructField(f.name, StringType() if _is_text_first(f, settings) else f.dataType) for f in schema])
         too_wide = _is_too_wide(_separator(settings))
-        record = F.when(~too_wide, sound(records))
+        record = F.when(~too_wide, sound_record(records))
         parsed = records.withColumn(VALUES, _read(record, read_as, {**settings, **PERMISSIVE}))
         read = F.col(VALUES)
         columns = {
             field.name: number(read[field.name], field.dataType, settings) if _is_text_first(field, settings) else read[field.name]
             for field in schema
         }
-        too_long = _is_too_long([read[field.name] for field in schema if isinstance(field.dataType, StringType)], given)
-        parsed, any_refused = _with_refused(parsed, record, schema, settings)
+        too_long = _is_too_long([read[field.name] for field in schema if isinstance(field.dataType, StringType)], options)
+        parsed, any_refused = _find_refused_numbers(parsed, record, schema, settings)
         fits = read[CORRUPT].isNull() & ~too_wide & ~too_long & ~any_refused
-        return self.apart(parsed, columns, fits, _csv_fault(schema, settings, given))
+        return self.mark_faults(parsed, columns, fits, _csv_fault(schema, settings, options))
 
 
 def _read(record: Column, columns: StructType, options: Options) -> Column:
@@ -81,19 +81,19 @@ def _is_native(field: StructField, settings: Options) -> bool:
     return _is_number(field, settings) and not _is_text_first(field, settings)
 
 
-def _with_refused(parsed: DataFrame, record: Column, schema: StructType, settings: Options) -> tuple[DataFrame, Column]:
+def _find_refused_numbers(parsed: DataFrame, record: Column, schema: StructType, settings: Options) -> tuple[DataFrame, Column]:
     """The records, and whether a number of a record is none, though Spark has read it. Records that may have one are read once more, as
     text, in a column of its own."""
-    read, fields = F.col(VALUES), [field for field in schema if _is_number(field, settings)]
-    others = [field for field in fields if _is_native(field, settings)]
-    as_texts = StructType([StructField(field.name, StringType()) for field in schema])
-    any_refused = _any_refused(read, [field for field in fields if field not in others], settings)
-    if not others:
+    read = F.col(VALUES)
+    native = [field for field in schema if _is_native(field, settings)]
+    any_refused = _any_refused(read, [field for field in schema if _is_text_first(field, settings)], settings)
+    if not native:
         return parsed, any_refused
-    is_doubtful = F.col(STRANGE) | is_unbounded([(read[field.name], field.dataType) for field in others])
-    again = _read(F.when(is_doubtful, record), as_texts, {**settings, **PERMISSIVE})
+    texts = StructType([StructField(field.name, StringType()) for field in schema])
+    is_doubtful = F.col(STRANGE) | is_unbounded([(read[field.name], field.dataType) for field in native])
+    reread = _read(F.when(is_doubtful, record), texts, {**settings, **PERMISSIVE})
     # One question to the column before those to its fields, since nearly all records are not in doubt.
-    return parsed.withColumn(AGAIN, again), any_refused | (F.col(AGAIN).isNotNull() & _any_refused(F.col(AGAIN), others, settings))
+    return parsed.withColumn(REREAD, reread), any_refused | (F.col(REREAD).isNotNull() & _any_refused(F.col(REREAD), native, settings))
 
 
 def _any_refused(texts: Column, fields: list[StructField], settings: Options) -> Column:
@@ -111,36 +111,36 @@ def _is_too_wide(separator: str) -> Column:
     return F.coalesce((length >= _MOST_COLUMNS - 2) & (separators >= _MOST_COLUMNS - 2), F.lit(False))
 
 
-def _is_too_long(values: list[Column], given: Options) -> Column:
+def _is_too_long(values: list[Column], options: Options) -> Column:
     """Whether one of the values has more characters than maxCharsPerColumn, if that is limited."""
-    longest = int(given.get("maxcharspercolumn", -1))
-    any_of = reduce(Column.__or__, [F.coalesce(F.length(value) > longest, F.lit(False)) for value in values], F.lit(False))
-    return any_of if longest >= 0 else F.lit(False)
+    longest = int(options.get("maxcharspercolumn", -1))
+    is_longer = [F.coalesce(F.length(value) > longest, F.lit(False)) for value in values if longest >= 0]
+    return reduce(Column.__or__, is_longer, F.lit(False))
 
 
-def _csv_fault(schema: StructType, settings: Options, given: Options) -> Column:
+def _csv_fault(schema: StructType, settings: Options, options: Options) -> Column:
     """The fault of a record that does not fit the schema, computed only for such records: fewer or more columns,
     or the first value that is not of its column's type."""
-    wanted, separator = len(schema), _separator(settings)
+    count, separator = len(schema), _separator(settings)
     mark = _mark(separator)
-    texts = StructType([StructField(f"_{number}", StringType()) for number in range(wanted + 2)])
-    # An additional column reveals the number of columns: empty columns are NULL like missing ones.
-    found = F.from_csv(F.when(~_is_too_wide(separator), F.concat(F.col(RECORD), F.lit(f"{separator}{mark}"))), texts.toDDL(), settings)
-    there = F.array_position(F.array(*[found[name] for name in texts.names]), mark) - 1
-    fits = [
-        F.when(_cannot_be(found[f"_{number}"], field, settings, mark), F.lit(f"{field.name} is not {field.dataType.simpleString()}"))
+    texts = StructType([StructField(f"_{number}", StringType()) for number in range(count + 2)])
+    # A mark in an additional column reveals the number of columns: empty columns are NULL like missing ones.
+    fields = F.from_csv(F.when(~_is_too_wide(separator), F.concat(F.col(RECORD), F.lit(f"{separator}{mark}"))), texts.toDDL(), settings)
+    record_count = F.array_position(F.array(*[fields[name] for name in texts.names]), mark) - 1
+    misfits = [
+        F.when(_cannot_be(fields[f"_{number}"], field, settings, mark), F.lit(f"{field.name} is not {field.dataType.simpleString()}"))
         for number, field in enumerate(schema)
         if not isinstance(field.dataType, StringType)
     ]
-    one = F.lit(f"one column in place of {wanted}: not separated by {settings.get('sep', settings.get('delimiter', ','))!r}")
-    longest = F.lit(f"a value of more than {given.get('maxcharspercolumn')} characters, which maxCharsPerColumn allows")
+    not_separated = F.lit(f"one column in place of {count}: not separated by {settings.get('sep', settings.get('delimiter', ','))!r}")
+    longest = F.lit(f"a value of more than {options.get('maxcharspercolumn')} characters, which maxCharsPerColumn allows")
     return F.coalesce(
-        F.when((there == 1) & (wanted > 1), one),
-        F.when(there.between(1, wanted - 1), F.lit(f"fewer than {wanted} columns")),
-        F.when(F.coalesce(there, F.lit(-1)) != wanted, F.lit(f"more than {wanted} columns")),
-        *fits,
-        F.when(_is_too_long([found[name] for name in texts.names[:wanted]], given), longest),
-        F.lit(f"not a csv record of these {wanted} columns"),
+        F.when((record_count == 1) & (count > 1), not_separated),
+        F.when(record_count.between(1, count - 1), F.lit(f"fewer than {count} columns")),
+        F.when(F.coalesce(record_count, F.lit(-1)) != count, F.lit(f"more than {count} columns")),
+        *misfits,
+        F.when(_is_too_long([fields[name] for name in texts.names[:count]], options), longest),
+        F.lit(f"not a csv record of these {count} columns"),
     )
 
 

@@ -20,23 +20,23 @@ def distribute(
     `run` and `work` travel by pickle: functions of installed modules, and plain values.
     """
 
-    def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from in_few_batches(run(work[number]))
+                yield from merge_batches(run(work[number]))
 
-    return spark.range(0, len(work), 1, max(len(work), 1)).mapInArrow(in_task, schema)
+    return spark.range(0, len(work), 1, max(len(work), 1)).mapInArrow(run_task, schema)
 
 
-def in_few_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches, since a batch costs Spark as much as many rows, and each small file makes one."""
-    held: list[pa.RecordBatch] = []
-    held_bytes = 0
+def merge_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Merge small batches: one costs Spark as much as many rows, and each small file makes one."""
+    pending: list[pa.RecordBatch] = []
+    pending_bytes = 0
     for batch in batches:
-        if held and (held_bytes + batch.nbytes > BATCH_BYTES or len(held) == BATCHES):
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held, held_bytes = [], 0
-        held.append(batch)
-        held_bytes += batch.nbytes
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+        if pending and (pending_bytes + batch.nbytes > BATCH_BYTES or len(pending) == BATCHES):
+            yield from pa.Table.from_batches(pending).combine_chunks().to_batches()
+            pending, pending_bytes = [], 0
+        pending.append(batch)
+        pending_bytes += batch.nbytes
+    if pending:
+        yield from pa.Table.from_batches(pending).combine_chunks().to_batches()

@@ -10,7 +10,7 @@ from itertools import islice
 
 import pyarrow as pa
 
-from pipelines.data.sources.csv_validation import SURROGATE, half_surrogate
+from pipelines.data.sources.csv_validation import SURROGATE, has_half_surrogate
 from pipelines.errors import SourceError
 
 RECORDS_PER_BATCH = 4096
@@ -25,10 +25,10 @@ def records(data: bytes, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatc
         text = data.decode()
     except UnicodeDecodeError as error:
         raise SourceError(f"{path} is not UTF-8: {error}; JSON must be, or set the encoding it has as options: {{encoding: …}}") from error
-    found = _elements(text, path)
-    while some := list(islice(found, RECORDS_PER_BATCH)):
-        record, line = zip(*some, strict=True)
-        problem = [SURROGATE if half_surrogate(one) else None for one in record]
+    elements = _elements(text, path)
+    while chunk := list(islice(elements, RECORDS_PER_BATCH)):
+        record, line = zip(*chunk, strict=True)
+        problem = [SURROGATE if has_half_surrogate(text) else None for text in record]
         yield pa.record_batch([pa.array(record, pa.string()), pa.array(problem, pa.string()), pa.array(line, pa.int64())], schema=schema)
 
 
@@ -67,9 +67,9 @@ def _end(text: str, at: int, path: str) -> int:
 
 
 def _after_blanks(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    assert found is not None
-    return found.end()
+    blanks = _BLANKS.match(text, at)
+    assert blanks is not None
+    return blanks.end()
 
 
 def _not_json(path: str, text: str, at: int, reason: str) -> SourceError:

@@ -21,12 +21,12 @@ class FileTable(RawTable[Settings]):
     """Checksums identify the bytes, independent of their location; a subclass whose rows contain paths adds them to `names`."""
 
     @cached_property
-    def found(self) -> list[File]:
+    def files(self) -> list[File]:
         """The table's files, listed once. Raises SourceError if a path matches none."""
         return files.find(self.settings.path)
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return self.state() if self.settings.checksum == "stat" else checksums(spark, self.found)
+        return self.state() if self.settings.checksum == "stat" else checksums(spark, self.files)
 
     def state(self) -> tuple[SourceFile, ...]:
         return stats(files.find(self.settings.path))
@@ -41,13 +41,13 @@ class FileTable(RawTable[Settings]):
 
     @cached_property
     def _root(self) -> str:
-        return posixpath.commonpath([_normal(files.root_of(path)) for path in self.settings.paths])
+        return posixpath.commonpath([_normal(files.glob_root(path)) for path in self.settings.paths])
 
-    def content_names(self, found: tuple[SourceFile, ...], with_names: bool) -> list[str]:
+    def content_lines(self, files: tuple[SourceFile, ...], with_names: bool) -> list[str]:
         """A line for each file, sorted: its checksum, its relative name if rows contain it, and the folders that make columns."""
-        folders = {_normal(file.path): file.folders for file in self.found}
-        names = [self.relative_name(file.path) if with_names else "" for file in found]
-        parts = [(file.checksum, name, folders.get(_normal(file.path), "")) for file, name in zip(found, names, strict=True)]
+        folders = {_normal(file.path): file.folders for file in self.files}
+        names = [self.relative_name(file.path) if with_names else "" for file in files]
+        parts = [(file.checksum, name, folders.get(_normal(file.path), "")) for file, name in zip(files, names, strict=True)]
         return sorted(" ".join(filter(None, part)) for part in parts)
 
 

@@ -15,7 +15,7 @@ import bracex
 from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
 from wcmatch import glob
 
-from pipelines.data.sources.content import PACKAGE, file_errors, inside_package, locate, package_folder, splits
+from pipelines.data.sources.content import PACKAGE, file_errors, inside_package, is_splittable, locate, package_folder
 from pipelines.errors import SourceError
 
 MOST_GLOBS = 1_000
@@ -51,20 +51,20 @@ class Range:
 def find(path: str | tuple[str, ...]) -> list[File]:
     """All files of a table's path or paths, sorted and distinct. Raises SourceError if one of the paths matches none."""
     try:
-        found = {file.path: file for one in ([path] if isinstance(path, str) else path) for file in _find(one)}
+        files = {file.path: file for pattern in ([path] if isinstance(path, str) else path) for file in _find(pattern)}
     except UnicodeDecodeError as error:
         raise SourceError(f"{path}: a file's name is not UTF-8: {error.object!r}; rename it") from error
-    return [found[name] for name in sorted(found)]
+    return [files[name] for name in sorted(files)]
 
 
-def repeated(paths: Iterable[str]) -> str:
+def first_duplicate(paths: Iterable[str]) -> str:
     """The first file that two of the paths hold; empty if there is none. Raises SourceError as `find` does."""
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for path in paths:
         names = {os.path.normpath(file.path) for file in find(path)}
-        if twice := sorted(names & seen):
-            return twice[0]
-        seen |= names
+        if duplicates := sorted(names & earlier):
+            return duplicates[0]
+        earlier |= names
     return ""
 
 
@@ -73,7 +73,7 @@ def has_folders(path: str) -> bool:
     return not path.startswith(PACKAGE) and ("://" in path or bool(_WILDCARD.search(path)) or Path(locate(path)[1]).is_dir())
 
 
-def root_of(path: str) -> str:
+def glob_root(path: str) -> str:
     """The folder below which a glob finds files; any other path itself."""
     start, *glob_part = _WILDCARD.split(path, maxsplit=1)
     return start.rpartition("/")[0] if glob_part else path
@@ -85,36 +85,36 @@ def would_find(path: str, place: str) -> bool:
         return False
     inner = locate(path)[1]
     is_folder = Path(inner).is_dir()
-    root = inner if is_folder else root_of(inner)
-    return place.startswith(f"{root}/") and not _hidden(place.removeprefix(root)) and (is_folder or _matcher(inner).match(place))
+    root = inner if is_folder else glob_root(inner)
+    return place.startswith(f"{root}/") and not _is_hidden(place.removeprefix(root)) and (is_folder or _matcher(inner).match(place))
 
 
-def task_bytes(found: list[File], cores: int) -> int:
+def task_bytes(files: list[File], cores: int) -> int:
     """Bytes that a task should read, including OPEN_BYTES for each file."""
     least, most = TASK_BYTES
-    return max(least, min(sum(file.bytes + OPEN_BYTES for file in found) // (2 * cores), most))
+    return max(least, min(sum(file.bytes + OPEN_BYTES for file in files) // (2 * cores), most))
 
 
-def ranges(found: list[File], range_bytes: int, split: bool = True) -> list[list[Range]]:
+def ranges(files: list[File], range_bytes: int, split: bool = True) -> list[list[Range]]:
     """The files, cut where possible if `split`, and grouped into lists that cost about `range_bytes` each."""
     lists: list[list[Range]] = [[]]
     room = range_bytes
-    for file in found:
-        step = range_bytes if split and splits(file.path) else max(file.bytes, 1)
+    for file in files:
+        step = range_bytes if split and is_splittable(file.path) else max(file.bytes, 1)
         for start in range(0, max(file.bytes, 1), step):
-            piece = Range(file, start, min(start + step, file.bytes))
-            cost = piece.stop - piece.start + OPEN_BYTES
+            part = Range(file, start, min(start + step, file.bytes))
+            cost = part.stop - part.start + OPEN_BYTES
             if lists[-1] and cost > room:
                 lists.append([])
                 room = range_bytes
-            lists[-1].append(piece)
+            lists[-1].append(part)
             room -= cost
     return lists
 
 
 def _find(path: str) -> list[File]:
     if path.startswith(PACKAGE):
-        return _in_package(path)
+        return _package_files(path)
     filesystem, inner = locate(path)
     with file_errors(path):
         at = filesystem.get_file_info(inner)
@@ -122,40 +122,40 @@ def _find(path: str) -> list[File]:
             return [_file(path, inner, at)]
         if at.type == FileType.NotFound and not _WILDCARD.search(inner):
             raise SourceError(f"{path}: no such file; give a path that exists")
-        root = inner if at.type == FileType.Directory else root_of(inner)
+        root = inner if at.type == FileType.Directory else glob_root(inner)
         below = filesystem.get_file_info(FileSelector(root or "/", allow_not_found=True, recursive=True))
     is_folder = at.type == FileType.Directory
-    wanted = _matcher("**" if is_folder else inner)
-    found = [entry for entry in below if entry.is_file and wanted.match(entry.path) and not _hidden(entry.path.removeprefix(root))]
-    if not found:
+    matcher = _matcher("**" if is_folder else inner)
+    files = [entry for entry in below if entry.is_file and matcher.match(entry.path) and not _is_hidden(entry.path.removeprefix(root))]
+    if not files:
         raise SourceError(f"{path}: {'no file in this folder' if is_folder else 'no such file'}; give a path that exists")
     if isinstance(filesystem, LocalFileSystem):
-        _check_links((entry.path for entry in below if entry.type == FileType.Directory), found)
-    alone = None if is_folder else _matcher(inner, below=False)
-    return [_file(path, inner, entry, _folders(entry.path, root, alone)) for entry in found]
+        _check_links((entry.path for entry in below if entry.type == FileType.Directory), files)
+    exact = None if is_folder else _matcher(inner, below=False)
+    return [_file(path, inner, entry, _folders(entry.path, root, exact)) for entry in files]
 
 
-def _check_links(folders: Iterable[str], found: list[FileInfo]) -> None:
+def _check_links(folders: Iterable[str], files: list[FileInfo]) -> None:
     """Raises SourceError if a link leads to a folder that contains it: files would be found repeatedly."""
-    back = [
+    loops = [
         folder for folder in folders if os.path.islink(folder) and any(os.path.samefile(folder, above) for above in Path(folder).parents)
     ]
-    for folder in back:
-        if any(entry.path.startswith(f"{folder}/") for entry in found):
+    for folder in loops:
+        if any(entry.path.startswith(f"{folder}/") for entry in files):
             raise SourceError(f"{folder}: leads back to a folder that it lies in; remove the link, or name paths that leave it out")
 
 
-def _in_package(path: str) -> list[File]:
+def _package_files(path: str) -> list[File]:
     """Files inside an installed package. Raises SourceError if there are none, or one is outside the package."""
     if not _WILDCARD.search(path):
         return [File(path, inside_package(path).stat().st_size, "")]
     package, _, inner = path.removeprefix(PACKAGE).partition("/")
-    root, wanted = package_folder(path), _matcher(inner)
+    root, matcher = package_folder(path), _matcher(inner)
     names = sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
-    found = [f"{PACKAGE}{package}/{name}" for name in names if wanted.match(name) and not _hidden(name)]
-    if not found:
+    matching = [f"{PACKAGE}{package}/{name}" for name in names if matcher.match(name) and not _is_hidden(name)]
+    if not matching:
         raise SourceError(f"{path}: no such file in {root}; give a path that exists")
-    return [File(name, inside_package(name).stat().st_size, "") for name in found]
+    return [File(name, inside_package(name).stat().st_size, "") for name in matching]
 
 
 def _matcher(pattern: str, below: bool = True) -> glob.WcMatcher[str]:
@@ -164,33 +164,30 @@ def _matcher(pattern: str, below: bool = True) -> glob.WcMatcher[str]:
         globs = bracex.expand(pattern, keep_escapes=True, limit=MOST_GLOBS)
     except bracex.ExpansionLimitException as error:
         raise SourceError(f"{pattern}: its braces stand for more than {MOST_GLOBS:,} globs; use * in their place") from error
-    return glob.compile(
-        [some for one in globs for some in ([one, f"{one}/**"] if below else [one])],
-        flags=glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX,
-        limit=0,
-    )
+    patterns = [*globs, *(f"{pattern}/**" for pattern in globs if below)]
+    return glob.compile(patterns, flags=glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX, limit=0)
 
 
-def _hidden(path: str) -> bool:
+def _is_hidden(path: str) -> bool:
     """Whether a component of the path is a hidden name; Hive's `_column=value` folders are not."""
     return any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in path.split("/"))
 
 
-def _folders(place: str, root: str, alone: glob.WcMatcher[str] | None) -> str:
+def _folders(place: str, root: str, exact: glob.WcMatcher[str] | None) -> str:
     """The folders `column=value` of a file found below `root`: as in Spark, those above what a glob matches make no columns."""
     if "=" not in place.removeprefix(root):
         return ""
     inside = place.removeprefix(root).strip("/").split("/")[:-1]
-    if alone is not None:
-        tops = [number for number in range(len(inside) + 1) if alone.match("/".join([root.rstrip("/"), *inside[: number + 1]]))]
-        inside = [] if alone.match(place) or not tops else inside[tops[0] + 1 :]
+    if exact is not None:
+        tops = [number for number in range(len(inside) + 1) if exact.match("/".join([root.rstrip("/"), *inside[: number + 1]]))]
+        inside = [] if exact.match(place) or not tops else inside[tops[0] + 1 :]
     return "/".join(part for part in inside if "=" in part)
 
 
 def _file(path: str, inner: str, entry: FileInfo, folders: str = "") -> File:
     """A file with a path that `locate` resolves on any machine."""
-    scheme, separator, rest = path.partition("://")
-    settings = rest.partition("?")
+    scheme, separator, location = path.partition("://")
+    settings = location.partition("?")
     if not separator or scheme == "file":
         name = entry.path
     else:

@@ -22,43 +22,45 @@ Values = tuple[tuple[str, str | None], ...]
 """The columns of a file, with its value of each."""
 
 
-def values_of(file: File) -> Values:
+def folder_values(file: File) -> Values:
     """The columns and values in a file's folders, unescaped as in Spark."""
     pairs = [part.split("=", 1) for part in file.folders.split("/") if part]
-    return tuple((_unescaped(name), None if value == NULL else _unescaped(value)) for name, value in pairs)
+    return tuple((_unescape(name), None if value == NULL else _unescape(value)) for name, value in pairs)
 
 
-def folder_columns(place: object, found: Sequence[File]) -> tuple[str, ...]:
+def folder_columns(place: object, files: Sequence[File]) -> tuple[str, ...]:
     """The columns that the folders of the files make. Raises SourceError if the files differ in them, or a value is empty."""
-    names = {tuple(name for name, _ in values_of(file)): file.path for file in found}
+    names = {tuple(name for name, _ in folder_values(file)): file.path for file in files}
     if len({tuple(name.lower() for name in columns) for columns in names}) > 1:
-        (some, first), (others, second) = list(names.items())[:2]
+        (columns, first), (differing, second) = list(names.items())[:2]
         raise SourceError(
-            f"{place}: {first} lies in folders of the columns {', '.join(some) or '(none)'}, and {second} in those of "
-            f"{', '.join(others) or '(none)'}; make them tables of their own, or list the files as paths, which have no such columns"
+            f"{place}: {first} lies in folders of the columns {', '.join(columns) or '(none)'}, and {second} in those of "
+            f"{', '.join(differing) or '(none)'}; make them tables of their own, or list the files as paths, which have no such columns"
         )
-    for file in found:
-        if empty := next((name for name, value in values_of(file) if value == ""), None):
+    for file in files:
+        if empty := next((name for name, value in folder_values(file) if value == ""), None):
             raise SourceError(f"{place}: {file.path} lies in a folder without a value of {empty}; name the folder {empty}={NULL} for NULL")
     return next(iter(names), ())
 
 
-def declared(columns: Sequence[str], schema: StructType) -> StructType:
-    """The folders' columns with their names and types in the schema, and as text where it does not name them."""
-    known = {field.name.lower(): field for field in schema}
-    fields = [known.get(name.lower(), StructField(name, StringType())) for name in columns]
+def resolve_types(columns: Sequence[str], schema: StructType) -> StructType:
+    """Give the folders' columns their names and types in the schema; they are text where it does not name them."""
+    fields_by_name = {field.name.lower(): field for field in schema}
+    fields = [fields_by_name.get(name.lower(), StructField(name, StringType())) for name in columns]
     return StructType([StructField(field.name, field.dataType) for field in fields])
 
 
-def check_values(spark: SparkSession, place: object, found: Sequence[File], schema: StructType) -> None:
+def check_values(spark: SparkSession, place: object, files: Sequence[File], schema: StructType) -> None:
     """Raises SourceError for a folder whose value is not of the type that the schema declares for its column."""
     typed = {field.name.lower(): field.dataType for field in schema if not isinstance(field.dataType, StringType)}
     for name, kind in typed.items():
-        texts = {value: file.path for file in found for column, value in values_of(file) if column.lower() == name and value is not None}
+        texts = {
+            value: file.path for file in files for column, value in folder_values(file) if column.lower() == name and value is not None
+        }
         if not texts:
             continue
         rows = spark.createDataFrame([(text,) for text in sorted(texts)], "text string")
-        wrong = rows.where(_typed(F.col("text"), kind).isNull()).first()
+        wrong = rows.where(_cast_text(F.col("text"), kind).isNull()).first()
         if wrong is not None:
             raise SourceError(
                 f"{place}: {texts[wrong.text]} lies in {name}={wrong.text}, which is not {kind.simpleString()}; declare {name} as string "
@@ -66,29 +68,29 @@ def check_values(spark: SparkSession, place: object, found: Sequence[File], sche
             )
 
 
-def with_folder_columns(spark: SparkSession, records: DataFrame, ranges: Sequence[Range], schema: StructType) -> DataFrame:
-    """Records with the columns of the `schema`, from the folders of the files that RANGE numbers."""
+def join_folder_columns(spark: SparkSession, records: DataFrame, ranges: Sequence[Range], schema: StructType) -> DataFrame:
+    """Join records with the columns of the `schema`, from the folders of the files that RANGE numbers."""
     if not schema.fields:
         return records
-    rows = [(number, *(value for _, value in values_of(piece.file))) for number, piece in enumerate(ranges)]
+    rows = [(number, *(value for _, value in folder_values(part.file))) for number, part in enumerate(ranges)]
     texts = spark.createDataFrame(
         rows, StructType([StructField(RANGE, IntegerType()), *(StructField(f.name, StringType()) for f in schema)])
     )
-    typed = texts.select(RANGE, *[_typed(F.col(quoted(field.name)), field.dataType).alias(field.name) for field in schema])
+    typed = texts.select(RANGE, *[_cast_text(F.col(quote_column(field.name)), field.dataType).alias(field.name) for field in schema])
     return records.join(F.broadcast(typed), RANGE)
 
 
-def quoted(name: str) -> str:
+def quote_column(name: str) -> str:
     """A column's name as Spark resolves it: a dot would be a field's."""
     return f"`{name.replace('`', '``')}`"
 
 
-def _typed(text: Column, kind: DataType) -> Column:
+def _cast_text(text: Column, kind: DataType) -> Column:
     """The text of a folder's name in the declared type; NULL if it is not of that type."""
     if is_number(kind):
         return F.when(text.rlike(pattern(kind)), number(text, kind, {}))
     return text.try_cast(kind)
 
 
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), text)

@@ -29,10 +29,10 @@ def check_rows(spark: SparkSession, rows: DataFrame) -> int:
     """
     names = sorted(rows.inputFiles())
     work = [names[start : start + FILES_PER_TASK] for start in range(0, len(names), FILES_PER_TASK)]
-    seen = distribute(spark, work, _look, "path string, rows long").collect()
-    promised = sum(file.rows for file in seen)
+    files = distribute(spark, work, _row_counts, "path string, rows long").collect()
+    promised = sum(file.rows for file in files)
     if rows.count() != promised:
-        _raise_hidden(rows, {file.path: file.rows for file in seen})
+        _raise_hidden(rows, {file.path: file.rows for file in files})
     return promised
 
 
@@ -47,11 +47,11 @@ def damage(spark: SparkSession, names: list[str]) -> str:
     Spark's reader trusts a file, and fails on a damaged one with an arbitrary Java exception.
     """
     work = [names[start : start + FILES_PER_TASK] for start in range(0, len(names), FILES_PER_TASK)]
-    found = distribute(spark, work, _decoded, "problem string").collect()
-    return min((row.problem for row in found), default="")
+    problems = distribute(spark, work, _find_damage, "problem string").collect()
+    return min((row.problem for row in problems), default="")
 
 
-def _decoded(paths: list[str]) -> Iterator[pa.RecordBatch]:
+def _find_damage(paths: list[str]) -> Iterator[pa.RecordBatch]:
     """The problems of the files that cannot be decoded."""
     problems = []
     for path in paths:
@@ -65,21 +65,21 @@ def _decoded(paths: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _raise_hidden(rows: DataFrame, promised: dict[str, int]) -> NoReturn:
-    """Spark finds a row group by the offsets in the footer, and skips groups with offsets outside the file."""
-    found = {row.path: row["count"] for row in rows.groupBy(F.col("_metadata.file_path").alias("path")).count().collect()}
-    path = next(path for path in promised if found.get(path, 0) != promised[path])
+    """Name the file with a row group that Spark skips, since its offset in the footer lies outside the file."""
+    counts = {row.path: row["count"] for row in rows.groupBy(F.col("_metadata.file_path").alias("path")).count().collect()}
+    path = next(path for path in promised if counts.get(path, 0) != promised[path])
     raise SourceError(
-        f"{path} promises {promised[path]:,} rows, and Spark finds {found.get(path, 0):,}: its footer is corrupt; write the file again"
+        f"{path} promises {promised[path]:,} rows, and Spark finds {counts.get(path, 0):,}: its footer is corrupt; write the file again"
     )
 
 
-def _look(paths: list[str]) -> Iterator[pa.RecordBatch]:
+def _row_counts(paths: list[str]) -> Iterator[pa.RecordBatch]:
     """One batch of (path, rows)."""
-    seen = [_look_into(path) for path in paths]
-    yield pa.RecordBatch.from_pylist(seen, schema=pa.schema({"path": pa.string(), "rows": pa.int64()}))
+    files = [_check_file(path) for path in paths]
+    yield pa.RecordBatch.from_pylist(files, schema=pa.schema({"path": pa.string(), "rows": pa.int64()}))
 
 
-def _look_into(path: str) -> dict[str, Any]:
+def _check_file(path: str) -> dict[str, Any]:
     with file_errors(path), open_file(path) as stream:
         file = pq.ParquetFile(stream, page_checksum_verification=True)
         footer = file.metadata
@@ -96,9 +96,9 @@ def _look_into(path: str) -> dict[str, Any]:
 def _check_size(path: str, group: pq.RowGroupMetaData) -> None:
     for number in range(group.num_columns):
         chunk = group.column(number)
-        stored, asked = chunk.total_compressed_size, chunk.total_uncompressed_size
-        if asked > CHUNK_BYTES and asked > COMPRESSION * stored:
+        stored, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
+        if unpacked > CHUNK_BYTES and unpacked > COMPRESSION * stored:
             raise SourceError(
-                f"{path}: column {chunk.path_in_schema} asks for {asked:,} bytes of memory out of {stored:,} in the file; "
+                f"{path}: column {chunk.path_in_schema} asks for {unpacked:,} bytes of memory out of {stored:,} in the file; "
                 "if it is to be trusted, write it again in smaller row groups"
             )

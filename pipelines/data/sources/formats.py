@@ -18,9 +18,10 @@ def raw_tables(source: Source) -> RawTables:
 
 
 def _raw_table(name: str, settings: TableSettings) -> RawTable[Any]:
-    known = FORMATS.get(settings.format)
+    built_in = FORMATS.get(settings.format)
+    path = built_in.implementation if built_in else settings.implementation
     try:
-        found = imported(known.implementation if known else settings.implementation, RawTable, "a raw table")  # type: ignore[type-abstract]
+        table_class = imported(path, RawTable, "a raw table")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"source.tables.{name}.format: {error}") from error
-    return found(name, settings)
+    return table_class(name, settings)

@@ -21,7 +21,7 @@ from pipelines.data.sources import files
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.content import content
 from pipelines.data.sources.file_table import FileTable
-from pipelines.data.sources.parsed import schema_of
+from pipelines.data.sources.parsed import parse_schema
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import SourceError
 
@@ -40,7 +40,7 @@ class Idx(FileTable[Table]):
         return [file.path for path in self.settings.paths for file in files.find(path)]
 
     def empty(self, spark: SparkSession) -> DataFrame:
-        columns = schema_of(self.name, self.settings.ddl) if self.settings.ddl else IdxSource({"paths": json.dumps(self.paths)}).schema()
+        columns = parse_schema(self.name, self.settings.ddl) if self.settings.ddl else IdxSource({"paths": json.dumps(self.paths)}).schema()
         return spark.createDataFrame([], columns)
 
     def rows(self, spark: SparkSession) -> Rows:
@@ -48,8 +48,8 @@ class Idx(FileTable[Table]):
         reader = spark.read.format("idx").option("paths", json.dumps(self.paths))
         return Rows((reader.schema(self.settings.ddl) if self.settings.ddl else reader).load())
 
-    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
-        checksum_of = {file.path: file.checksum for file in found}
+    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+        checksum_of = {file.path: file.checksum for file in files}
         yield from (checksum_of[path] for path in self.paths)
 
 

@@ -28,21 +28,21 @@ class Names:
         return key if key in self.fields else next((name for name in self.fields if name.lower() == key.lower()), None)
 
 
-def names_in(kind: DataType) -> Names | None:
+def key_names(kind: DataType) -> Names | None:
     """The keys of the objects in values of a type; None if it has no objects."""
     match kind:
         case StructType():
-            return Names({one.name: names_in(one.dataType) for one in kind})
+            return Names({column.name: key_names(column.dataType) for column in kind})
         case MapType():
-            return Names(values=names_in(kind.valueType), is_map=True)
+            return Names(values=key_names(kind.valueType), is_map=True)
         case ArrayType():
-            return names_in(kind.elementType)
+            return key_names(kind.elementType)
     return None
 
 
 def shape(names: Names) -> str | None:
-    """Matches a record only if the keys of each of its objects are the schema's, as written there and in its order, each at most once: a
-    string before a colon is a key, and here no other colon is outside strings. Maps have no shape, nor has a schema of many names."""
+    """An expression for records in which the keys of each object are the schema's, as written there and in its order, each at most once.
+    A string before a colon is a key, and no other colon is outside strings. Maps have no shape, nor has a schema of many names."""
     return rf"(?s)\A{_BLANK}{_object(names)}{_BLANK}\z" if _size(names) <= MOST_NAMES else None
 
 
@@ -57,6 +57,6 @@ def _object(names: Names) -> str:
 
 
 def _value(names: Names | None) -> str:
-    """What is between a colon and the next key: lists and commas too, since Spark refuses what is no JSON."""
+    """All text between a colon and the next key: lists and commas too, since Spark refuses what is no JSON."""
     inner = f"|{_object(names)}" if names and not names.is_map else ""
     return f"(?:{_TEXT}|{_STRING}{inner})*"

@@ -24,21 +24,21 @@ def is_infinite(value: Column, kind: DataType) -> Column | None:
 
 
 def is_no_decimal(value: Column, kind: DataType) -> Column | None:
-    """Whether the text of a decimal in a value is no number; None if the type contains no decimals. The value is as `with_texts` has it."""
+    """Whether a decimal in a value is no number; None if it contains no decimals. The value has the type of `decimals_as_text`."""
     return _any_in(value, kind, _is_no_decimal)
 
 
-def with_texts(kind: DataType) -> DataType:
+def decimals_as_text(kind: DataType) -> DataType:
     """The type with text in place of each decimal."""
     match kind:
         case DecimalType():
             return StringType()
         case ArrayType():
-            return ArrayType(with_texts(kind.elementType))
+            return ArrayType(decimals_as_text(kind.elementType))
         case MapType():
-            return MapType(kind.keyType, with_texts(kind.valueType))
+            return MapType(kind.keyType, decimals_as_text(kind.valueType))
         case StructType():
-            return StructType([StructField(field.name, with_texts(field.dataType)) for field in kind])
+            return StructType([StructField(field.name, decimals_as_text(field.dataType)) for field in kind])
     return kind
 
 
@@ -59,8 +59,8 @@ def _any_in(value: Column, kind: DataType, leaf: Leaf) -> Column | None:
             return _any_element(F.map_values(value), kind.valueType, leaf)
         case StructType():
             inner = [_any_in(value[field.name], field.dataType, leaf) for field in kind]
-            known = [column for column in inner if column is not None]
-            return reduce(or_, known) if known else None
+            conditions = [column for column in inner if column is not None]
+            return reduce(or_, conditions) if conditions else None
     condition = leaf(value, kind)
     return None if condition is None else F.coalesce(condition, F.lit(False))
 

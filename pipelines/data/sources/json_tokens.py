@@ -19,7 +19,7 @@ class Keys:
     `depths` that occur."""
 
     def __init__(self, texts: pa.StringArray) -> None:
-        self.data, self.starts = _bytes_of(texts)
+        self.data, self.starts = _text_bytes(texts)
         records = np.arange(len(texts))
         quotes = _quotes(self.data)
         before = np.searchsorted(quotes, self.starts)
@@ -44,9 +44,9 @@ class Keys:
         # The depth that an opening bracket leads to, within its record.
         levels = np.where(change == 1, heights[1:] - at_record[of_step], 0)
         for depth in self.depths:
-            here = self.depth == depth
+            is_at_depth = self.depth == depth
             if len(brackets := steps[levels == depth]):
-                self.object[here] = brackets[np.searchsorted(brackets, self.start[here]) - 1]
+                self.object[is_at_depth] = brackets[np.searchsorted(brackets, self.start[is_at_depth]) - 1]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -61,7 +61,7 @@ class Keys:
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
 
-def _bytes_of(texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+def _text_bytes(texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of all texts, and where each begins, with the end of the last."""
     _, offsets, data = texts.buffers()
     if not len(texts) or data is None:

@@ -1,4 +1,4 @@
-"""What a number is in raw text, in one place for CSV and the names of folders: digits, with a sign, a point and an exponent.
+"""Numbers in raw text, for CSV and the names of folders: digits, with a sign, a point and an exponent.
 
 Java's parsers take more, each its own: 12D, 0x1p4, ٣, and 1,234 for a decimal; and they take 1e400 for infinity. Infinity and NaN are
 numbers only as the options `nanValue`, `positiveInf` and `negativeInf` of CSV write them. JSON has its own grammar, and Spark reads it.
@@ -43,22 +43,23 @@ def number(text: Column, kind: DataType, options: Mapping[str, str]) -> Column:
     if not isinstance(kind, FloatType | DoubleType):
         return cast
     finite = F.when(F.abs(cast) < float("inf"), cast)
-    told = [(F.lit(options[name]), F.lit(value).cast(kind)) for name, value in _OPTIONS.items() if name in options]
-    return reduce(lambda rest, pair: F.when(text == pair[0], pair[1]).otherwise(rest), told, finite)
+    special = [(F.lit(options[name]), F.lit(value).cast(kind)) for name, value in _OPTIONS.items() if name in options]
+    return reduce(lambda otherwise, pair: F.when(text == pair[0], pair[1]).otherwise(otherwise), special, finite)
 
 
 def is_refused(text: Column, kind: DataType, options: Mapping[str, str]) -> Column:
     """Whether a text is not NULL and not a number of that type. False for types that are not numbers."""
     if not is_number(kind):
         return F.lit(False)
-    told = [options[name] for name in _OPTIONS if name in options] if isinstance(kind, FloatType | DoubleType) else []
+    special = [options[name] for name in _OPTIONS if name in options] if isinstance(kind, FloatType | DoubleType) else []
     is_strange = text.rlike(_characters(kind))
-    return text.isNotNull() & (number(text, kind, options).isNull() | (is_strange & ~text.isin(told) if told else is_strange))
+    return text.isNotNull() & (number(text, kind, options).isNull() | (is_strange & ~text.isin(special) if special else is_strange))
 
 
 def doubt(kinds: Collection[DataType]) -> str:
-    """What is in every record in which Spark reads a number of these types that is none, and not infinite or NaN. It is for RE2: a look
-    at the whole record, with Arrow, costs a twentieth of Spark's parser, and the same in Java as much as the parser."""
+    """An expression that matches every record in which Spark reads a number of these types that is none, and not infinite or NaN.
+
+    It is for RE2: a look at the record with Arrow costs a twentieth of Spark's parser, and the same in Java as much as the parser."""
     has_floats = any(isinstance(kind, FloatType | DoubleType) for kind in kinds)
     return f"{_JAVAS}|{DIGITS}" if has_floats else DIGITS
 
@@ -70,5 +71,5 @@ def is_unbounded(values: Collection[tuple[Column, DataType]]) -> Column:
 
 
 def _characters(kind: DataType) -> str:
-    """What no text of a number has that Spark casts to that type."""
+    """Characters that no number has, out of those in texts that Spark casts to that type."""
     return _NOT_WHOLE if isinstance(kind, IntegralType) else _NOT_DECIMAL if isinstance(kind, DecimalType) else _NOT_FLOAT

@@ -15,10 +15,9 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.data.sources import files
 from pipelines.data.sources.content import file_errors, open_file
 from pipelines.data.sources.distribute import distribute
-from pipelines.data.sources.files import OPEN_BYTES, TASK_BYTES, File
+from pipelines.data.sources.files import OPEN_BYTES, TASK_BYTES, File, ranges, task_bytes
 from pipelines.data.versions.sources import SourceFile
 
 NUMBER, CHECKSUM = "_number", "_checksum"
@@ -27,35 +26,42 @@ MANY = 64
 """Packing pays off from this number of small files."""
 
 
-def small(found: list[File]) -> bool:
+def is_worthwhile(files: list[File]) -> bool:
     """Whether there are many files, opening them costs more than reading them, and each is small enough for a row."""
-    sizes = [file.bytes for file in found]
+    sizes = [file.bytes for file in files]
     return len(sizes) >= MANY and sum(sizes) < len(sizes) * OPEN_BYTES and max(sizes) <= TASK_BYTES[1]
 
 
-def whole_files(rows: DataFrame) -> DataFrame:
-    """The rows of Spark's binaryFile as a pack."""
+def pack_rows(rows: DataFrame) -> DataFrame:
+    """Pack the rows of Spark's binaryFile."""
     checksum = F.concat(F.lit("sha256:"), F.sha2("content", 256))
     return rows.withColumn(CHECKSUM, checksum).persist(StorageLevel.DISK_ONLY)
 
 
-def text_files(spark: SparkSession, found: list[File]) -> DataFrame:
-    """The files as a pack; NUMBER is the index of each in `found`."""
-    numbers = iter(range(len(found)))
-    lists = files.ranges(found, files.task_bytes(found, spark.sparkContext.defaultParallelism), split=False)
-    work = [[(next(numbers), piece.file.path) for piece in pieces] for pieces in lists]
-    rows = distribute(spark, work, _packed, f"{NUMBER} int, path string, content binary, {CHECKSUM} string")
+def pack_files(spark: SparkSession, files: list[File]) -> DataFrame:
+    """Pack the files; NUMBER is the index of each in `files`."""
+    numbers = iter(range(len(files)))
+    tasks = ranges(files, task_bytes(files, spark.sparkContext.defaultParallelism), split=False)
+    work = [[(next(numbers), task_range.file.path) for task_range in task] for task in tasks]
+    rows = distribute(spark, work, _read_files, f"{NUMBER} int, path string, content binary, {CHECKSUM} string")
     return rows.persist(StorageLevel.DISK_ONLY)
 
 
-def packed_files(pack: DataFrame) -> tuple[SourceFile, ...]:
+def file_checksums(pack: DataFrame) -> tuple[SourceFile, ...]:
     """Every file of a pack by path, with the SHA-256 of its bytes."""
     rows = pack.select("path", F.octet_length("content"), CHECKSUM).toArrow()
     paths, sizes, checksums = (column.to_pylist() for column in rows.columns)
-    return tuple(sorted({SourceFile(path.removeprefix("file:"), *found) for path, *found in zip(paths, sizes, checksums, strict=True)}))
+    return tuple(
+        sorted(
+            {
+                SourceFile(path.removeprefix("file:"), *size_and_checksum)
+                for path, *size_and_checksum in zip(paths, sizes, checksums, strict=True)
+            }
+        )
+    )
 
 
-def _packed(numbered: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
+def _read_files(numbered: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
     for number, path in numbered:
         with file_errors(path), open_file(path) as stream:
             content = stream.read()

@@ -22,16 +22,16 @@ from pipelines.data.sources.records import Dialect, cut
 
 
 class Package(Csv):
-    packed = False
+    is_packed = False
 
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """A range for each file."""
         spark.dataSource.register(PackageSource)
         reader = spark.read.format("package").option("dialect", json.dumps(asdict(self.dialect())))
-        loaded = [
-            reader.load(file.path).toDF(RECORD, PROBLEM, LINE).withColumn(RANGE, F.lit(number)) for number, file in enumerate(self.found)
+        tables = [
+            reader.load(file.path).toDF(RECORD, PROBLEM, LINE).withColumn(RANGE, F.lit(number)) for number, file in enumerate(self.files)
         ]
-        return reduce(DataFrame.unionAll, loaded), tuple(Range(file, 0, file.bytes) for file in self.found)
+        return reduce(DataFrame.unionAll, tables), tuple(Range(file, 0, file.bytes) for file in self.files)
 
 
 class PackageSource(DataSource):

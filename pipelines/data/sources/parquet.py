@@ -18,20 +18,20 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config.did_you_mean import some_of
 from pipelines.data.sources import files
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.folder_columns import check_values, declared, folder_columns
+from pipelines.data.sources.folder_columns import check_values, folder_columns, resolve_types
 from pipelines.data.sources.footers import check_rows, damage, reader_failed
 from pipelines.data.sources.parquet_columns import (
     NULL,
     FileColumns,
     check_readable,
     check_same_columns,
+    column_kind,
     file_columns,
-    groups_of,
+    group_by_types,
     is_nanoseconds,
-    kind_in,
 )
-from pipelines.data.sources.parquet_groups import Group, joined, read_group
-from pipelines.data.sources.parsed import FILE, schema_of
+from pipelines.data.sources.parquet_groups import Group, read_group, union_groups
+from pipelines.data.sources.parsed import FILE, parse_schema
 from pipelines.data.sources.spark_files import SparkFiles
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import SourceError
@@ -45,29 +45,33 @@ _SCHEME = "^file:/+"
 class Parquet(SparkFiles):
     @cached_property
     def schema(self) -> StructType | None:
-        return schema_of(self.name, self.settings.ddl) if self.settings.ddl else None
+        return parse_schema(self.name, self.settings.ddl) if self.settings.ddl else None
 
     def empty(self, spark: SparkSession) -> DataFrame:
-        """The table itself: nobody asks for its rows before its files are checked."""
-        return self._with_file(spark, self._frame(spark, self._looked(spark)))
+        """The table itself, whose rows are read only after its files are checked."""
+        return self._add_file_name(spark, self._frame(spark, self._file_columns(spark)))
 
     def rows(self, spark: SparkSession) -> Rows:
         """Parquet needs no parsing, so its rows are not cached."""
-        if len(self.settings.paths) > 1 and (twice := files.repeated(self.settings.paths)):
-            raise SourceError(f"{twice} is in several of the table's paths, and Spark would read its rows for each; name it in one of them")
+        if len(self.settings.paths) > 1 and (duplicate := files.first_duplicate(self.settings.paths)):
+            raise SourceError(
+                f"{duplicate} is in several of the table's paths, and Spark would read its rows for each; name it in one of them"
+            )
         listing = self._listing(spark)
-        self.listed(listing)
+        self.count_files(listing)
         if self.schema is not None and self.options.get("recursivefilelookup") != "true":
-            check_values(spark, self.settings.place, self.found, declared(folder_columns(self.settings.place, self.found), self.schema))
-        looked = self._looked(spark)
+            check_values(
+                spark, self.settings.place, self.files, resolve_types(folder_columns(self.settings.place, self.files), self.schema)
+            )
+        columns = self._file_columns(spark)
         count = check_rows(spark, listing)
-        for name in _names(looked):
-            if rounded := next((file for file in looked if is_nanoseconds(file.kind(name))), None):
+        for name in _names(columns):
+            if rounded := next((file for file in columns if is_nanoseconds(file.kind(name))), None):
                 log.warning(
                     "source.tables.%s: column %s is %s in %s; rounded down to microseconds, as Spark has no nanoseconds",
                     *(self.name, name, rounded.kind(name), rounded.path),
                 )
-        return Rows(self._with_file(spark, self._frame(spark, looked)), count)
+        return Rows(self._add_file_name(spark, self._frame(spark, columns)), count)
 
     def reader_failed(self, error: Exception) -> bool:
         return reader_failed(error)
@@ -75,20 +79,20 @@ class Parquet(SparkFiles):
     def damage(self, spark: SparkSession) -> str:
         return damage(spark, [file.path for file in files.find(self.settings.paths)])
 
-    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums with the folders that make columns, and with names if a statement reads them."""
-        yield from self.content_names(found, bool(self.settings.file_column) or any("_metadata" in sql.lower() for sql in statements))
+        yield from self.content_lines(files, bool(self.settings.file_column) or any("_metadata" in sql.lower() for sql in statements))
 
-    def _with_file(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
-        """The rows with the relative name of their file, if the config wants it."""
+    def _add_file_name(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
+        """Add the relative name of each row's file, if the config wants it."""
         if not self.settings.file_column:
             return rows
         places = [(_without_scheme(uri), self.relative_name(unquote(uri))) for uri in self._listing(spark).inputFiles()]
-        named = spark.createDataFrame(places, f"{FILE} string, {self.settings.file_column} string")
-        return rows.join(F.broadcast(named), FILE, "left").drop(FILE)
+        names = spark.createDataFrame(places, f"{FILE} string, {self.settings.file_column} string")
+        return rows.join(F.broadcast(names), FILE, "left").drop(FILE)
 
-    def _with_uri(self, rows: DataFrame) -> DataFrame:
-        """What Spark reads, with the URI of each row's file as FILE if `_with_file` needs it."""
+    def _add_uri(self, rows: DataFrame) -> DataFrame:
+        """Add the URI of each row's file as FILE, if `_add_file_name` needs it."""
         uri = F.regexp_replace("_metadata.file_path", _SCHEME, "/")
         return rows.select("*", uri.alias(FILE)) if self.settings.file_column else rows
 
@@ -96,27 +100,27 @@ class Parquet(SparkFiles):
         """The rows without columns but those of folders. Any schema will do for a list of files, and saves Spark from inferring one."""
         return self.reader(spark).schema("_ int").load(list(self.settings.paths))
 
-    def _looked(self, spark: SparkSession) -> list[FileColumns]:
+    def _file_columns(self, spark: SparkSession) -> list[FileColumns]:
         """The columns of each file that the config asks for. Raises SourceError if one is missing, or cannot be read."""
         listing = self._listing(spark)
-        looked = file_columns(spark, sorted(listing.inputFiles()))
+        columns = file_columns(spark, sorted(listing.inputFiles()))
         types = None if self.schema is None else {field.name.lower(): field.dataType.simpleString() for field in self.schema}
-        if looked and types is not None:
-            there = [*_names(looked), *(name.lower() for name in listing.columns[1:])]
-            if missing := [name for name in types if name not in there]:
-                raise SourceError(f"{self.settings.place} has no column {some_of(missing)}; it has {some_of(there, missing[0])}")
-            looked = [FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types}) for file in looked]
-        check_readable(looked, types)
+        if columns and types is not None:
+            names = [*_names(columns), *(name.lower() for name in listing.columns[1:])]
+            if missing := [name for name in types if name not in names]:
+                raise SourceError(f"{self.settings.place} has no column {some_of(missing)}; it has {some_of(names, missing[0])}")
+            columns = [FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types}) for file in columns]
+        check_readable(columns, types)
         if self.options.get("mergeschema", "").lower() != "true":
-            check_same_columns(looked)
-        return looked
+            check_same_columns(columns)
+        return columns
 
-    def _frame(self, spark: SparkSession, looked: list[FileColumns]) -> DataFrame:
+    def _frame(self, spark: SparkSession, columns: list[FileColumns]) -> DataFrame:
         """The table's columns. Only where files have other types than the table, they are read in groups."""
-        groups, paths = groups_of(looked), list(self.settings.paths)
-        if len(groups) <= 1 and not any(self._is_converted(name, kind_in(looked, name)) for name in _names(looked)):
+        groups, paths = group_by_types(columns), list(self.settings.paths)
+        if len(groups) <= 1 and not any(self._is_converted(name, column_kind(columns, name)) for name in _names(columns)):
             reader = self.reader(spark)
-            return self._with_uri((reader if self.schema is None else reader.schema(self.schema)).load(paths))
+            return self._add_uri((reader if self.schema is None else reader.schema(self.schema)).load(paths))
         read = [group for files in groups for group in self._groups(spark, files, paths if len(groups) == 1 else None)]
         folders = [field for field in self._listing(spark).schema.fields[1:] if field.name not in (self.schema or StructType()).names]
         for field in folders:
@@ -126,8 +130,8 @@ class Parquet(SparkFiles):
                     "give the folder above as the path, without wildcards"
                 )
         added = [*folders, *([StructField(FILE, StringType())] if self.settings.file_column else [])]
-        return joined(
-            [replace(group, rows=self._with_uri(group.rows)) for group in read],
+        return union_groups(
+            [replace(group, rows=self._add_uri(group.rows)) for group in read],
             None if self.schema is None else StructType([*self.schema.fields, *added]),
         )
 
@@ -142,20 +146,20 @@ class Parquet(SparkFiles):
             return
         by_folder: dict[str, list[FileColumns]] = {}
         for file in group:
-            by_folder.setdefault(self._folder_of(file.path), []).append(file)
+            by_folder.setdefault(self._table_folder(file.path), []).append(file)
         for folder, inner in by_folder.items():
             reader = self.reader(spark).option("basePath", folder) if folder else self.reader(spark)
             yield read_group(reader, inner, self.schema, [_literal(file.path) for file in inner])
 
-    def _folder_of(self, file: str) -> str:
+    def _table_folder(self, file: str) -> str:
         """The table's folder that contains the file; empty if it is named, or matched by a glob."""
         inner = f"/{_inner(unquote(file))}"
         folders = [re.sub(r"\\(.)", r"\1", path) for path in self.settings.paths]  # a backslash takes the next character as itself
         return next((folder for folder in folders if inner.startswith(f"/{_inner(folder)}/")), "")
 
 
-def _names(looked: list[FileColumns]) -> list[str]:
-    return list(dict.fromkeys(name for file in looked for name in file.leaves))
+def _names(columns: list[FileColumns]) -> list[str]:
+    return list(dict.fromkeys(name for file in columns for name in file.leaves))
 
 
 def _inner(path: str) -> str:

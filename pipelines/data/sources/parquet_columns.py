@@ -1,4 +1,4 @@
-"""The columns of Parquet files according to their footers: what each is, and in which files it is something else."""
+"""The columns of Parquet files according to their footers: the kind of each, and the files in which it has another."""
 
 import json
 from collections import Counter
@@ -49,14 +49,14 @@ def file_columns(spark: SparkSession, paths: Sequence[str]) -> list[FileColumns]
     """
     if len(paths) <= FILES_PER_TASK:
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(_columns_of, paths))
+            files = list(pool.map(_read_columns, paths))
     else:
         work = [list(paths[start : start + FILES_PER_TASK]) for start in range(0, len(paths), FILES_PER_TASK)]
-        found = sorted((row.path, row.columns) for row in distribute(spark, work, _batch, "path string, columns string").collect())
-    return [FileColumns(path, json.loads(columns)) for path, columns in found]
+        files = sorted((row.path, row.columns) for row in distribute(spark, work, _batch, "path string, columns string").collect())
+    return [FileColumns(path, json.loads(columns)) for path, columns in files]
 
 
-def kind_in(files: Sequence[FileColumns], name: str) -> str:
+def column_kind(files: Sequence[FileColumns], name: str) -> str:
     """The kind of a column in files where it has only one."""
     return next((kind for file in files if (kind := file.kind(name))), "")
 
@@ -80,15 +80,15 @@ def check_readable(files: Iterable[FileColumns], declared: Mapping[str, str] | N
 
 
 def _unreadable(name: str, path: str, kind: str, declared: Mapping[str, str] | None) -> str | None:
-    """None if Spark reads the column, else how it would."""
+    """The way in which Spark would read a column that it does not read; None if it reads the column."""
     if kind in UNREADABLE:
         return ""
     if not is_nanoseconds(kind):
         return None
-    asked = None if declared is None else declared[name]
+    sql_type = None if declared is None else declared[name]
     if path == name:
-        return None if asked in (None, "timestamp", "timestamp_ntz", "bigint") else f" as {asked}, but as timestamp_ntz or bigint"
-    return " inside another column" if asked is None or "timestamp" in asked else None
+        return None if sql_type in (None, "timestamp", "timestamp_ntz", "bigint") else f" as {sql_type}, but as timestamp_ntz or bigint"
+    return " inside another column" if sql_type is None or "timestamp" in sql_type else None
 
 
 def _instead(kind: str) -> str:
@@ -99,29 +99,28 @@ def check_same_columns(files: Sequence[FileColumns]) -> None:
     """Raises SourceError if two files have different columns, or nested columns that differ. Other types may be widened."""
     if not files:
         return
-    known: dict[str, FileColumns] = {}
-    for file in files:  # the first that tells what a column is: one that is NULL in all rows of a file may be anything elsewhere
-        known |= {name: file for name in file.leaves if name not in known or known[name].kind(name) == NULL}
-    first = _comparable(files[0], known)
+    typed: dict[str, FileColumns] = {}
+    for file in files:  # the first that has a kind for a column: one that is NULL in all rows of a file may have any kind elsewhere
+        typed |= {name: file for name in file.leaves if name not in typed or typed[name].kind(name) == NULL}
+    first = _comparable(files[0], typed)
     for file in files[1:]:
-        if differing := sorted(_comparable(file, known) ^ first):
+        if differing := sorted(_comparable(file, typed) ^ first):
             places = dict.fromkeys(place for place, _ in differing)
-            kinds = {(name, path): kind for one in (*known.values(), file) for name, path, kind in one.each_leaf()}
-            shown = some_of([f"{place[1]} {kinds[place]}" for place in places])
-            other = next((known[name] for name, _ in places if known[name] is not file), files[0])
+            kinds = {(name, path): kind for columns in (*typed.values(), file) for name, path, kind in columns.each_leaf()}
+            listing = some_of([f"{place[1]} {kinds[place]}" for place in places])
+            other = next((typed[name] for name, _ in places if typed[name] is not file), files[0])
             merge = "" if len(places) < len(differing) else ", or set options: {mergeSchema: true} to have NULL where one is missing"
-            raise SourceError(f"{file.path} and {other.path} differ in their columns: {shown}; make them tables of their own{merge}")
+            raise SourceError(f"{file.path} and {other.path} differ in their columns: {listing}; make them tables of their own{merge}")
 
 
-def _comparable(file: FileColumns, known: Mapping[str, FileColumns]) -> set[tuple[tuple[str, str], str]]:
-    """The leaves with their kinds; without the kind of columns that are not nested, and as in `known` for those that are NULL."""
-    columns = [(name, known[name] if file.kind(name) == NULL else file) for name in file.leaves]
-    return {((name, path), "" if path == name else kind) for name, told in columns for path, kind in told.leaves[name].items()}
+def _comparable(file: FileColumns, typed: Mapping[str, FileColumns]) -> set[tuple[tuple[str, str], str]]:
+    """The leaves with their kinds; without the kind of columns that are not nested, and as in `typed` for those that are NULL."""
+    columns = [(name, typed[name] if file.kind(name) == NULL else file) for name in file.leaves]
+    return {((name, path), "" if path == name else kind) for name, source in columns for path, kind in source.leaves[name].items()}
 
 
-def groups_of(files: Sequence[FileColumns]) -> list[list[FileColumns]]:
-    """The files in groups in which no column that is not nested has two kinds, and none is nested in some files only; one group if
-    there is no such column at all."""
+def group_by_types(files: Sequence[FileColumns]) -> list[list[FileColumns]]:
+    """Group files so that in a group no column that is not nested has two kinds, and none is nested in some files only."""
     names = dict.fromkeys(name for file in files for name in file.leaves)
     kinds = {name: {_kind_of_column(file, name) for file in files} - {""} for name in names}
     differing = [name for name in names if len(kinds[name]) > 1]
@@ -137,11 +136,11 @@ def _kind_of_column(file: FileColumns, name: str) -> str:
 
 
 def _batch(paths: list[str]) -> Iterator[pa.RecordBatch]:
-    found = [_columns_of(path) for path in paths]
-    yield pa.RecordBatch.from_pydict({"path": [path for path, _ in found], "columns": [columns for _, columns in found]})
+    files = [_read_columns(path) for path in paths]
+    yield pa.RecordBatch.from_pydict({"path": [path for path, _ in files], "columns": [columns for _, columns in files]})
 
 
-def _columns_of(path: str) -> tuple[str, str]:
+def _read_columns(path: str) -> tuple[str, str]:
     """The path, and the leaves by column as JSON."""
     with file_errors(path), open_file(path) as stream:
         file = pq.ParquetFile(stream)

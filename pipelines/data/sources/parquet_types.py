@@ -42,8 +42,8 @@ def wide_type(name: str, kinds: Sequence[tuple[str, DataType]]) -> DataType:
 
     Raises SourceError naming two files if no type does.
     """
-    (path, wide), *others = kinds
-    for other_path, other in others:
+    path, wide = kinds[0]
+    for other_path, other in kinds[1:]:
         family = next((types for types in _WIDENING if wide in types and other in types), None)
         if family is None and wide != other:
             raise SourceError(
@@ -56,9 +56,8 @@ def wide_type(name: str, kinds: Sequence[tuple[str, DataType]]) -> DataType:
     return wide
 
 
-def _castable(one: DataType, other: DataType) -> str:
+def _castable(*both: DataType) -> str:
     """A type to which both can be cast."""
-    both = (one, other)
     if not all(isinstance(kind, NumericType) for kind in both):
         return StringType().simpleString()
     decimals = [kind for kind in both if isinstance(kind, DecimalType)]

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from pipelines.errors import ConfigError
 
 PROBLEM, RECORD, RANGE, LINE = ORIGIN = ("_problem", "_record", "_range", "_line")
-VALUES, AGAIN, CORRUPT, END = "_values", "_again", "_corrupt", "_end"
+VALUES, REREAD, CORRUPT, END = "_values", "_again", "_corrupt", "_end"
 FILE = "_file_of_record"
 """The relative name of a record's file, if the config wants it as a column."""
 TEXT, UNKNOWN, KEYLESS = KEY_COLUMNS = ("_json_text", "_json_unknown", "_json_keyless")
@@ -21,39 +21,44 @@ KEY_TYPES = f"{TEXT} string, {UNKNOWN} string, {KEYLESS} boolean"
 """Of JSON: the text to parse in place of the record, and what `json_keys` finds."""
 LARGE, STRANGE = LOOKS = ("_look_large", "_look_strange")
 """Whether a record may have a number that is too large, or one that is none though Spark reads it."""
-TAKEN = {*ORIGIN, *KEY_COLUMNS, *LOOKS, VALUES, AGAIN, CORRUPT, END}
+RESERVED = {*ORIGIN, *KEY_COLUMNS, *LOOKS, VALUES, REREAD, CORRUPT, END}
 """Names that no column of the table may have."""
 
 # Options that `records` applies before Spark sees a record, and those that every parser gets.
-OURS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}
+OWN_OPTIONS = {"header", "enforceschema", "skiprows", "multiline", "comment", "encoding", "charset", "escape"}
 PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 Options = dict[str, str]
 
 
-def schema_of(name: str, ddl: str) -> StructType:
+def parse_schema(name: str, ddl: str) -> StructType:
     """A table's columns. Raises ConfigError if the schema is not DDL, or uses a reserved name."""
     try:
         schema = cast(StructType, StructType.fromDDL(ddl))
     except ParseException as error:
         raise ConfigError(f"source.tables.{name}.schema: {str(error).strip().splitlines()[0]} (got {ddl})") from error
-    if taken := {field.lower() for field in schema.names} & TAKEN:
-        raise ConfigError(f"source.tables.{name}.schema: the column name {', '.join(sorted(taken))} is taken; choose another")
+    if reserved := {field.lower() for field in schema.names} & RESERVED:
+        raise ConfigError(f"source.tables.{name}.schema: the column name {', '.join(sorted(reserved))} is taken; choose another")
     return schema
 
 
-def apart(
-    parsed: DataFrame, columns: Mapping[str, Column], schema: StructType, sound: Column, reason: Column, of_keys: Sequence[Column] = ()
+def mark_faults(
+    parsed: DataFrame,
+    columns: Mapping[str, Column],
+    schema: StructType,
+    is_sound: Column,
+    reason: Column,
+    key_columns: Sequence[Column] = (),
 ) -> DataFrame:
-    """The `columns`, which the `schema` describes, the origin and the fault of a record that is not `sound`, and columns `of_keys`."""
+    """The `columns`, which the `schema` describes, the fault and origin of each record that is not sound, and `key_columns`."""
     missing = [
         F.when(columns[field.name].isNull(), F.lit(f"NULL in {field.name}, which is NOT NULL")) for field in schema if not field.nullable
     ]
     # Not in a column of its own, which costs a quarter of all reading: Spark computes it once for the columns of one projection.
-    problem = F.coalesce(F.col(PROBLEM), F.when(~sound, reason), *missing)
-    return parsed.select(*[column.alias(name) for name, column in columns.items()], *file_of(parsed), *origin(problem), *of_keys)
+    problem = F.coalesce(F.col(PROBLEM), F.when(~is_sound, reason), *missing)
+    return parsed.select(*[column.alias(name) for name, column in columns.items()], *file_column(parsed), *origin(problem), *key_columns)
 
 
-def file_of(records: DataFrame) -> list[Column]:
+def file_column(records: DataFrame) -> list[Column]:
     """The column FILE of the records that have one."""
     return [F.col(FILE)] if FILE in records.columns else []
 
@@ -63,5 +68,6 @@ def origin(problem: Column) -> list[Column]:
     return [problem.alias(PROBLEM), *[F.when(problem.isNotNull(), F.col(name)).alias(name) for name in (RECORD, RANGE, LINE)]]
 
 
-def sound(records: DataFrame) -> Column:
+def sound_record(records: DataFrame) -> Column:
+    """The record, or NULL if it has a fault."""
     return F.when(records[PROBLEM].isNull(), records[RECORD])

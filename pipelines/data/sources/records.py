@@ -1,7 +1,7 @@
 """Cuts text into records, and checks each for faults that parsers would hide by guessing.
 
-Spark's readers guess without a report: they accept a quote that is still open at the end of a line or of the file, turn invalid
-bytes into U+FFFD, and drop the first line of each file as a header without comparing it. So records are cut here, with NumPy on whole
+Spark's readers guess without a report. They accept a quote that is still open at the end of a line or file, and turn invalid bytes into
+U+FFFD. They drop the first line of each file as a header without comparing it. So records are cut here, with NumPy on whole
 blocks (about 500 MB/s), and Spark parses each record alone.
 
 A quote opens a value only at its start, and closes it only at its end (RFC 4180). Line breaks inside quotes belong to
@@ -24,12 +24,12 @@ from pipelines.data.sources.csv_validation import (
     NUL,
     QUOTES,
     SURROGATE,
+    decode_records,
     half_surrogates,
-    quotes_in,
+    is_well_quoted,
+    quote_offsets,
+    set_reason,
     stray_quotes,
-    texts_of,
-    well_quoted,
-    where,
 )
 from pipelines.errors import SourceError
 
@@ -43,7 +43,7 @@ class Dialect:
     """The rules by which text is cut into records."""
 
     encoding: str = "utf-8"
-    whole: bool = False
+    whole_file: bool = False
     """The file is one record."""
     multiline: bool = False
     """A quoted value may contain line breaks."""
@@ -65,12 +65,12 @@ class Dialect:
     columns: tuple[str, ...] = ()
     """The names that the header must have; empty if the header is not compared."""
     json: bool = False
-    """Records are JSON. With `whole` a file is one document: a record, or an array of records."""
+    """Records are JSON. With `whole_file` a file is one document: a record, or an array of records."""
 
     @property
     def splits(self) -> bool:
         """Whether every line break separates records."""
-        return not self.whole and not self.multiline and codecs.lookup(self.encoding).name == "utf-8"
+        return not self.whole_file and not self.multiline and codecs.lookup(self.encoding).name == "utf-8"
 
 
 def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True) -> Iterator[pa.RecordBatch]:
@@ -82,10 +82,10 @@ def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True
     """
     lines, header = 0, dialect.header and start
     for data, line_ends, record_ends in _complete(_as_utf8(blocks, dialect.encoding, path, start), dialect, path):
-        if dialect.json and dialect.whole:
+        if dialect.json and dialect.whole_file:
             yield from documents.records(data, path, SCHEMA)
             continue
-        batch = _checked(data, line_ends, record_ends, lines, dialect)
+        batch = _check_records(data, line_ends, record_ends, lines, dialect)
         lines += len(line_ends)
         if start and dialect.skip:
             batch = batch.filter(pc.greater(batch["line"], dialect.skip))
@@ -120,13 +120,13 @@ def _as_utf8(blocks: Iterable[bytes], encoding: str, path: str, start: bool) -> 
 
 def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:
     """Blocks of whole records, with the offsets after their line breaks and after their records."""
-    limit = DOCUMENT_BYTES if dialect.whole else RECORD_BYTES
+    limit = DOCUMENT_BYTES if dialect.whole_file else RECORD_BYTES
     pending: list[bytes] = []
     for block in blocks:
         pending.append(block)
         if sum(map(len, pending)) > limit:
             raise SourceError(f"{path}: a record is larger than {limit:,} bytes; a quote may never close, or the file is not text")
-        if dialect.whole:
+        if dialect.whole_file:
             continue
         data = b"".join(pending)
         line_ends, record_ends = _ends(data, dialect)
@@ -134,9 +134,9 @@ def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str) -> Iterator[
         pending = [data[last:]]
         if last:
             yield data[:last], line_ends[line_ends <= last], record_ends
-    if rest := b"".join(pending):
-        line_ends = np.union1d(_ends(rest, dialect)[0], [len(rest)])
-        yield rest, line_ends, np.array([len(rest)])
+    if data := b"".join(pending):
+        line_ends = np.union1d(_ends(data, dialect)[0], [len(data)])
+        yield data, line_ends, np.array([len(data)])
 
 
 def _ends(data: bytes, dialect: Dialect) -> tuple[np.ndarray, np.ndarray]:
@@ -146,32 +146,31 @@ def _ends(data: bytes, dialect: Dialect) -> tuple[np.ndarray, np.ndarray]:
     if b"\r" in data:
         returns = np.flatnonzero(codes[:-1] == 13) + 1
         line_ends = np.union1d(line_ends, returns[codes[returns] != 10])
-    if not dialect.quote or (quotes := quotes_in(data, dialect.quote, dialect.escape)).size == 0:
+    if not dialect.quote or (quotes := quote_offsets(data, dialect.quote, dialect.escape)).size == 0:
         return line_ends, line_ends
     return line_ends, line_ends[np.searchsorted(quotes, line_ends) % 2 == 0]
 
 
-def _checked(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, lines: int, dialect: Dialect) -> pa.RecordBatch:
-    """The records of `data` without blank records and comments. `lines` is the number of lines before."""
-    texts, problems = texts_of(data, record_ends, dialect.whole)
+def _check_records(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, lines: int, dialect: Dialect) -> pa.RecordBatch:
+    """Check the records of `data`, without blank records and comments. `lines` is the number of lines before."""
+    texts, problems = decode_records(data, record_ends, dialect.whole_file)
     if dialect.quote and dialect.quote.encode() in data:
         refused = ~_well_quoted(texts, data, record_ends, dialect)
         spans = np.diff(np.searchsorted(line_ends, record_ends), prepend=-1) > 1
         refused |= spans & (not dialect.multiline)
         if (refused & spans).any():
-            alone = line_ends[refused[np.searchsorted(record_ends, line_ends)]]
-            lines_apart = np.union1d(record_ends, alone)
-            refused = refused[np.searchsorted(record_ends, lines_apart)]
-            record_ends = lines_apart
-            texts, problems = texts_of(data, record_ends, dialect.whole)
-        problems = where(refused, QUOTES, problems)
+            ends = np.union1d(record_ends, line_ends[refused[np.searchsorted(record_ends, line_ends)]])
+            refused = refused[np.searchsorted(record_ends, ends)]
+            record_ends = ends
+            texts, problems = decode_records(data, record_ends, dialect.whole_file)
+        problems = set_reason(refused, QUOTES, problems)
     if b"\0" in data:
-        problems = where(pc.match_substring(texts, "\0"), NUL, problems)
+        problems = set_reason(pc.match_substring(texts, "\0"), NUL, problems)
     if dialect.json and b"\\u" in data:
-        problems = where(half_surrogates(texts), SURROGATE, problems)
+        problems = set_reason(half_surrogates(texts), SURROGATE, problems)
     line = np.searchsorted(line_ends, np.concatenate(([0], record_ends[:-1])), side="right") + lines + 1
     batch = pa.record_batch([texts, problems, pa.array(line)], schema=SCHEMA)
-    return batch if dialect.keep_blank else batch.filter(_not_left_out(texts, dialect))
+    return batch if dialect.keep_blank else batch.filter(_is_record(texts, dialect))
 
 
 def _well_quoted(texts: pa.StringArray, data: bytes, record_ends: np.ndarray, dialect: Dialect) -> np.ndarray:
@@ -179,30 +178,32 @@ def _well_quoted(texts: pa.StringArray, data: bytes, record_ends: np.ndarray, di
     which takes ten times as long."""
     doubtful = np.arange(len(texts))
     if dialect.escape in ("", dialect.quote) and len(dialect.separator.encode()) == 1:
-        stray = stray_quotes(data, quotes_in(data, dialect.quote, ""), dialect.separator, dialect.quote)
+        stray = stray_quotes(data, quote_offsets(data, dialect.quote, ""), dialect.separator, dialect.quote)
         doubtful = np.unique(np.searchsorted(record_ends, stray, side="right"))
     good = np.ones(len(texts), bool)
     if len(doubtful):
-        good[doubtful] = well_quoted(texts.take(doubtful), dialect.separator, dialect.quote, dialect.escape, dialect.ignore_leading_blanks)
+        good[doubtful] = is_well_quoted(
+            texts.take(doubtful), dialect.separator, dialect.quote, dialect.escape, dialect.ignore_leading_blanks
+        )
     return good
 
 
-def _not_left_out(texts: pa.StringArray, dialect: Dialect) -> pa.BooleanArray:
+def _is_record(texts: pa.StringArray, dialect: Dialect) -> pa.BooleanArray:
     filled = pc.greater(pc.binary_length(pc.ascii_trim_whitespace(texts)), 0)
     return pc.and_not(filled, pc.starts_with(texts, dialect.comment)) if dialect.comment else filled
 
 
 def _check_header(record: str, dialect: Dialect, path: str) -> None:
     """Raises SourceError unless the header has the schema's columns in their order."""
-    names = fields_of(record, dialect)
+    names = split_fields(record, dialect)
     if [name.strip().casefold() for name in names] != [name.casefold() for name in dialect.columns]:
         raise SourceError(
-            f"{path} has columns {_apart(names, dialect.columns)}. "
+            f"{path} has columns {_difference(names, dialect.columns)}. "
             "Name them in the file's order, or set options: {enforceSchema: true} to go by position whatever the header says"
         )
 
 
-def _apart(names: list[str], columns: tuple[str, ...]) -> str:
+def _difference(names: list[str], columns: tuple[str, ...]) -> str:
     """Both lists of names, or of long ones the first place where they differ."""
     if max(len(names), len(columns)) <= MOST_SHOWN:
         return f"{', '.join(names)}; its schema has {', '.join(columns)}"
@@ -211,7 +212,7 @@ def _apart(names: list[str], columns: tuple[str, ...]) -> str:
     return f"{len(names):,}, and its schema {len(columns):,}, which differ first at column {place + 1}: {name!r}, not {column!r}"
 
 
-def fields_of(record: str, dialect: Dialect) -> list[str]:
+def split_fields(record: str, dialect: Dialect) -> list[str]:
     """The texts between the separators of a record; of one that cannot be taken apart, the record."""
     if len(dialect.separator) != 1:
         return record.split(dialect.separator)

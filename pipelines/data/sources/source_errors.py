@@ -14,7 +14,7 @@ from pipelines.config.source import Source
 from pipelines.data.sources import footers
 from pipelines.data.sources.base import RawTable
 from pipelines.data.sources.formats import raw_tables
-from pipelines.data.sources.spark_messages import SHOWN, condition_of, error_of_ours, in_a_line, messages_of, position_in
+from pipelines.data.sources.spark_messages import SQL_CONTEXT, error_condition, error_messages, lockstep_error, sql_position, summary_line
 from pipelines.errors import DatasetError, LockstepError, MismatchError, SourceError
 
 # Prefixes of error conditions, https://spark.apache.org/docs/latest/sql-error-conditions.html
@@ -40,28 +40,30 @@ _COLON = "Relative path in absolute URI"
 
 
 @contextmanager
-def source_errors(source: Source, asked: str = "") -> Iterator[None]:
-    """Around everything that makes Spark read the tables or run the query. A corrupt file, a failed cast or an unknown column becomes a
-    SourceError, a full disk or dead processes a DatasetError; a LockstepError that a task raised is raised itself, and other errors
-    propagate. `asked` is the key of the analysed SQL, if it is known."""
+def source_errors(source: Source, sql_key: str = "") -> Iterator[None]:
+    """Surround everything that makes Spark read the tables or run the query. A corrupt file, a failed cast or an unknown column becomes a
+    SourceError, a full disk or dead processes a DatasetError. A LockstepError of a task is raised itself, and other errors propagate.
+    `sql_key` is the key of the analysed SQL, if it is known."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        messages = messages_of(error)
-        if known := error_of_ours(messages) or _of_machines(messages):
-            raise known from error
-        condition, tables = condition_of(error), raw_tables(source)
+        messages = error_messages(error)
+        if cause := lockstep_error(messages) or _machine_error(messages):
+            raise cause from error
+        condition, tables = error_condition(error), raw_tables(source)
         failed = [table for table in tables.values() if table.reader_failed(error)]
-        if (condition.startswith(_FILES) or failed) and (told := _damage(tables.values())):
-            raise SourceError(told) from error
+        if (condition.startswith(_FILES) or failed) and (damage := _damage(tables.values())):
+            raise SourceError(damage) from error
         if condition.startswith(_FILES):
-            raise SourceError(f"{_named(messages, source)}{in_a_line(messages)}; {_remedy(messages)}") from error
-        if condition.startswith(_QUERY) or (asked and condition):
+            raise SourceError(f"{_table_prefix(messages, source)}{summary_line(messages)}; {_remedy(messages)}") from error
+        if condition.startswith(_QUERY) or (sql_key and condition):
             hint = _FILE_COLUMN if "_metadata" in messages[0] else ""
-            raise SourceError(f"{asked or _asked(messages[0], source)}: {in_a_line(messages)}{position_in(messages[0])}{hint}") from error
+            raise SourceError(
+                f"{sql_key or _sql_key(messages[0], source)}: {summary_line(messages)}{sql_position(messages[0])}{hint}"
+            ) from error
         if failed:
             names = ", ".join(f"source.tables.{table.name}" for table in failed)
-            raise SourceError(f"{names}: Spark cannot read what Arrow can: {in_a_line(messages)}; write the files again") from error
+            raise SourceError(f"{names}: Spark cannot read what Arrow can: {summary_line(messages)}; write the files again") from error
         raise
 
 
@@ -69,12 +71,12 @@ def fails_any_stage(error: Exception) -> bool:
     """Whether machines, processes or raw files caused it, and not the SQL."""
     if not isinstance(error, PySparkException | Py4JJavaError):
         return isinstance(error, LockstepError | OSError | MemoryError | Py4JNetworkError)
-    messages = messages_of(error)
-    told = error_of_ours(messages) or _of_machines(messages)
-    return bool(told or condition_of(error).startswith((*_FILES, _CANCELLED)) or footers.reader_failed(error))
+    messages = error_messages(error)
+    cause = lockstep_error(messages) or _machine_error(messages)
+    return bool(cause or error_condition(error).startswith((*_FILES, _CANCELLED)) or footers.reader_failed(error))
 
 
-def _of_machines(messages: list[str]) -> DatasetError | None:
+def _machine_error(messages: list[str]) -> DatasetError | None:
     """The error for a full disk or dead processes."""
     if any("No space left on device" in message for message in messages):
         return DatasetError(
@@ -99,8 +101,8 @@ def _damage(tables: Iterable[RawTable[Any]]) -> str:
     """The first damaged table, its file and the fault, where the format can tell; empty if there is none."""
     spark = SparkSession.getActiveSession()
     for table in tables:
-        if spark and (told := table.damage(spark)):
-            return f"source.tables.{table.name}: {told}"
+        if spark and (damage := table.damage(spark)):
+            return f"source.tables.{table.name}: {damage}"
     return ""
 
 
@@ -117,48 +119,49 @@ def naming_table(name: str) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        if (told := _of_table(name, error)) is error:
+        if (named := _name_table(name, error)) is error:
             raise
-        raise told from error
+        raise named from error
 
 
 @contextmanager
 def table_errors(table: RawTable[Any]) -> Iterator[None]:
-    """Around finding and opening one table, where Spark's errors are about its files."""
+    """Surround the finding and opening of one table, where Spark's errors are about its files."""
     try:
         with naming_table(table.name):
             yield
     except (PySparkException, Py4JJavaError) as error:
-        messages = messages_of(error)
+        messages = error_messages(error)
         if absent := re.search(r'Cannot run program "(.+?)"', " ".join(messages)):
             raise MismatchError(
                 f"{absent[1]} is the executors' Python, and not on this machine, where Spark plans source.tables.{table.name}; correct "
                 "PYSPARK_PYTHON, or unpack its archive here as well: mkdir environment && tar -xf environment.tar.gz -C environment"
             ) from error
-        raise _of_table(table.name, error_of_ours(messages) or SourceError(_cannot_be_read(error, messages, table))) from error
+        raise _name_table(table.name, lockstep_error(messages) or SourceError(_cannot_be_read(error, messages, table))) from error
 
 
 def _cannot_be_read(error: Exception, messages: list[str], table: RawTable[Any]) -> str:
     spark = SparkSession.getActiveSession()
-    if spark and table.reader_failed(error) and (told := table.damage(spark)):
-        return told
-    return f"{table.settings.place} cannot be read: {in_a_line(messages)}; {_remedy(messages)}"
+    if spark and table.reader_failed(error) and (damage := table.damage(spark)):
+        return damage
+    return f"{table.settings.place} cannot be read: {summary_line(messages)}; {_remedy(messages)}"
 
 
-def _of_table(name: str, error: LockstepError) -> LockstepError:
+def _name_table(name: str, error: LockstepError) -> LockstepError:
+    """Prefix the error with the table's key, unless it has it."""
     key = f"source.tables.{name}"
     return error if str(error).startswith(key) else type(error)(f"{key}: {error}")
 
 
-def _asked(message: str, source: Source) -> str:
+def _sql_key(message: str, source: Source) -> str:
     """The key of the SQL whose line Spark shows."""
-    found = SHOWN.search(message)
+    context = SQL_CONTEXT.search(message)
     keys = {"source.query": source.sql, **{f"source.expect.{name}": condition for name, condition in source.expect.items()}}
-    holding = [key for key, sql in keys.items() if found and found[3] in sql]
-    return " or ".join(holding) or ("source.query or source.expect" if source.expect else "source.query")
+    matching = [key for key, sql in keys.items() if context and context[3] in sql]
+    return " or ".join(matching) or ("source.query or source.expect" if source.expect else "source.query")
 
 
-def _named(messages: list[str], source: Source) -> str:
+def _table_prefix(messages: list[str], source: Source) -> str:
     """`source.tables.name: ` of the table whose file a message names, or nothing."""
     for name, table in source.tables.items():
         for path in table.paths:

@@ -19,17 +19,17 @@ class SparkFiles(FileTable[Table]):
 
     def reader(self, spark: SparkSession) -> DataFrameReader:
         """Raises SourceError if a name of a file is none for Spark's Java, which would pass the file over."""
-        check_names(str(self.settings.place), [file.path for file in self.found], str(jvm().System.getProperty("sun.jnu.encoding")))
+        check_names(str(self.settings.place), [file.path for file in self.files], str(jvm().System.getProperty("sun.jnu.encoding")))
         return spark.read.format(self.settings.format).options(**self.options)
 
-    def listed(self, rows: DataFrame) -> int:
+    def count_files(self, rows: DataFrame) -> int:
         """The number of files that Spark reads. Raises SourceError if it skips files that no option excludes."""
-        there, listed = len(self.found), count_input_files(rows)
-        if listed != there and not _LEAVING_OUT & self.options.keys():
+        count, spark_count = len(self.files), count_input_files(rows)
+        if spark_count != count and not _LEAVING_OUT & self.options.keys():
             raise SourceError(
-                f"{self.settings.path} holds {there} files, of which Spark reads {listed}; set options: {{recursiveFileLookup: true}}"
+                f"{self.settings.path} holds {count} files, of which Spark reads {spark_count}; set options: {{recursiveFileLookup: true}}"
             )
-        return listed
+        return spark_count
 
 
 def check_names(place: str, paths: list[str], encoding: str) -> None:

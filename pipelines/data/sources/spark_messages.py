@@ -15,7 +15,7 @@ _NOISE = re.compile(
     r"^\s*\[[A-Z0-9_.]+\]\s*|\s*If necessary set .* to bypass this error\.|\s*Verify the spelling.*|\s*SQLSTATE: \w+.*|\s*== SQL .*",
     re.DOTALL,
 )
-SHOWN = re.compile(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)")
+SQL_CONTEXT = re.compile(r"== SQL .*?\(line (\d+), position (\d+)\) ==\n(.*)")
 """Line, position and text of the SQL: Spark's QueryContext has no line."""
 _JAVA = re.compile(
     r"^Job aborted due to stage failure.*?executor [\w.]+\): |\b(?:[a-z]\w*\.)+\w*(?:Exception|Error): |\n\s*(?:at |Driver stack).*",
@@ -25,17 +25,17 @@ _JAVA = re.compile(
 _OURS = re.compile(r"^pipelines\.errors\.(\w+): (.*?)(?:\s+SQLSTATE: \w+\s*)?\Z", re.MULTILINE | re.DOTALL)
 
 
-def messages_of(error: PySparkException | Py4JJavaError) -> list[str]:
+def error_messages(error: PySparkException | Py4JJavaError) -> list[str]:
     """The error's message and, of a Java exception that PySpark does not convert, those of its causes."""
     if isinstance(error, PySparkException):
         return [str(error)]
-    found = list(_causes(error))
+    causes = list(_causes(error))
     # Those before the first with a condition only say that a task failed.
-    told = list(dropwhile(lambda cause: not condition_of_java(cause), found)) or found
-    return [cause.getMessage() or cause.getClass().getSimpleName() for cause in told]
+    informative = list(dropwhile(lambda cause: not condition_of_java(cause), causes)) or causes
+    return [cause.getMessage() or cause.getClass().getSimpleName() for cause in informative]
 
 
-def condition_of(error: PySparkException | Py4JJavaError) -> str:
+def error_condition(error: PySparkException | Py4JJavaError) -> str:
     """The error's condition, or the first of its causes'; empty if there is none."""
     if isinstance(error, PySparkException):
         return error.getCondition() or ""
@@ -50,19 +50,19 @@ def _causes(error: Py4JJavaError) -> Iterator[Any]:
         cause = cause.getCause()
 
 
-def error_of_ours(messages: list[str]) -> errors.LockstepError | None:
+def lockstep_error(messages: list[str]) -> errors.LockstepError | None:
     """The LockstepError that a Python worker raised, from the last line of its traceback."""
-    raised = next((found for message in messages if (found := _OURS.search(message))), None)
+    raised = next((match for message in messages if (match := _OURS.search(message))), None)
     return getattr(errors, raised[1])(raised[2].strip()) if raised else None
 
 
-def in_a_line(messages: list[str]) -> str:
+def summary_line(messages: list[str]) -> str:
     """The first message and the last cause, in one line."""
-    told = [" ".join(_NOISE.sub("", _JAVA.sub("", message)).split()) for message in dict.fromkeys((messages[0], messages[-1]))]
-    return ": ".join(part.rstrip(".:")[:500] for part in told if part)
+    parts = [" ".join(_NOISE.sub("", _JAVA.sub("", message)).split()) for message in dict.fromkeys((messages[0], messages[-1]))]
+    return ": ".join(part.rstrip(".:")[:500] for part in parts if part)
 
 
-def position_in(message: str) -> str:
+def sql_position(message: str) -> str:
     """The position in the query, as Spark marks it."""
-    found = SHOWN.search(message) or re.search(r"\(?line (\d+),? pos(?:ition)? (\d+)()", message)
-    return f" (line {found[1]}, position {found[2]}{': ' if found[3] else ''}{found[3][:200]})" if found else ""
+    match = SQL_CONTEXT.search(message) or re.search(r"\(?line (\d+),? pos(?:ition)? (\d+)()", message)
+    return f" (line {match[1]}, position {match[2]}{': ' if match[3] else ''}{match[3][:200]})" if match else ""

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.data.sources.base import RawTable, Rows
 from pipelines.data.sources.formats import RawTables
-from pipelines.data.sources.json_keys import notes
+from pipelines.data.sources.json_keys import key_notes
 from pipelines.data.sources.parsed import KEY_COLUMNS, KEYLESS, LINE, ORIGIN, PROBLEM, RANGE, RECORD, UNKNOWN
 from pipelines.data.sources.source_errors import table_errors
 from pipelines.errors import SourceError
@@ -24,7 +24,7 @@ class Tables:
     handed_on: dict[str, int]
     """The number of rows of each view."""
     notes: tuple[str, ...] = ()
-    """What is to be said of the records, such as keys of JSON that no schema names."""
+    """Remarks on the records, such as keys of JSON that no schema names."""
     malformed: DataFrame | None = None
     """The malformed records: reason, record, source; None if there are none."""
 
@@ -42,53 +42,53 @@ def read_tables(spark: SparkSession, tables: RawTables) -> Tables:
     parsed: dict[str, int] = {}
     handed_on: dict[str, int] = {}
     malformed: list[DataFrame] = []
-    said: list[str] = []
+    notes: list[str] = []
     for name, table in tables.items():
         with table_errors(table):
-            found = table.rows(spark)
-            if found.count is None:
-                found.rows.persist()
-            problems = _problems(found)
-            said += _notes(table, found)
+            table_rows = table.rows(spark)
+            if table_rows.count is None:
+                table_rows.rows.persist()
+            problems = _problem_counts(table_rows)
+            notes += _notes(table, table_rows)
             parsed[name], handed_on[name] = sum(problems.values()), problems.get(None, 0)
             if not parsed[name]:
                 raise SourceError(f"{table.settings.place} holds no rows; give a path that does")
-        good = found.rows
-        if found.ranges:
-            good = good.where(F.col(PROBLEM).isNull()).drop(*ORIGIN, *KEY_COLUMNS)
+        valid = table_rows.rows
+        if table_rows.ranges:
+            valid = valid.where(F.col(PROBLEM).isNull()).drop(*ORIGIN, *KEY_COLUMNS)
         if handed_on[name] < parsed[name]:
-            malformed.append(_malformed(spark, name, found))
-        good.createOrReplaceTempView(f"`{name}`")
-    return Tables(parsed, handed_on, tuple(said), reduce(DataFrame.unionByName, malformed) if malformed else None)
+            malformed.append(_select_malformed(spark, name, table_rows))
+        valid.createOrReplaceTempView(f"`{name}`")
+    return Tables(parsed, handed_on, tuple(notes), reduce(DataFrame.unionByName, malformed) if malformed else None)
 
 
-def _notes(table: RawTable[Any], found: Rows) -> list[str]:
-    """What is to be said of the keys of JSON, from rows that Spark has cached."""
-    rows = found.rows
-    if not found.ranges or UNKNOWN not in rows.columns:
+def _notes(table: RawTable[Any], table_rows: Rows) -> list[str]:
+    """Notes on the keys of JSON, from rows that Spark has cached."""
+    rows = table_rows.rows
+    if not table_rows.ranges or UNKNOWN not in rows.columns:
         return []
     is_keyless = F.col(PROBLEM).isNull() & F.col(KEYLESS)
     row = rows.where(is_keyless | F.col(UNKNOWN).isNotNull()).agg(F.count_if(is_keyless), F.collect_list(UNKNOWN)).first()
     assert row is not None, "an aggregate has a row"
-    return list(notes(table.name, row[1], row[0], [name for name in rows.columns if name not in (*ORIGIN, *KEY_COLUMNS)]))
+    return list(key_notes(table.name, row[1], row[0], [name for name in rows.columns if name not in (*ORIGIN, *KEY_COLUMNS)]))
 
 
-def _problems(found: Rows) -> dict[str | None, int]:
+def _problem_counts(table: Rows) -> dict[str | None, int]:
     """The number of records by fault, with valid ones under None. This action materialises the table."""
-    if not found.ranges:
-        return {None: found.rows.count() if found.count is None else found.count}
-    return {row[PROBLEM]: row["count"] for row in found.rows.groupBy(PROBLEM).count().collect()}
+    if not table.ranges:
+        return {None: table.rows.count() if table.count is None else table.count}
+    return {row[PROBLEM]: row["count"] for row in table.rows.groupBy(PROBLEM).count().collect()}
 
 
-def _malformed(spark: SparkSession, name: str, found: Rows) -> DataFrame:
-    """A table's malformed records: reason, record, source as `path:line`, or `path:line+byte` in ranges inside a file."""
-    places = [(number, piece.file.path, piece.start) for number, piece in enumerate(found.ranges)]
+def _select_malformed(spark: SparkSession, name: str, table: Rows) -> DataFrame:
+    """Select a table's malformed records: reason, record, source as `path:line`, or `path:line+byte` in ranges inside a file."""
+    places = [(number, part.file.path, part.start) for number, part in enumerate(table.ranges)]
     origins = spark.createDataFrame(places, f"{RANGE} int, path string, start long")
     source = F.concat(
         F.col("path"), F.lit(":"), F.col(LINE), F.when(F.col("start") > 0, F.concat(F.lit("+"), F.col("start"))).otherwise(F.lit(""))
     )
     return (
-        found.rows.where(F.col(PROBLEM).isNotNull())
+        table.rows.where(F.col(PROBLEM).isNotNull())
         .join(F.broadcast(origins), RANGE)
         .select(F.concat(F.lit(f"{name}: "), F.col(PROBLEM)).alias("reason"), F.col(RECORD).alias("record"), source.alias("source"))
     )

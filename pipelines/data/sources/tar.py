@@ -33,7 +33,7 @@ class Tar(FileTable[Table]):
     def rows(self, spark: SparkSession) -> Rows:
         self._check_schema()
         spark.dataSource.register(TarSource)
-        return Rows(spark.read.format("tar").option("paths", json.dumps([file.path for file in self.found])).load())
+        return Rows(spark.read.format("tar").option("paths", json.dumps([file.path for file in self.files])).load())
 
     def _check_schema(self) -> None:
         if self.settings.ddl:
@@ -73,7 +73,7 @@ def read_members(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """
     names: list[str] = []
     contents: list[bytes] = []
-    held = 0
+    pending_bytes = 0
     try:
         with content(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
@@ -88,10 +88,10 @@ def read_members(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 assert file is not None, "a regular file has content"
                 names.append(member.name)
                 contents.append(file.read())
-                held += len(names[-1]) + len(contents[-1])
-                if held >= BATCH_BYTES:
+                pending_bytes += len(names[-1]) + len(contents[-1])
+                if pending_bytes >= BATCH_BYTES:
                     yield _batch(names, contents, schema)
-                    names, contents, held = [], [], 0
+                    names, contents, pending_bytes = [], [], 0
     except (tarfile.TarError, EOFError) as error:
         raise SourceError(f"{path} is not a whole tar archive: {error}; get the file again") from error
     if names:

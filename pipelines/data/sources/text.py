@@ -4,9 +4,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from pipelines.data.sources.parsed import sound
+from pipelines.data.sources.parsed import sound_record
 from pipelines.data.sources.records import Dialect
-from pipelines.data.sources.text_table import TextTable, encoding_of, is_on
+from pipelines.data.sources.text_table import TextTable, encoding_name, is_on
 from pipelines.errors import ConfigError
 
 
@@ -14,7 +14,7 @@ class Text(TextTable):
     default_ddl = "value string"
 
     def dialect(self) -> Dialect:
-        return Dialect(encoding=encoding_of(self.options), whole=is_on(self.options, "wholetext"), keep_blank=True)
+        return Dialect(encoding=encoding_name(self.options), whole_file=is_on(self.options, "wholetext"), keep_blank=True)
 
     def parse(self, records: DataFrame) -> DataFrame:
         """Raises ConfigError unless the records have one column, of text."""
@@ -23,4 +23,4 @@ class Text(TextTable):
                 f"source.tables.{self.name}.schema: text has one column, a string, besides those of folders (got {self.settings.ddl}); "
                 "declare it as `value string`, and make numbers of it in the query"
             )
-        return self.apart(records, {self.record_schema.names[0]: sound(records)}, F.lit(True), F.lit(None))
+        return self.mark_faults(records, {self.record_schema.names[0]: sound_record(records)}, F.lit(True), F.lit(None))

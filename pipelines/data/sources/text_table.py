@@ -8,6 +8,7 @@ import codecs
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property, partial
+from itertools import chain
 from typing import ClassVar
 
 import pyarrow as pa
@@ -19,12 +20,12 @@ from pipelines.config.options import spark_options
 from pipelines.config.source import Table
 from pipelines.data.sources import files, pack
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.content import blocks_of, lines
-from pipelines.data.sources.distribute import distribute, in_few_batches
+from pipelines.data.sources.content import decompress, lines
+from pipelines.data.sources.distribute import distribute, merge_batches
 from pipelines.data.sources.file_table import FileTable
 from pipelines.data.sources.files import File, Range, has_folders
-from pipelines.data.sources.folder_columns import check_values, declared, folder_columns, quoted, with_folder_columns
-from pipelines.data.sources.parsed import FILE, KEY_COLUMNS, KEY_TYPES, LINE, PROBLEM, RANGE, RECORD, Options, apart, schema_of
+from pipelines.data.sources.folder_columns import check_values, folder_columns, join_folder_columns, quote_column, resolve_types
+from pipelines.data.sources.parsed import FILE, KEY_COLUMNS, KEY_TYPES, LINE, PROBLEM, RANGE, RECORD, Options, mark_faults, parse_schema
 from pipelines.data.sources.records import Dialect, cut
 from pipelines.data.sources.signatures import PARQUET, binary_format
 from pipelines.data.versions.sources import SourceFile
@@ -49,18 +50,18 @@ class TextTable(FileTable[Table]):
 
     @cached_property
     def schema(self) -> StructType:
-        return schema_of(self.name, self.settings.ddl or self.default_ddl)
+        return parse_schema(self.name, self.settings.ddl or self.default_ddl)
 
     @cached_property
     def folder_schema(self) -> StructType:
         """The columns that the files' folders make."""
-        return declared(folder_columns(self.settings.place, self._files()), self.schema)
+        return resolve_types(folder_columns(self.settings.place, self._files_in_folders()), self.schema)
 
     @cached_property
     def record_schema(self) -> StructType:
         """The columns of the records: those of the schema that no folder makes. Raises ConfigError if there are none."""
-        of_folders = {name.lower() for name in self.folder_schema.names}
-        fields = [field for field in self.schema if field.name.lower() not in of_folders]
+        folder_names = {name.lower() for name in self.folder_schema.names}
+        fields = [field for field in self.schema if field.name.lower() not in folder_names]
         if not fields:
             raise ConfigError(f"source.tables.{self.name}.schema: folders make all of its columns; name those of the records too")
         return StructType(fields)
@@ -84,43 +85,43 @@ class TextTable(FileTable[Table]):
         return {}
 
     @cached_property
-    def packed(self) -> bool:
+    def is_packed(self) -> bool:
         """Whether the files are many and small, so that they are read once for checksums and records."""
-        return self.settings.checksum == "sha256" and pack.small(self.found)
+        return self.settings.checksum == "sha256" and pack.is_worthwhile(self.files)
 
     def empty(self, spark: SparkSession) -> DataFrame:
         added = [StructField(self.settings.file_column, StringType())] if self._names_file else []
         return spark.createDataFrame([], StructType([*self.record_schema, *self.folder_schema, *added]))
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return pack.packed_files(self._pack(spark)) if self.packed else super().identity(spark)
+        return pack.file_checksums(self._pack(spark)) if self.is_packed else super().identity(spark)
 
     def rows(self, spark: SparkSession) -> Rows:
-        check_values(spark, self.settings.place, self.found, self.folder_schema)
+        check_values(spark, self.settings.place, self.files, self.folder_schema)
         records, ranges = self.records(spark)
-        parsed = self.parse(with_folder_columns(spark, records, ranges, self.folder_schema))
+        parsed = self.parse(join_folder_columns(spark, records, ranges, self.folder_schema))
         return Rows(parsed.withColumnRenamed(FILE, self.settings.file_column) if self._names_file else parsed, None, ranges)
 
-    def apart(self, parsed: DataFrame, columns: Mapping[str, Column], sound: Column, reason: Column) -> DataFrame:
-        """The `columns` of records and those of folders, and the fault of a record that is not `sound`."""
-        of_folders = {name: parsed[quoted(name)] for name in self.folder_schema.names}
-        of_keys = [parsed[name] for name in KEY_COLUMNS[1:]] if self.examiner else []
-        return apart(parsed, {**columns, **of_folders}, self.record_schema, sound, reason, of_keys)
+    def mark_faults(self, parsed: DataFrame, columns: Mapping[str, Column], is_sound: Column, reason: Column) -> DataFrame:
+        """The `columns` of records and those of folders, and the fault of each record that is not sound."""
+        folders = {name: parsed[quote_column(name)] for name in self.folder_schema.names}
+        key_columns = [parsed[name] for name in KEY_COLUMNS[1:]] if self.examiner else []
+        return mark_faults(parsed, {**columns, **folders}, self.record_schema, is_sound, reason, key_columns)
 
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """Records with PROBLEM, LINE and RANGE, in tasks with equal shares of the bytes, and the ranges that RANGE numbers."""
         dialect, examiner = self.dialect(), partial(examine, self.examiner, self.looks)
-        if self.packed:
-            ranges = tuple(Range(file, 0, file.bytes) for file in self.found)
+        if self.is_packed:
+            ranges = tuple(Range(file, 0, file.bytes) for file in self.files)
             run = partial(_cut_packed, dialect, examiner, self._file_names(ranges))
             return self._pack(spark).mapInArrow(run, self._schema_of_records), ranges
         self.check_text()
-        work = files.ranges(self.found, files.task_bytes(self.found, spark.sparkContext.defaultParallelism), split=dialect.splits)
-        ranges = tuple(piece for pieces in work for piece in pieces)
+        tasks = files.ranges(self.files, files.task_bytes(self.files, spark.sparkContext.defaultParallelism), split=dialect.splits)
+        ranges = tuple(chain.from_iterable(tasks))
         numbers = iter(range(len(ranges)))
-        numbered = [[(next(numbers), piece) for piece in pieces] for pieces in work]
+        work = [[(next(numbers), task_range) for task_range in task] for task in tasks]
         run = partial(_cut, dialect, examiner, self._file_names(ranges))
-        return distribute(spark, numbered, run, self._schema_of_records), ranges
+        return distribute(spark, work, run, self._schema_of_records), ranges
 
     @property
     def _names_file(self) -> bool:
@@ -133,19 +134,19 @@ class TextTable(FileTable[Table]):
 
     def _file_names(self, ranges: tuple[Range, ...]) -> tuple[str, ...]:
         """The relative name of each range's file; none if the config wants no column of them."""
-        return tuple(self.relative_name(piece.file.path) for piece in ranges) if self._names_file else ()
+        return tuple(self.relative_name(task_range.file.path) for task_range in ranges) if self._names_file else ()
 
-    def named_by(self, found: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
+    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums, with relative names if rows contain them, and with the folders that make columns."""
-        yield from self.content_names(found, self._names_file)
+        yield from self.content_lines(files, self._names_file)
 
-    def _files(self) -> list[File]:
+    def _files_in_folders(self) -> list[File]:
         """The files; none for a path of a single file, which lies in no folder of the table."""
-        return self.found if any(has_folders(path) for path in self.settings.paths) else []
+        return self.files if any(has_folders(path) for path in self.settings.paths) else []
 
     def check_text(self) -> None:
         """Raises SourceError if the first file is of a binary format, of which every line would be a malformed record."""
-        first = self.found[0].path
+        first = self.files[0].path
         kind = binary_format(first)
         if kind == PARQUET:
             raise SourceError(f"{first} is a file of {kind}, not of {self.settings.format}; set source.tables.{self.name}.format: parquet")
@@ -155,7 +156,7 @@ class TextTable(FileTable[Table]):
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:
             self.check_text()  # here, since a packed file is not read again
-            self._packed_rows = pack.text_files(spark, self.found)
+            self._packed_rows = pack.pack_files(spark, self.files)
         return self._packed_rows
 
 
@@ -163,7 +164,7 @@ def is_on(options: Options, name: str) -> bool:
     return options.get(name, "false").lower() == "true"
 
 
-def encoding_of(options: Options) -> str:
+def encoding_name(options: Options) -> str:
     return codecs.lookup(options.get("encoding", options.get("charset", "utf-8"))).name
 
 
@@ -175,26 +176,26 @@ def examine(examiner: Examiner | None, looks: Mapping[str, str], batch: pa.Recor
     return batch
 
 
-def _cut(dialect: Dialect, examiner: Examiner, names: tuple[str, ...], pieces: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
-    for number, piece in pieces:
-        batches = cut(lines(piece.file.path, piece.start, piece.stop), dialect, piece.file.path, start=piece.start == 0)
-        yield from _numbered(batches, examiner, number, names)
+def _cut(dialect: Dialect, examiner: Examiner, names: tuple[str, ...], ranges: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
+    for number, part in ranges:
+        batches = cut(lines(part.file.path, part.start, part.stop), dialect, part.file.path, start=part.start == 0)
+        yield from _add_ranges(batches, examiner, number, names)
 
 
 def _cut_packed(dialect: Dialect, examiner: Examiner, names: tuple[str, ...], packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return in_few_batches(
+    return merge_batches(
         batch
         for rows in packed
         for number, path, content in zip(*(rows.column(name).to_pylist() for name in (pack.NUMBER, "path", "content")), strict=True)
-        for batch in _numbered(cut(blocks_of(path, content), dialect, path), examiner, number, names)
+        for batch in _add_ranges(cut(decompress(path, content), dialect, path), examiner, number, names)
     )
 
 
-def _numbered(batches: Iterator[pa.RecordBatch], examiner: Examiner, number: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """The batches with RANGE, with the columns that the examiner adds, and with FILE if there are names of files."""
+def _add_ranges(batches: Iterator[pa.RecordBatch], examiner: Examiner, number: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Add RANGE, the columns of the examiner, and FILE if there are names of files."""
     for batch in batches:
-        added = examiner(batch)
-        columns = [RECORD, PROBLEM, LINE, RANGE, *added.schema.names[3:], *([FILE] if names else [])]
-        files_of = [pa.repeat(names[number], len(batch))] if names else []
+        examined = examiner(batch)
+        columns = [RECORD, PROBLEM, LINE, RANGE, *examined.schema.names[3:], *([FILE] if names else [])]
+        file_names = [pa.repeat(names[number], len(batch))] if names else []
         ranges = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
-        yield pa.record_batch([*added.columns[:3], ranges, *added.columns[3:], *files_of], names=columns)
+        yield pa.record_batch([*examined.columns[:3], ranges, *examined.columns[3:], *file_names], names=columns)

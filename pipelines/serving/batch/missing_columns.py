@@ -16,14 +16,14 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from pipelines.config import Config
 from pipelines.config.did_you_mean import some_of
-from pipelines.data.rowwise.translate import columns_in, columns_named, rowwise
+from pipelines.data.rowwise.translate import columns_in, rowwise, source_columns
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.sources.base import RawTable
 from pipelines.data.sources.content import blocks
 from pipelines.data.sources.csv import Csv
 from pipelines.data.sources.formats import raw_tables
-from pipelines.data.sources.parsed import schema_of
-from pipelines.data.sources.records import cut, fields_of
+from pipelines.data.sources.parsed import parse_schema
+from pipelines.data.sources.records import cut, split_fields
 from pipelines.errors import ConfigError
 from pipelines.etl.placement import exact_column
 from pipelines.etl.quality import REASON, refuse_unexpected
@@ -92,8 +92,8 @@ def _missing_in_parquet(spark: SparkSession, config: Config, name: str) -> Struc
     table = config.source.tables[name]
     columns = {column.lower() for column in _without_schema(config, name).empty(spark).columns}
     if table.ddl:
-        return StructType([field for field in schema_of(name, table.ddl) if field.name.lower() not in columns])
-    query_columns = columns_named(config.source.sql) if len(config.source.tables) == 1 else set()
+        return StructType([field for field in parse_schema(name, table.ddl) if field.name.lower() not in columns])
+    query_columns = source_columns(config.source.sql) if len(config.source.tables) == 1 else set()
     return StructType([StructField(column, NullType()) for column in sorted(query_columns) if column.lower() not in columns])
 
 
@@ -114,18 +114,18 @@ def _missing_in_csv(table: Csv, reads: Callable[[], Reads]) -> StructType:
 def _first_fields(table: Csv) -> tuple[list[str], list[str]]:
     """The names of the header, in lower case, if it is to be compared with the schema, and else the fields of the first record."""
     dialect = table.dialect()
-    for file in table.found:
+    for file in table.files:
         for batch in cut(blocks(file.path), replace(dialect, header=False, columns=()), file.path):
             records = batch.filter(pc.is_null(batch["problem"]))["record"]
             if len(records):
-                fields = fields_of(records[0].as_py(), dialect)
+                fields = split_fields(records[0].as_py(), dialect)
                 return ([name.strip().lower() for name in fields], []) if dialect.header and dialect.columns else ([], fields)
     return [], []
 
 
 def _columns(spark: SparkSession, config: Config, name: str) -> StructType:
     ddl = config.source.tables[name].ddl
-    return schema_of(name, ddl) if ddl else raw_tables(config.source)[name].empty(spark).schema
+    return parse_schema(name, ddl) if ddl else raw_tables(config.source)[name].empty(spark).schema
 
 
 def _add_columns(schema: StructType, more: StructType | None) -> StructType:

@@ -15,7 +15,7 @@ from pipelines.config.source import FileTableSettings, Table
 from pipelines.data.rowwise.translate import rowwise
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.sources.formats import RawTables, raw_tables
-from pipelines.data.sources.parsed import schema_of
+from pipelines.data.sources.parsed import parse_schema
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.data.versions.sources import Sources
 from pipelines.errors import ConfigError
@@ -110,7 +110,7 @@ def open_input(spark: SparkSession, config: Config, model: Model, named_tables: 
 def _table_schema(name: str, table: Table) -> StructType:
     """The columns of a table, with that of its files' names."""
     added = [StructField(table.file_column, StringType())] if table.file_column else []
-    return StructType([*schema_of(name, table.ddl), *added])
+    return StructType([*parse_schema(name, table.ddl), *added])
 
 
 def complete_views(spark: SparkSession, source: Input, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:
@@ -174,7 +174,7 @@ def checksum_files(spark: SparkSession, source: Input) -> Sources:
 def input_identity(source: Input, files: Sources) -> dict[str, list[str]]:
     """The part of the files' identity that decides rows, by table."""
     statements = (source.config.source.sql, *source.config.source.expect.values())
-    return {name: list(table.named_by(files[name], statements)) for name, table in source.tables.items()}
+    return {name: list(table.identity_lines(files[name], statements)) for name, table in source.tables.items()}
 
 
 def is_separable(source: Input, files: Sources) -> bool:

@@ -76,7 +76,7 @@ class Predictor:
         """Encode like `Encoders.encode`, after the query if the model takes rows before the query."""
         if self._query is None or self._evaluator is None:
             return self._encoders.encode(raw)
-        queried, dropped = self._evaluator.queried(raw, self._query)
+        queried, dropped = self._evaluator.apply_query(raw, self._query)
         encoded, reasons = self._encoders.encode(queried)
         return encoded, pc.replace_with_mask(dropped, pc.is_null(dropped), reasons)
 

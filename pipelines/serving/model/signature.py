@@ -13,7 +13,7 @@ from mlflow.types.schema import AnyType, Array
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
-from pipelines.data.rowwise.engine import quoted
+from pipelines.data.rowwise.engine import quote_identifier
 from pipelines.data.versions.manifest import FittedEncoder, Manifest
 from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders, input_schema
 
@@ -47,7 +47,7 @@ def input_example(manifest: Manifest) -> pd.DataFrame:
 def _reader(manifest: Manifest, raw: str) -> FittedEncoder | None:
     """An encoder that reads the raw column directly; None if only expressions of the query read it."""
     query = manifest.served_query
-    names = {raw} if query is None else {name for name, expression in query.columns.items() if expression == quoted(raw)}
+    names = {raw} if query is None else {name for name, expression in query.columns.items() if expression == quote_identifier(raw)}
     return next((fitted for fitted in feature_encoders(manifest).values() if names & set(fitted.inputs)), None)
 
 
