@@ -340,7 +340,7 @@ def monitored(metric: type[Metric]) -> Any:
             return MetricCollection({"own": metric()})
 
     task = task_of(TabularSettings(), dataset_of(trained().config).manifest)
-    return Own(task.settings, task.data).monitored("own")
+    return Own(task.settings, task.data).choose_monitor("own")
 
 
 def dataset(folder: Path, **columns: np.ndarray) -> Any:

@@ -26,7 +26,7 @@ def check(config: Config, version: Version) -> None:
     except ConfigError as error:
         raise TrainingError(f"split train of {version.root}: {error}") from error
     task = task_of(config.task, version.manifest)
-    task.monitored(settings.monitor)
+    task.choose_monitor(settings.monitor)
     task.details()
     strategy_class(settings).check(settings, task, version)
     check_single_rows(settings, task, rows)

@@ -36,7 +36,6 @@ from pipelines.spark.session import session
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.bind import task_of
 from pipelines.tasks.details import Evaluated
-from pipelines.tasks.directions import directions
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import Binary, Quantity
 from pipelines.tasks.values import Value, defined, number_of, reasons_of, values_of
@@ -73,7 +72,7 @@ def run(config: Config) -> dict[str, float]:
     with tracking.baseline_run(config, version) as tracked, driver_errors():
         spark = session(f"{config.name}-baseline")
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
-        parameters, metrics, outputs = _best(task, task.monitored(config.train.monitor), rows)
+        parameters, metrics, outputs = _best(task, task.choose_monitor(config.train.monitor), rows)
         tracked.finish(parameters, defined(metrics))
         evaluations = _evaluation_data(config, version, task, metrics, outputs)
         file_baseline(tracked, version, {evaluation.split: pack(evaluation.summary, evaluation.tables) for evaluation in evaluations})
@@ -137,7 +136,7 @@ def _evaluation_data(
             details.update(predicted[first : first + count], {**batch, ROW_NUMBERS: torch.arange(first, first + count)})
             first += count
         split_metrics = {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
-        evaluations.append(details.evaluated(split, split_metrics, directions(task, config.train.monitor)))
+        evaluations.append(details.evaluated(split, split_metrics, task.describe_metrics(config.train.monitor)))
     return evaluations
 
 

@@ -5,7 +5,7 @@ difference of the two models' influences, row by row, gives the standard error o
 paired t-test's, for the ROC area that of DeLong, DeLong and Clarke-Pearson (1988), and for roots and ratios the delta method's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from pipelines.report.evaluation import Split
+from pipelines.tasks.metrics import METRICS
 
 Columns = Mapping[str, np.ndarray]
 LEAST_ROWS = 20
@@ -53,10 +54,10 @@ def metric_difference(metric: str, split: Split, other: Split, comparisons: int 
 
 def influences(metric: str, columns: Columns) -> np.ndarray | None:
     """Each row's influence on the metric, up to a constant, shape (rows,); None if the columns do not give this metric."""
-    for names, influence in _INFLUENCES.get(metric, ()):
-        if all(name in columns for name in names):
-            with np.errstate(all="ignore"):
-                return influence(*(columns[name] for name in names))
+    names = METRICS[metric].needs if metric in METRICS else ()
+    if names and all(name in columns for name in names):
+        with np.errstate(all="ignore"):
+            return _INFLUENCES[metric](*(columns[name] for name in names))
     return columns.get(metric)
 
 
@@ -103,12 +104,12 @@ def _roc_area(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
     return np.where(is_positive, len(score) / positives, len(score) / negatives) * (components - area)
 
 
-_INFLUENCES: dict[str, Sequence[tuple[tuple[str, ...], Callable[..., np.ndarray]]]] = {
-    "auc": [(("score", "positive"), _roc_area)],
-    "rmse": [(("mse",), _root)],
-    "loss": [(("cross_entropy", "known"), _ratio)],
-    "nats_per_token": [(("nats", "tokens"), _ratio)],
-    "perplexity": [(("nats", "tokens"), _perplexity)],
-    "bits_per_byte": [(("nats", "bytes"), _bits)],
+_INFLUENCES: dict[str, Callable[..., np.ndarray]] = {
+    "auc": _roc_area,
+    "rmse": _root,
+    "loss": _ratio,
+    "nats_per_token": _ratio,
+    "perplexity": _perplexity,
+    "bits_per_byte": _bits,
 }
-"""By metric: the columns that it needs, and its influence."""
+"""By metric, of the columns that it needs."""

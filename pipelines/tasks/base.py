@@ -6,73 +6,23 @@ class weights are thus handled correctly for any number of workers.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import suggestion
-from pipelines.data.versions.manifest import FittedEncoder
-from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.tasks.data import Batch, Data, row_count
+from pipelines.tasks.details.base import Details
+from pipelines.tasks.metrics import Monitor
 from pipelines.tasks.tensor_parallel_plan import Split
 from pipelines.tasks.tokens import Divisible
+from pipelines.tasks.trivial import TrivialPredictor
 
-if TYPE_CHECKING:
-    from pipelines.tasks.details import Details
-    from pipelines.tasks.trivial import TrivialPredictor
-
-Batch = dict[str, Tensor]
-Monitor = tuple[str, Literal["min", "max"]]
-"""The metric that selects the best epoch, and whether lower or higher is better."""
-
-
-def rows_of(batch: Batch) -> int:
-    """Number of rows in a batch."""
-    return len(next(iter(batch.values())))
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a task knows about its dataset without reading rows."""
-
-    columns: tuple[TensorColumn, ...]
-    classes: tuple[str, ...] = ()
-    """Names of the classes of the target, in the order of their numbers; empty for a quantity."""
-    class_counts: tuple[int, ...] = ()
-    """Number of rows of each class in the training split."""
-    decode: Callable[[np.ndarray], np.ndarray] = field(default=lambda values: values)
-    """Converts target values, shape (rows, …), back to the units of the query."""
-    tokens: tuple[bytes, ...] = ()
-    """UTF-8 bytes of each token of a packed column; the first token ends a document. Empty for other datasets."""
-    encoders: Mapping[str, FittedEncoder] = field(default_factory=dict)
-    """The fitted encoder of each column, by name."""
-    carried: tuple[TensorColumn, ...] = ()
-    """Columns that the model does not see, but whose values `task.slices` may name."""
-    raw: Callable[[str, np.ndarray], np.ndarray] = field(default=lambda name, values: values)
-    """Converts encoded values of a column, by its name, back to the units of the query, as far as encoding is invertible."""
-    names: Callable[[str], Sequence[str]] = field(default=lambda name: ())
-    """Names of the values of a column of indices, in the order of their numbers."""
-
-    def quantity_form(self, form: str) -> dict[str, Any]:
-        """The `prediction_form` of a target that is a quantity, or several: with its encoder, which converts it back."""
-        fitted = self.encoders.get(self.target.name)
-        return {"form": form, "encoder": fitted.feature, "state": fitted.state} if fitted else {}
-
-    @property
-    def features(self) -> tuple[TensorColumn, ...]:
-        return tuple(column for column in self.columns if column.role == "feature")
-
-    @property
-    def target(self) -> TensorColumn:
-        """The target column. Raises ConfigError if there is none, as with a packed feature."""
-        if found := [column for column in self.columns if column.role == "target"]:
-            return found[0]
-        raise ConfigError("this task predicts a target, but dataset.target is empty; add one, or use a task without, such as language")
+__all__ = ["Batch", "Data", "Monitor", "Task", "row_count"]
 
 
 class Task(ABC):
@@ -106,34 +56,46 @@ class Task(ABC):
     def metrics(self) -> MetricCollection:
         """New metrics that accumulate the rows of one split on the CPU."""
 
-    def monitored(self, name: str) -> Monitor:
-        """The metric with this name, or for `loss` the minimised one; `monitor` if the name is empty.
+    def choose_monitor(self, name: str) -> Monitor:
+        """Return the metric with this name, or for `loss` the minimised one; `monitor` if the name is empty.
 
         Raises ConfigError if there is no such metric, or if it does not define `higher_is_better`.
         """
         if not name:
             return self.monitor
-        higher = {key: metric.higher_is_better for key, metric in self.metrics().items()}
-        found = self.minimised if name == "loss" else name
-        if found == self.monitor[0]:
+        is_higher_better = self._directions()
+        metric = self.minimised if name == "loss" else name
+        if metric == self.monitor[0]:
             return self.monitor
-        if found not in higher:
-            remedy = suggestion(name, higher, f"{self.monitor[0]} is the default")
-            raise ConfigError(f"train.monitor is {name}, but the validation metrics are {', '.join(higher)}; {remedy}")
-        if higher[found] is None and found != self.minimised:
+        if metric not in is_higher_better:
+            remedy = suggestion(name, is_higher_better, f"{self.monitor[0]} is the default")
+            raise ConfigError(f"train.monitor is {name}, but the validation metrics are {', '.join(is_higher_better)}; {remedy}")
+        if is_higher_better[metric] is None and metric != self.minimised:
             raise ConfigError(f"train.monitor is {name}, a metric without higher_is_better; set it in its class")
-        return found, "max" if higher[found] else "min"
+        return metric, "max" if is_higher_better[metric] else "min"
+
+    def describe_metrics(self, monitor: str) -> dict[str, Any]:
+        """Return two JSON values for those who compare runs: `monitor`, the metric that chooses the best epoch, and `better`, `higher` or
+        `lower` by metric. A metric that does not say is left out. `monitor` is that of the config, and may raise ConfigError."""
+        metric, direction = self.choose_monitor(monitor)
+        is_higher_better = self._directions()
+        better = {name: "higher" if is_higher else "lower" for name, is_higher in is_higher_better.items() if is_higher is not None}
+        minimised = {self.minimised: "lower"} if self.minimised in is_higher_better else {}
+        return {"monitor": metric, "better": {**better, **minimised, metric: "higher" if direction == "max" else "lower"}}
+
+    def _directions(self) -> dict[str, bool | None]:
+        return {str(name): metric.higher_is_better for name, metric in self.metrics().items()}
 
     @abstractmethod
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         """Add the rows of a batch to the metrics, given the output of the model for them."""
 
-    def details(self) -> "Details | None":
+    def details(self) -> Details | None:
         """What an evaluation collects for figures besides metrics, without rows; None for nothing. Raises ConfigError if
         `task.slices` do not fit the dataset."""
         return None
 
-    def trivial_predictors(self) -> "Sequence[TrivialPredictor]":
+    def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         """Predictors that a model of the task must beat, not fitted yet; none by default. Training measures them on the rows of
         validation and test, and logs the best value of each metric as `baseline/<split>/<metric>`."""
         return ()

@@ -34,7 +34,7 @@ def check_task(config: Config) -> None:
     if encoders is None or is_path(config.task.kind):
         return
     task = imported(config.task.implementation, Task, "a task")(config.task, data_of_encoders(encoders))  # type: ignore[type-abstract]
-    task.monitored(config.train.monitor)
+    task.choose_monitor(config.train.monitor)
     task.details()
 
 

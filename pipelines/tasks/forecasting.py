@@ -17,14 +17,15 @@ from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
 from pipelines.config.task import ForecastingSettings as Settings
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
+from pipelines.tasks.metrics import METRICS
 from pipelines.tasks.trivial import Repeated, Seasonal, TrivialPredictor
 
 
 class Forecasting(Task):
     settings: Settings
-    monitor: Monitor = ("mse", "min")
+    monitor = METRICS["mse"].monitor
     minimised = "mse"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:

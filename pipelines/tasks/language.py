@@ -9,16 +9,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import some_of
 from pipelines.config.task import LanguageSettings as Settings
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, WindowDetails
 from pipelines.tasks.gpt import GPT
+from pipelines.tasks.metric_classes import Perplexity, Ratio
+from pipelines.tasks.metrics import METRICS
 from pipelines.tasks.stages import Link, cut
 from pipelines.tasks.tensor_parallel_plan import Split
 from pipelines.tasks.tokens import Divisible, Tokens
@@ -30,7 +32,7 @@ NATS, TOKENS, BYTES = range(3)
 
 class Language(Task):
     settings: Settings
-    monitor: Monitor = ("nats_per_token", "min")
+    monitor = METRICS["nats_per_token"].monitor
     minimised = "nats_per_token"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
@@ -191,36 +193,3 @@ class OverWindows(nn.Module):
 
 def _link(network: GPT, block: nn.Module) -> Link:
     return Link(lambda hidden, batch: block(hidden, *network.turns(hidden.shape[1], hidden.device)), (block,))
-
-
-class Ratio(Metric):
-    """Ratio of two sums, float64; NaN without units."""
-
-    full_state_update = False
-    higher_is_better = False
-    total: Tensor
-    units: Tensor
-
-    def __init__(self, nothing: str = "no token to predict") -> None:
-        """`nothing` is the reason that is given for a ratio to nothing."""
-        super().__init__()
-        self._nothing = nothing
-        for name in ("total", "units"):
-            self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, total: Tensor, units: Tensor) -> None:
-        self.total += total
-        self.units += units
-
-    def compute(self) -> Tensor:
-        return self.total / self.units
-
-    def undefined(self) -> str:
-        return "" if self.units else self._nothing
-
-
-class Perplexity(Ratio):
-    """Exponential of the nats per token."""
-
-    def compute(self) -> Tensor:
-        return super().compute().exp()

@@ -19,7 +19,7 @@ def moments(values: Tensor, dims: list[int]) -> Tensor:
     return torch.stack([count, mean.double() + off, squares.clamp(min=0)])
 
 
-def combined(parts: Tensor) -> Tensor:
+def combine_moments(parts: Tensor) -> Tensor:
     """The moments of the whole, shape (3, …), from those of its parts, shape (parts, 3, …).
 
     Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".

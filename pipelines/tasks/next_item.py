@@ -20,14 +20,14 @@ from pipelines.data.versions.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import Details, RankingDetails
-from pipelines.tasks.means import Loss, Score
+from pipelines.tasks.metric_classes import NO_ITEM, Loss, RankScore
+from pipelines.tasks.metrics import METRICS
 from pipelines.tasks.row_random import content_keys, whole
 from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 
 TOP = 10
 SHARES = (0.5, 0.875)
 """Where the rows of a batch, sorted by length, are split into groups."""
-NO_ITEM = "no item of the vocabulary comes next"
 
 
 class NextItem(Task):
@@ -57,7 +57,7 @@ class NextItem(Task):
 
     @property
     def monitor(self) -> Monitor:
-        return f"ndcg_{TOP}", "max"
+        return METRICS[f"ndcg_{TOP}"].monitor
 
     def model(self) -> nn.Module:
         return SelfAttention(self.history, self.settings)
@@ -97,7 +97,7 @@ class NextItem(Task):
         return list(cast(SelfAttention, model).blocks)
 
     def metrics(self) -> MetricCollection:
-        means: dict[str, Metric | MetricCollection] = {f"hit_rate_{TOP}": Found(), f"ndcg_{TOP}": Found(), "loss": Loss(NO_ITEM)}
+        means: dict[str, Metric | MetricCollection] = {f"hit_rate_{TOP}": RankScore(), f"ndcg_{TOP}": RankScore(), "loss": Loss(NO_ITEM)}
         return MetricCollection(means, compute_groups=False).set_dtype(torch.float64)
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
@@ -156,27 +156,6 @@ class NextItem(Task):
         compared = scores.gather(1, drawn.gather(1, first)).masked_fill(taken.gather(1, first), -torch.inf)
         rank = (~(compared < scores.gather(1, truth))).sum(1)  # an item with a score of NaN ranks last
         return torch.where(truth[:, 0] >= FIRST, rank, max(count, TOP))
-
-
-class Found(Score):
-    """The mean over all rows of how well their item was found; NaN if no row has an item that could be found."""
-
-    known: Tensor
-
-    def __init__(self) -> None:
-        super().__init__(NO_ITEM)
-        self.add_state("known", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, gains: Tensor, known: Tensor) -> None:  # type: ignore[override]
-        """`known` says which rows have an item of the vocabulary; others are not found."""
-        super().update(gains)
-        self.known += known.sum()
-
-    def compute(self) -> Tensor:
-        return torch.full_like(self.mean_value, torch.nan) if self.undefined() else super().compute()
-
-    def undefined(self) -> str:
-        return "" if self.known else NO_ITEM
 
 
 class SelfAttention(nn.Module):

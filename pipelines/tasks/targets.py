@@ -14,15 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, MetricCollection
-from torchmetrics.classification import BinaryAUROC
-from torchmetrics.utilities import dim_zero_cat
 
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Data, Monitor
-from pipelines.tasks.means import Loss, Score
-from pipelines.tasks.moments import combined, moments
-from pipelines.tasks.values import NO_ROWS, ONE_CLASS
+from pipelines.tasks.data import Data
+from pipelines.tasks.metric_classes import Auc, Determination, Loss, Score
+from pipelines.tasks.metrics import METRICS, Monitor
 
 
 class Target(ABC):
@@ -70,7 +67,7 @@ class Target(ABC):
 class Binary(Target):
     """Two classes: one logit, for the second class."""
 
-    monitor = ("auc", "max")
+    monitor = METRICS["auc"].monitor
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
@@ -97,7 +94,7 @@ class Binary(Target):
 class Classes(Target):
     """Several classes: one logit per class."""
 
-    monitor = ("accuracy", "max")
+    monitor = METRICS["accuracy"].monitor
 
     def __init__(self, data: Data) -> None:
         super().__init__(data)
@@ -125,7 +122,7 @@ class Classes(Target):
 class Quantity(Target):
     """A number. All metrics except the loss are in the units of the query."""
 
-    monitor = ("rmse", "min")
+    monitor = METRICS["rmse"].monitor
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return (output[:, 0] - target.to(output.dtype)).square()
@@ -151,64 +148,6 @@ class Quantity(Target):
 
     def _raw(self, values: Tensor) -> Tensor:
         return torch.from_numpy(np.asarray(self.data.decode(values.double().numpy()), dtype=np.float64))
-
-
-class Auc(BinaryAUROC):
-    """The area under the ROC curve; NaN for rows of one class, where torchmetrics gives 0, and if a score is NaN."""
-
-    preds: list[Tensor]
-    """A tensor once those of several workers are gathered; `target` alike."""
-    target: list[Tensor]
-
-    def __init__(self) -> None:
-        super().__init__(validate_args=False)
-
-    def compute(self) -> Tensor:  # type: ignore[override]
-        is_nan = self.undefined() or bool(dim_zero_cat(self.preds).isnan().any())
-        return torch.tensor(torch.nan, dtype=torch.float64) if is_nan else super().compute()
-
-    def undefined(self) -> str:
-        if not len(self.target):
-            return NO_ROWS
-        classes = dim_zero_cat(self.target)
-        rows, positives = len(classes), int(classes.sum())
-        return NO_ROWS if not rows else ONE_CLASS if positives in (0, rows) else ""
-
-
-class Determination(Metric):
-    """R², the explained share of the variance. It replaces R2Score of torchmetrics, which fails for fewer than two rows, where this is
-    NaN, as for equal values; and sums squares, which loses the variance of large numbers such as dates and identifiers to rounding."""
-
-    full_state_update = False
-    higher_is_better = True
-    true: Tensor
-    """Count, mean and sum of squared distances from the mean of the true values."""
-    residual: Tensor
-    lowest: Tensor
-    highest: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        # Whether the values are equal is a comparison: the squares are not exactly 0 if the mean is rounded.
-        for name, reduction in (("lowest", "min"), ("highest", "max")):
-            self.add_state(name, torch.tensor(torch.inf if reduction == "min" else -torch.inf, dtype=torch.float64), reduction)
-        self.add_state("true", default=torch.zeros(3, dtype=torch.float64), dist_reduce_fx=combined)
-        self.add_state("residual", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, predicted: Tensor, true: Tensor) -> None:
-        self.true = combined(torch.stack([self.true, moments(true, [0])]))
-        self.residual += (predicted - true).square().sum()
-        if len(true):
-            self.lowest, self.highest = torch.minimum(self.lowest, true.min()), torch.maximum(self.highest, true.max())
-
-    def compute(self) -> Tensor:
-        return torch.full_like(self.residual, torch.nan) if self.undefined() else 1 - self.residual / self.true[2]
-
-    def undefined(self) -> str:
-        rows = int(self.true[0])
-        if rows < 2:
-            return "one row" if rows else NO_ROWS
-        return "all values are equal" if self.lowest == self.highest else ""
 
 
 def target_kind(data: Data) -> Target:

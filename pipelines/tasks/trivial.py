@@ -7,14 +7,12 @@ learns from the features.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from pipelines.tasks.base import Batch
+from pipelines.tasks.data import Batch, row_count
 
 Decode = Callable[[np.ndarray], np.ndarray]
 _BISECTIONS = 200
@@ -32,14 +30,14 @@ class TrivialPredictor(ABC):
     reads_rows = True
     """Whether it is fitted on rows; else it is complete from the start."""
 
-    def fit(self, batch: "Batch") -> None:  # noqa: B027  one that reads no rows has none
+    def fit(self, batch: Batch) -> None:  # noqa: B027  one that reads no rows has none
         """Add rows of the training split, on the CPU. They come in an order that is always the same."""
 
     def finish(self) -> None:  # noqa: B027
         """No more rows come."""
 
     @abstractmethod
-    def output(self, batch: "Batch") -> Tensor:
+    def output(self, batch: Batch) -> Tensor:
         """What a model would return for these rows, on the CPU."""
 
 
@@ -52,8 +50,8 @@ class Constant(TrivialPredictor):
         self.name, self.stands_for = name, stands_for
         self.values = torch.tensor(values, dtype=torch.float64)
 
-    def output(self, batch: "Batch") -> Tensor:
-        return self.values.expand(_rows(batch), -1)
+    def output(self, batch: Batch) -> Tensor:
+        return self.values.expand(row_count(batch), -1)
 
 
 class ClassShares(TrivialPredictor):
@@ -76,16 +74,16 @@ class ClassShares(TrivialPredictor):
         self.reads_rows = len(counts) != classes or not sum(counts)
         self._counts = np.zeros(classes, np.int64) if self.reads_rows else np.array(counts, np.int64)
 
-    def fit(self, batch: "Batch") -> None:
+    def fit(self, batch: Batch) -> None:
         if self.reads_rows:
             self._counts += np.bincount(batch[self._target].numpy().astype(np.int64), minlength=len(self._counts))
 
-    def output(self, batch: "Batch") -> Tensor:
+    def output(self, batch: Batch) -> Tensor:
         """A class without rows or weight has half a row's share, since no logit is −∞."""
         weighed = torch.from_numpy(np.maximum(self._counts, 0.5) * np.maximum(self._weights, 1e-12))
         shares = weighed / weighed.sum()
         logits = (shares[1:].log() - shares[:1].log()) if self._outputs == 1 else shares.log()
-        return logits.expand(_rows(batch), -1)
+        return logits.expand(row_count(batch), -1)
 
 
 class Centre(TrivialPredictor):
@@ -100,7 +98,7 @@ class Centre(TrivialPredictor):
         self._parts: list[np.ndarray] = []
         self._value = 0.0
 
-    def fit(self, batch: "Batch") -> None:
+    def fit(self, batch: Batch) -> None:
         self._parts.append(batch[self._target].numpy().astype(np.float64))
 
     def finish(self) -> None:
@@ -111,8 +109,8 @@ class Centre(TrivialPredictor):
             self._value = encoded(wanted, self._decode, self._value, float(values.min()), float(values.max()))
         self._parts, self._decode = [], None
 
-    def output(self, batch: "Batch") -> Tensor:
-        return torch.full((_rows(batch), 1), self._value, dtype=torch.float64)
+    def output(self, batch: Batch) -> Tensor:
+        return torch.full((row_count(batch), 1), self._value, dtype=torch.float64)
 
 
 def encoded(wanted: float, decode: Decode, guess: float, low: float, high: float) -> float:
@@ -140,7 +138,7 @@ class Repeated(TrivialPredictor):
     def __init__(self, history: str, horizon: int, stands_for: tuple[str, ...]) -> None:
         self._history, self._horizon, self.stands_for = history, horizon, stands_for
 
-    def output(self, batch: "Batch") -> Tensor:
+    def output(self, batch: Batch) -> Tensor:
         return batch[self._history].cpu().double()[:, -1:].expand(-1, self._horizon, -1)
 
 
@@ -153,10 +151,10 @@ class Seasonal(TrivialPredictor):
         self._errors, self._rows = np.zeros(len(self._seasons)), 0
         self.season = 1
 
-    def fit(self, batch: "Batch") -> None:
+    def fit(self, batch: Batch) -> None:
         if self._rows >= _MOST_SEASON_ROWS:
             return
-        stride = -(-_rows(batch) // _SEASON_ROWS)
+        stride = -(-row_count(batch) // _SEASON_ROWS)
         # Not with torch, whose threads wait for each other longer than such small sums take.
         history, future = (batch[name][::stride].double().numpy() for name in (self._history, self._future))
         self._rows += len(history)
@@ -168,7 +166,7 @@ class Seasonal(TrivialPredictor):
             self.season = self._seasons[int(self._errors.argmin())]
         self.name = f"repeat last {self.season} steps"
 
-    def output(self, batch: "Batch") -> Tensor:
+    def output(self, batch: Batch) -> Tensor:
         history = batch[self._history].cpu().double()
         return history[:, torch.from_numpy(_places(history.shape[1], self.season, batch[self._future].shape[1]))]
 
@@ -186,16 +184,12 @@ class Frequencies(TrivialPredictor):
         self.name, self._column, self._first = name, column, first
         self.counts = np.zeros(count, np.int64)
 
-    def fit(self, batch: "Batch") -> None:
+    def fit(self, batch: Batch) -> None:
         values = batch[self._column].numpy().astype(np.int64).reshape(-1)
         self.counts += np.bincount(values[values >= self._first], minlength=len(self.counts))
 
     def logarithms(self) -> Tensor:
         return torch.from_numpy(np.log((self.counts + 1) / (self.counts.sum() + len(self.counts))))
 
-    def output(self, batch: "Batch") -> Tensor:
-        return self.logarithms().expand(_rows(batch), -1)
-
-
-def _rows(batch: "Batch") -> int:
-    return len(next(iter(batch.values())))
+    def output(self, batch: Batch) -> Tensor:
+        return self.logarithms().expand(row_count(batch), -1)

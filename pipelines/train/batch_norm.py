@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm, outside_of_graphs
 from pipelines.tasks.base import Batch, Task
-from pipelines.tasks.moments import combined, moments
+from pipelines.tasks.moments import combine_moments, moments
 
 
 def loss_and_weight(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -106,7 +106,7 @@ def _global_moments(values: Tensor) -> Tensor:
     local_moments = moments(values, _all_but_channels(values))
     by_worker = [torch.empty_like(local_moments) for _ in range(dist.get_world_size())]
     dist.all_gather(by_worker, local_moments)
-    return combined(torch.stack(by_worker))
+    return combine_moments(torch.stack(by_worker))
 
 
 def _at_least_float32(values: Tensor) -> Tensor:

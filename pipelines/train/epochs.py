@@ -21,7 +21,7 @@ class Epochs:
         self._run, self._settings, self._version, self._task, self._strategy = run, config.train, version, task, strategy
         self._is_first_rank = strategy.mesh.context.rank == 0
         self._validation = Evaluation(config.train, version, "validation", task, strategy)
-        self._monitor = task.monitored(config.train.monitor)
+        self._monitor = task.choose_monitor(config.train.monitor)
 
     @property
     def is_over(self) -> bool:

@@ -14,9 +14,8 @@ from torchmetrics import MetricCollection
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.versions import Version
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.details import Details, Evaluated, Part
-from pipelines.tasks.directions import directions
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value, values_of
 from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
@@ -107,7 +106,7 @@ class Evaluation:
             rows = microbatches[number] if owned else {name: values[:0] for name, values in microbatches[0].items()}
             seen = {name: rows[name] for name in self._seen}
             output = self._strategy.predict(seen)
-            if rows_of(rows):
+            if row_count(rows):
                 output = output.detach().cpu()
                 self._task.update(shards[number].metrics, output, seen)
                 self._add_trivial(shards[number], seen)
@@ -159,7 +158,7 @@ class Evaluation:
         try:
             for shard in parts:
                 details.merge(shard or [])
-            return details.evaluated(self._split, metrics, directions(self._task, self._monitor))
+            return details.evaluated(self._split, metrics, self._task.describe_metrics(self._monitor))
         except Exception as error:
             self._give_up(error)
             return None

@@ -5,7 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
 
@@ -13,7 +13,7 @@ from pipelines.train.reduce.context import WorkerContext
 @torch.no_grad()
 def predict(model: nn.Module, batch: Batch, precision: Precision, context: WorkerContext) -> Tensor:
     """The model's output in evaluation mode and in the precision of training; empty for a batch without rows."""
-    if not rows_of(batch):
+    if not row_count(batch):
         return torch.empty(0)
     model.eval()
     with precision.autocast(context.device.type):

@@ -102,7 +102,7 @@ class Loop:
         """The run's result, with the test's metrics; without them, the run was asked to stop, and its last epoch is saved."""
         state, is_finished = self.run_context.state, metrics is not None
         reached = metrics if metrics is not None else state.best_metrics
-        monitor = self._task.monitored(self._settings.monitor)
+        monitor = self._task.choose_monitor(self._settings.monitor)
         sentences = tuple(remarks(reached, state.baseline, monitor, self._task.minimised)) if is_finished else ()
         slow_machines = () if is_finished else self.run_context.slow_machines
         return Trained(

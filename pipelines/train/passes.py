@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import loss_and_weight
 from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
@@ -20,7 +20,7 @@ class Passes:
     def __call__(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor, bool]]:
         """Yield each pass's sum of losses and weight, and whether it is the last one; the caller runs its backward pass.
         There is at least one row in a pass, and no pass without rows."""
-        parts = min(self._accumulate, rows_of(batch))
+        parts = min(self._accumulate, row_count(batch))
         for part in range(parts):
             passed = aligned({name: values.tensor_split(parts)[part] for name, values in batch.items()})
             with self._precision.autocast(self._device_type):

@@ -21,7 +21,6 @@ from pipelines.report.run_page import run_page
 from pipelines.tasks import tabular
 from pipelines.tasks.base import Data
 from pipelines.tasks.details import ClassDetails
-from pipelines.tasks.directions import directions
 from pipelines.tasks.next_item import NextItem
 from pipelines.tasks.targets import target_kind
 from pipelines.tracking.history import History, Point
@@ -48,7 +47,7 @@ def split_of(logits: np.ndarray, name: str = "test") -> Split:
     target.update(metrics, torch.from_numpy(logits), rows["rich"])
     metrics["loss"].update(torch.full((ROWS,), 0.5), torch.ones(ROWS))
     values = {key: float(value) for key, value in metrics.compute().items()}
-    found = details.evaluated(name, values, directions(tabular.Tabular(TabularSettings(), DATA), ""))
+    found = details.evaluated(name, values, tabular.Tabular(TabularSettings(), DATA).describe_metrics(""))
     return Split(name, found.summary, found.tables)
 
 
@@ -129,7 +128,7 @@ def next_item_split(noise: float, seed: int) -> Split:
         details.update(output[part], batch)
         task.update(metrics, output[part], batch)
     values = {name: float(value) for name, value in metrics.compute().items()}
-    found = details.evaluated("test", values, directions(task, ""))
+    found = details.evaluated("test", values, task.describe_metrics(""))
     return Split("test", found.summary, found.tables)
 
 

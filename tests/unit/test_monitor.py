@@ -30,13 +30,13 @@ def task(home: Path) -> Task:
     ("name", "monitor"), [("", ("auc", "max")), ("auc", ("auc", "max")), ("accuracy", ("accuracy", "max")), ("loss", ("loss", "min"))]
 )
 def test_a_metric_says_which_way_is_better(home: Path, name: str, monitor: tuple[str, str]) -> None:
-    assert task(home).monitored(name) == monitor
+    assert task(home).choose_monitor(name) == monitor
 
 
 def test_loss_is_what_training_minimises(home: Path) -> None:
     found = task(home)
     found.minimised = "accuracy"
-    assert found.monitored("loss") == ("accuracy", "max")
+    assert found.choose_monitor("loss") == ("accuracy", "max")
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def refusal_kind(reason: str) -> str:
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
     """The column of a table as one array, without a copy if it has one chunk."""
-    combined = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return combined.dictionary_decode() if pa.types.is_dictionary(combined.type) else combined
+    combine_moments = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return combine_moments.dictionary_decode() if pa.types.is_dictionary(combine_moments.type) else combine_moments
 
 
 def _add_reasons(reasons: pa.Array, output: pa.Array, prefix: str, names: tuple[str, ...], inputs: list[pa.Array]) -> pa.Array:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.tasks.metrics import average_precision, roc_area
+
 Table = Mapping[str, Sequence[Any]]
 Bounds = tuple[float, float]
 """Numbers between which a number lies for certain."""
@@ -51,16 +53,16 @@ def class_curves(scores: Table) -> list[Curve]:
 
 def _curve(name: str, columns: Mapping[str, np.ndarray]) -> Curve:
     falling = np.argsort(-columns["logit"], kind="stable")
-    true, false = (np.concatenate([[0], np.cumsum(columns[counts][falling])]) for counts in ("rows_of_class", "other_rows"))
+    counts = [columns[name][falling] for name in ("rows_of_class", "other_rows")]
+    true, false = (np.concatenate([[0], np.cumsum(rows)]) for rows in counts)
     positives, negatives = int(true[-1]), int(false[-1])
     with np.errstate(invalid="ignore", divide="ignore"):
         true_rate, false_rate = true / positives, false / negatives
         precision = true[1:] / (true[1:] + false[1:])
-        roc = float(np.trapezoid(true_rate, false_rate)) if positives and negatives else np.nan
-        average = float((np.diff(true_rate) * precision).sum()) if positives else np.nan
         share = positives / (positives + negatives) if positives + negatives else np.nan
-    bounds = _roc_bounds(roc, true, false), _precision_bounds(true, false)
-    return Curve(name, true_rate, false_rate, np.concatenate([precision[:1], precision]), roc, average, float(share), *bounds)
+    areas = roc_area(*counts), average_precision(*counts)
+    bounds = _roc_bounds(areas[0], true, false), _precision_bounds(true, false)
+    return Curve(name, true_rate, false_rate, np.concatenate([precision[:1], precision]), *areas, float(share), *bounds)
 
 
 def _roc_bounds(area: float, true: np.ndarray, false: np.ndarray) -> Bounds:

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.tasks.metrics import roc_area
+
 Floats = NDArray[np.float64]
 Metric = Callable[[Floats], float]
 """A metric of rows as a function of their weights, float64 of shape (rows,)."""
-
-HIGHER_IS_BETTER = {"auc": True, "accuracy": True, "loss": False, "rmse": False, "mae": False, "mse": False}
-CLASS_METRICS, QUANTITY_METRICS = ("accuracy", "loss"), ("rmse", "mae", "mse")
 
 
 def class_metric(name: str, truth: NDArray[np.int64], probabilities: Floats) -> Metric:
@@ -43,14 +42,12 @@ def _mean(values: Floats) -> Metric:
 
 
 def _auc(positive: NDArray[np.bool_], scores: Floats) -> Metric:
-    """The probability that a positive row has a higher score than a negative one; equal scores count half. NaN without rows of both."""
+    """The area under the ROC curve; NaN without rows of both classes."""
     _, place = np.unique(scores, return_inverse=True)
 
     def value(weights: Floats) -> float:
-        above = np.bincount(place, weights * positive)
-        below = np.bincount(place, weights * ~positive)
-        pairs = above.sum() * below.sum()
-        return float(above @ (np.cumsum(below) - below / 2) / pairs) if pairs else float("nan")
+        counts = (np.bincount(place, weights * is_of_class)[::-1] for is_of_class in (positive, ~positive))
+        return roc_area(*counts)
 
     return value
 

@@ -13,8 +13,9 @@ from pipelines.data.features.raw import numbers
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
-from pipelines.serving.registry.scores import CLASS_METRICS, HIGHER_IS_BETTER, QUANTITY_METRICS, Metric, class_metric, quantity_metric
+from pipelines.serving.registry.scores import Metric, class_metric, quantity_metric
 from pipelines.tasks.bind import task_of
+from pipelines.tasks.metrics import METRICS, prediction_metrics
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.values import NOT_A_NUMBER, ONE_CLASS, Value
 
@@ -35,7 +36,7 @@ class Target:
 
     @property
     def is_higher_better(self) -> bool:
-        return HIGHER_IS_BETTER[self.metric]
+        return METRICS[self.metric].direction == "max"
 
     @property
     def skew(self) -> "Target":
@@ -76,7 +77,7 @@ def find_target(config: Config, manifest: Manifest) -> Target:
     metrics: tuple[str, ...] = ()
     if isinstance(task, Supervised):
         classes = task.data.classes or tuple(map(str, range(manifest.target.cardinality or 0)))
-        metrics = (("auc",) if len(classes) == 2 else ()) + CLASS_METRICS if classes else QUANTITY_METRICS
+        metrics = prediction_metrics(classes)
     metric = config.registry.metric or task.monitor[0]
     if metric not in metrics:
         choice = f", or choose {', '.join(metrics)}" if metrics else ""

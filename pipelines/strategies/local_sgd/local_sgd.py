@@ -23,7 +23,7 @@ from pipelines.strategies.replicas.model_state import ModelState
 from pipelines.strategies.replicas.outer import Outer
 from pipelines.strategies.replicas.replica import Replica
 from pipelines.strategies.replicas.replica_means import ReplicaMeans
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
@@ -148,12 +148,12 @@ class LocalSgd(Strategy):
         """Raise ConfigError if two passes over the first rows differ, or if one replaces a buffer."""
         self._is_checked = True
         steps = zip(self._replicas.values(), batch, strict=True)
-        if first := next(((replica, rows) for replica, rows in steps if rows_of(rows)), None):
+        if first := next(((replica, rows) for replica, rows in steps if row_count(rows)), None):
             first[0].check(first[1])
 
 
 def _by_replica(shards: list[Batch], batch: Batch, together: int) -> list[Batch]:
     """A worker's batch cut into one for each replica; it holds the rows of `shards`, `together` of which belong to each replica."""
-    rows = [sum(map(rows_of, shards[first : first + together])) for first in range(0, len(shards), together)]
+    rows = [sum(map(row_count, shards[first : first + together])) for first in range(0, len(shards), together)]
     parts = {name: values.split(rows) for name, values in batch.items()}
     return [{name: split[number] for name, split in parts.items()} for number in range(len(rows))]

@@ -18,7 +18,7 @@ from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Content
 from pipelines.strategies.parameter_server.parts import ParameterSlice, divide_parameters
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks, incomplete
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.exact import Exact
 from pipelines.train.finite import REMEDY
 from pipelines.train.randomness import seed
@@ -160,7 +160,7 @@ class WorkerModel(Exact):
         there are rows; and the changes of buffers."""
         self.model.train()
         before = self._buffers.clones()
-        if not self._is_checked and rows_of(microbatch):
+        if not self._is_checked and row_count(microbatch):
             self._try(microbatch, before)
             self._is_checked = True
         seed(self._context.device, self._settings.seed, step, shard)

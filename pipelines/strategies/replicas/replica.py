@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pipelines.config.train import Train
 from pipelines.strategies.replicas.model_state import ModelState
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.deterministic import check_passes
 from pipelines.train.passes import Passes
 from pipelines.train.phases import FORWARD
@@ -39,7 +39,7 @@ class Replica:
         Returns the sum of losses, weight, rows, the norm of the mean gradient before clipping, and 1 if there are rows: float64 of
         shape (SUMS,).
         """
-        rows = rows_of(batch)
+        rows = row_count(batch)
         if not rows:
             return torch.zeros(SUMS, dtype=torch.float64, device=self._device)
         seed(self._device, self._settings.seed, number, self._number, *within)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from pipelines.tasks.base import Batch, rows_of
+from pipelines.tasks.base import Batch, row_count
 from pipelines.train.passes import split
 
 
@@ -27,16 +27,16 @@ class Microbatches:
     def divide_evenly(self, batch: Batch) -> list[Batch]:
         """As many microbatches of equally many rows as possible, and of one spare row where there are none."""
         self._look_at(batch)
-        return [self._filled(part, max(1, rows_of(part))) for part in split(batch, self.count)]
+        return [self._filled(part, max(1, row_count(part))) for part in split(batch, self.count)]
 
     def _look_at(self, batch: Batch) -> None:
-        if rows_of(batch):
+        if row_count(batch):
             self._spare = {name: values[:1].clone() for name, values in batch.items()}
         elif not self._spare:
             self._spare = {name: values.new_zeros(1, *values.shape[1:]) for name, values in batch.items()}
 
     def _filled(self, part: Batch, rows: int) -> Batch:
-        missing = rows - rows_of(part)
+        missing = rows - row_count(part)
         if not missing:
             return part
         return {name: torch.cat([values, self._spare[name].expand(missing, *values.shape[1:])]) for name, values in part.items()}

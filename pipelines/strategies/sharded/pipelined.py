@@ -23,7 +23,7 @@ from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
 from pipelines.strategies.sharded.stages import check_stages, microbatches_per_step
 from pipelines.strategies.sharded.tensor import divide, divided_cross_entropy
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
 from pipelines.train.phases import EXCHANGE, OTHER
@@ -87,7 +87,7 @@ class Pipelined(Strategy):
         self.clock.enter(OTHER)  # passes alternate with waiting for neighbours, and are not separated
         with divided_cross_entropy(self._is_divided):
             self._run([rows for rows, _ in microbatches])
-        rows = rows_of(batch) if self._pipeline.place == 0 else 0
+        rows = row_count(batch) if self._pipeline.place == 0 else 0
         own = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
         if not self._counts:
             own.zero_()
@@ -100,7 +100,7 @@ class Pipelined(Strategy):
     def _loss(self, output: Tensor, number: Tensor) -> Tensor:
         """What the backward pass of a microbatch starts from, given the last stage's output."""
         counted = self._counted[int(number)]
-        rows = rows_of(counted)
+        rows = row_count(counted)
         if not rows:
             return output[:0].sum()
         with self._precision.autocast(self._context.device.type):
@@ -113,9 +113,9 @@ class Pipelined(Strategy):
         self.model.eval()
         with divided_cross_entropy(self._is_divided):
             outputs = torch.cat(self._pipeline.outputs(self._microbatches.divide_evenly(batch)))
-        if not rows_of(batch):
+        if not row_count(batch):
             return torch.empty(0)
-        return from_place(outputs[: rows_of(batch)], self._pipeline.last_place, self._pipeline.group, self._context.device)
+        return from_place(outputs[: row_count(batch)], self._pipeline.last_place, self._pipeline.group, self._context.device)
 
     def sample(self, epoch: int) -> str:
         """Rank 0 writes it on its CPU, with the gathered model: a text is written token by token, for which stages would wait."""

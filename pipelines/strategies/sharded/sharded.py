@@ -21,7 +21,7 @@ from pipelines.strategies.sharded.recompute import check_recompute, recompute
 from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
 from pipelines.strategies.sharded.tensor import divide, divided_cross_entropy
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import convert_sync_batch_norm, loss_and_weight
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
@@ -91,7 +91,7 @@ class Sharded(Strategy):
             own += self._pass(part)
         self._reduces(True)
         own += self._pass(last)
-        counts = torch.tensor([float(rows_of(batch)), *flags.numbers()], dtype=torch.float64).to(self._context.device, non_blocking=True)
+        counts = torch.tensor([float(row_count(batch)), *flags.numbers()], dtype=torch.float64).to(self._context.device, non_blocking=True)
         sums = torch.cat([own, counts])
         if self._context.rank not in self.mesh.first_ranks:
             sums[:-FLAGS] = 0  # the first worker of a replica counts its rows
@@ -102,7 +102,7 @@ class Sharded(Strategy):
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
-        rows = batch if rows_of(batch) else self._borrowed(batch)
+        rows = batch if row_count(batch) else self._borrowed(batch)
         self.model.eval()
         with self._precision.autocast(self._context.device.type), divided_cross_entropy(self._is_divided):
             output: Tensor = self._root(operator.call, rows)
@@ -149,9 +149,9 @@ class Sharded(Strategy):
 
         Every worker runs every pass, since it takes part in gathering parameters: without rows, it runs other rows, which count zero.
         """
-        if rows_of(part):
+        if row_count(part):
             self._lent = {name: values[:_LENT_ROWS].clone() for name, values in part.items()}
-        if rows_of(part) or self._synced:
+        if row_count(part) or self._synced:
             return self._computed(part, 1.0)
         before = self._buffers.clones()
         sums = self._computed(self._borrowed(part), 0.0)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipelines.config import TaskSettings
 from pipelines.data.versions.schema import ROW_NUMBERS
-from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.eval_samples import shown, to_show
 from pipelines.tasks.details.parts import Kept, Part, Sums, sampling_keys
 from pipelines.tasks.details.slices import Slices

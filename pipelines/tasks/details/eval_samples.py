@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from pipelines.data.versions.schema import FREE, TensorColumn
-from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.data import Batch, Data
 
 SHOWN_BYTES = 16 * 2**10
 """The most of one value of a row; a larger image keeps every n-th row and column."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipelines.config import TaskSettings
-from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details, row_numbers
 from pipelines.tasks.details.parts import Kept, sampling_keys
 

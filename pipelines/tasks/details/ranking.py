@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipelines.config import TaskSettings
 from pipelines.data.versions.schema import FIRST
-from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 
 MOST_RANKS = 1_000

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.tasks.metrics import average_precision, roc_area
+
 MOST_SCORES = 4_000_000
 """Scores of a split, one for each row and curve: 36 MB of a binary target. With more, areas have a bound instead of being exact."""
 MOST_POINTS = 500
@@ -77,14 +79,8 @@ class Thresholds:
     def areas(self) -> dict[str, float | None]:
         """`roc`, the share of pairs in the right order, ties as half a pair, None without rows of both kinds; and `precision`, the
         average precision (the sum of precision over the steps of recall, as scikit-learn has it), None without rows of the class."""
-        true, false = (np.cumsum(rows, dtype=np.float64) for rows in (self.rows_of_class, self.other_rows))
-        if not len(true) or not true[-1]:
-            return {"roc": None, "precision": None}
-        precision = float((self.rows_of_class * (true / (true + false))).sum() / true[-1])
-        if not false[-1]:
-            return {"roc": None, "precision": precision}
-        ordered = (self.other_rows * (true - self.rows_of_class / 2)).sum()
-        return {"roc": float(ordered / (true[-1] * false[-1])), "precision": precision}
+        areas = {"roc": roc_area(self.rows_of_class, self.other_rows), "precision": average_precision(self.rows_of_class, self.other_rows)}
+        return {name: None if np.isnan(area) else area for name, area in areas.items()}
 
     def thinned(self, most: int = MOST_POINTS) -> "Thresholds":
         """At most so many points of the curve, the last one among them: rows between two of them are counted at the lower score."""

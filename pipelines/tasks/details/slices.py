@@ -7,7 +7,7 @@ import numpy as np
 from pipelines.config.did_you_mean import suggestion
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.parts import Sums
 
 MOST_VALUES = 1_000

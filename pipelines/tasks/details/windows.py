@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.config import TaskSettings
-from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import Kept
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import loss_and_weight
 from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
@@ -34,7 +34,7 @@ class CountedLoss(nn.Module):
         return loss, (self._beside * sums).sum()
 
     def _sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        if not rows_of(batch) and not self._runs_empty:
+        if not row_count(batch) and not self._runs_empty:
             zero = torch.stack([parameter.flatten()[:0].sum() for parameter in self.model.parameters() if parameter.requires_grad]).sum()
             return zero, zero.detach()
         with self._precision.autocast(self._device_type):

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_weights
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.ddp.compression import HOOKS, ErrorFeedback, mean_over_workers
@@ -75,7 +75,7 @@ class DataParallel(Strategy):
         seed(self._context.device, self._settings.seed, number, self.mesh.replica)
         if not self.model.training:
             self.model.train()
-        counts = torch.tensor([float(rows_of(batch)), *flags.numbers()]).to(self._context.device, non_blocking=True)
+        counts = torch.tensor([float(row_count(batch)), *flags.numbers()]).to(self._context.device, non_blocking=True)
         own_loss = torch.zeros((), device=self._context.device)
         *earlier, last = split(batch, self._settings.grad_accum_steps)
         for part in earlier:

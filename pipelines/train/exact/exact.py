@@ -17,7 +17,7 @@ from pipelines.config.strategy import FixedThreads
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
 from pipelines.runtime.weights import model_weights
-from pipelines.tasks.base import Batch, Task, rows_of
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.deterministic import CUBLAS, check_model, check_passes, require_deterministic_kernels
 from pipelines.train.exact.gradient_reducer import GradientReducer
@@ -121,7 +121,7 @@ class Exact(Strategy):
         """Prepare the first step: create the gradient reducer, after a trial. Raises ConfigError if two passes over the same
         rows differ, or if a pass replaces a buffer."""
         assert self.mesh.workers_per_replica == 1, "the tree sums over replicas, and each worker is one"
-        microbatch = next((microbatch for microbatch in batch if rows_of(microbatch)), None)
+        microbatch = next((microbatch for microbatch in batch if row_count(microbatch)), None)
         if microbatch is not None:
             self._try(microbatch, before)
         self._gradients = self._new_reducer()
@@ -154,5 +154,5 @@ class Exact(Strategy):
                 gradients.last_pass()
             self._update.backward(loss)
             self.clock.enter(FORWARD)
-        rows = rows_of(microbatch)
+        rows = row_count(microbatch)
         return torch.cat([sums, sums.new_tensor([rows, rows > 0])])

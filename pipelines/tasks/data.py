@@ -1,0 +1,60 @@
+"""The rows that a task gets, and the facts that it knows of its dataset without reading any."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.errors import ConfigError
+
+Batch = dict[str, Tensor]
+"""One tensor per column; the first dimension is the row."""
+
+
+def row_count(batch: Batch) -> int:
+    """Number of rows in a batch."""
+    return len(next(iter(batch.values())))
+
+
+@dataclass(frozen=True)
+class Data:
+    """The columns of a dataset, and the facts that its encoders have fitted."""
+
+    columns: tuple[TensorColumn, ...]
+    classes: tuple[str, ...] = ()
+    """Names of the classes of the target, in the order of their numbers; empty for a quantity."""
+    class_counts: tuple[int, ...] = ()
+    """Number of rows of each class in the training split."""
+    decode: Callable[[np.ndarray], np.ndarray] = field(default=lambda values: values)
+    """Converts target values, shape (rows, …), back to the units of the query."""
+    tokens: tuple[bytes, ...] = ()
+    """UTF-8 bytes of each token of a packed column; the first token ends a document. Empty for other datasets."""
+    encoders: Mapping[str, FittedEncoder] = field(default_factory=dict)
+    """The fitted encoder of each column, by name."""
+    carried: tuple[TensorColumn, ...] = ()
+    """Columns that the model does not see, but whose values `task.slices` may name."""
+    raw: Callable[[str, np.ndarray], np.ndarray] = field(default=lambda name, values: values)
+    """Converts encoded values of a column, by its name, back to the units of the query, as far as encoding is invertible."""
+    names: Callable[[str], Sequence[str]] = field(default=lambda name: ())
+    """Names of the values of a column of indices, in the order of their numbers."""
+
+    def quantity_form(self, form: str) -> dict[str, Any]:
+        """The `prediction_form` of a target that is a quantity, or several: with its encoder, which converts it back."""
+        fitted = self.encoders.get(self.target.name)
+        return {"form": form, "encoder": fitted.feature, "state": fitted.state} if fitted else {}
+
+    @property
+    def features(self) -> tuple[TensorColumn, ...]:
+        return tuple(column for column in self.columns if column.role == "feature")
+
+    @property
+    def target(self) -> TensorColumn:
+        """The target column. Raises ConfigError if there is none, as with a packed feature."""
+        target = next((column for column in self.columns if column.role == "target"), None)
+        if target is not None:
+            return target
+        raise ConfigError("this task predicts a target, but dataset.target is empty; add one, or use a task without, such as language")

@@ -1,0 +1,157 @@
+"""The metrics of tasks as classes of torchmetrics, which declare `higher_is_better` and give the reason when they are undefined.
+
+They accumulate the rows of one split in float64, and torch.distributed synchronises them between workers.
+"""
+
+import torch
+from torch import Tensor
+from torchmetrics import MeanMetric, Metric
+from torchmetrics.classification import BinaryAUROC
+from torchmetrics.utilities import dim_zero_cat
+
+from pipelines.tasks.moments import combine_moments, moments
+from pipelines.tasks.values import NO_ROWS, ONE_CLASS
+
+NO_ITEM = "no item of the vocabulary comes next"
+
+
+class Loss(MeanMetric):
+    """A mean for which lower is better. NaN values are not skipped."""
+
+    higher_is_better = False  # type: ignore[assignment]
+
+    def __init__(self, nothing: str = "no row has a weight") -> None:
+        """`nothing` is the reason that is given for a mean over nothing."""
+        super().__init__(nan_strategy="disable")
+        self._nothing = nothing
+
+    def update(self, value: Tensor, weight: Tensor | None = None) -> None:  # type: ignore[override]
+        """Add values, with weights of the same shape. MeanMetric of torchmetrics 1.9 sets all weights to 1 if it skips no NaN."""
+        weight = torch.ones_like(value) if weight is None else weight
+        value, weight = value.to(self.dtype), weight.to(self.dtype)
+        self.mean_value += (value * weight).sum()
+        self.weight += weight.sum()
+
+    def undefined(self) -> str:
+        return "" if self.weight else self._nothing
+
+
+class Score(Loss):
+    """A mean for which higher is better. NaN values are not skipped."""
+
+    higher_is_better = True
+
+    def __init__(self, nothing: str = NO_ROWS) -> None:
+        super().__init__(nothing)
+
+
+class Auc(BinaryAUROC):
+    """The area under the ROC curve; NaN for rows of one class, where torchmetrics gives 0, and if a score is NaN."""
+
+    preds: list[Tensor]
+    """A tensor once those of several workers are gathered; `target` alike."""
+    target: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__(validate_args=False)
+
+    def compute(self) -> Tensor:  # type: ignore[override]
+        is_nan = self.undefined() or bool(dim_zero_cat(self.preds).isnan().any())
+        return torch.tensor(torch.nan, dtype=torch.float64) if is_nan else super().compute()
+
+    def undefined(self) -> str:
+        if not len(self.target):
+            return NO_ROWS
+        classes = dim_zero_cat(self.target)
+        rows, positives = len(classes), int(classes.sum())
+        return NO_ROWS if not rows else ONE_CLASS if positives in (0, rows) else ""
+
+
+class Determination(Metric):
+    """R², the explained share of the variance. It replaces R2Score of torchmetrics, which fails for fewer than two rows, where this is
+    NaN, as for equal values; and sums squares, which loses the variance of large numbers such as dates and identifiers to rounding."""
+
+    full_state_update = False
+    higher_is_better = True
+    true: Tensor
+    """Count, mean and sum of squared distances from the mean of the true values."""
+    residual: Tensor
+    lowest: Tensor
+    highest: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Whether the values are equal is a comparison: the squares are not exactly 0 if the mean is rounded.
+        for name, reduction in (("lowest", "min"), ("highest", "max")):
+            self.add_state(name, torch.tensor(torch.inf if reduction == "min" else -torch.inf, dtype=torch.float64), reduction)
+        self.add_state("true", default=torch.zeros(3, dtype=torch.float64), dist_reduce_fx=combine_moments)
+        self.add_state("residual", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, predicted: Tensor, true: Tensor) -> None:
+        self.true = combine_moments(torch.stack([self.true, moments(true, [0])]))
+        self.residual += (predicted - true).square().sum()
+        if len(true):
+            self.lowest, self.highest = torch.minimum(self.lowest, true.min()), torch.maximum(self.highest, true.max())
+
+    def compute(self) -> Tensor:
+        return torch.full_like(self.residual, torch.nan) if self.undefined() else 1 - self.residual / self.true[2]
+
+    def undefined(self) -> str:
+        rows = int(self.true[0])
+        if rows < 2:
+            return "one row" if rows else NO_ROWS
+        return "all values are equal" if self.lowest == self.highest else ""
+
+
+class RankScore(Score):
+    """A mean of ranking scores over all rows; NaN if no row has an item of the vocabulary, which could be ranked."""
+
+    known: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(NO_ITEM)
+        self.add_state("known", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, gains: Tensor, known: Tensor) -> None:  # type: ignore[override]
+        """`known` says which rows have an item of the vocabulary; others have the score 0."""
+        super().update(gains)
+        self.known += known.sum()
+
+    def compute(self) -> Tensor:
+        return torch.full_like(self.mean_value, torch.nan) if self.undefined() else super().compute()
+
+    def undefined(self) -> str:
+        return "" if self.known else NO_ITEM
+
+
+class Ratio(Metric):
+    """Ratio of two sums, float64; NaN without units."""
+
+    full_state_update = False
+    higher_is_better = False
+    total: Tensor
+    units: Tensor
+
+    def __init__(self, nothing: str = "no token to predict") -> None:
+        """`nothing` is the reason that is given for a ratio to nothing."""
+        super().__init__()
+        self._nothing = nothing
+        for name in ("total", "units"):
+            self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, total: Tensor, units: Tensor) -> None:
+        self.total += total
+        self.units += units
+
+    def compute(self) -> Tensor:
+        return self.total / self.units
+
+    def undefined(self) -> str:
+        return "" if self.units else self._nothing
+
+
+class Perplexity(Ratio):
+    """Exponential of the nats per token."""
+
+    def compute(self) -> Tensor:
+        return super().compute().exp()

@@ -1,0 +1,74 @@
+"""The table of metrics: what tasks choose epochs by, gates measure again from predictions, and pages compare row by row.
+
+A task of one's own may have any other metric of torchmetrics; its class then says in `higher_is_better` which direction is better.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Direction = Literal["min", "max"]
+Monitor = tuple[str, Direction]
+"""The metric that selects the best epoch, and whether lower or higher is better."""
+
+
+@dataclass(frozen=True)
+class MetricInfo:
+    name: str
+    direction: Direction
+    needs: tuple[str, ...] = ()
+    """Columns of the rows' outcomes that decide it, if it is not the mean of the column with its own name."""
+    predictions: Literal["", "two classes", "classes", "quantity"] = ""
+    """The predictions from which it can be computed again; empty for none."""
+
+    @property
+    def monitor(self) -> Monitor:
+        return self.name, self.direction
+
+
+METRICS = {
+    info.name: info
+    for info in (
+        MetricInfo("auc", "max", ("score", "positive"), "two classes"),
+        MetricInfo("accuracy", "max", predictions="classes"),
+        MetricInfo("loss", "min", ("cross_entropy", "known"), "classes"),
+        MetricInfo("rmse", "min", ("mse",), "quantity"),
+        MetricInfo("mae", "min", predictions="quantity"),
+        MetricInfo("mse", "min", predictions="quantity"),
+        MetricInfo("r2", "max"),
+        MetricInfo("hit_rate_10", "max"),
+        MetricInfo("ndcg_10", "max"),
+        MetricInfo("nats_per_token", "min", ("nats", "tokens")),
+        MetricInfo("perplexity", "min", ("nats", "tokens")),
+        MetricInfo("bits_per_byte", "min", ("nats", "bytes")),
+        MetricInfo("repeat_last_mse", "min"),
+        MetricInfo("repeat_last_mae", "min"),
+    )
+}
+"""By name."""
+
+
+def prediction_metrics(classes: Sequence[str]) -> tuple[str, ...]:
+    """Names of the metrics that follow from the predictions of these classes, or of a quantity without classes."""
+    kinds = {"two classes", "classes"} if len(classes) == 2 else {"classes"} if classes else {"quantity"}
+    return tuple(info.name for info in METRICS.values() if info.predictions in kinds)
+
+
+# Both areas equal scikit-learn's to 1e-16. Of four million rows, scikit-learn takes 7.5 s for both areas, 5.8 s of their counts by score,
+# and this 0.4 s. A resample of a bootstrap over 1,000 rows takes it 1.7 ms, and this 0.02 ms.
+def roc_area(positives: np.ndarray, negatives: np.ndarray) -> float:
+    """The area under the ROC curve, from the rows of both classes by score, the highest score first; NaN without rows of both.
+
+    It is the probability that a positive row has a higher score than a negative one; equal scores count half.
+    """
+    pairs = float(positives.sum()) * float(negatives.sum())
+    return float((negatives * (np.cumsum(positives) - positives / 2)).sum() / pairs) if pairs else float("nan")
+
+
+def average_precision(positives: np.ndarray, negatives: np.ndarray) -> float:
+    """The sum of precision over the steps of recall, from the rows of both classes by score, the highest score first; NaN without
+    positive rows."""
+    true, false = (np.cumsum(rows, dtype=np.float64) for rows in (positives, negatives))
+    return float((positives * (true / (true + false))).sum() / true[-1]) if len(true) and true[-1] else float("nan")

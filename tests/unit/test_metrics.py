@@ -1,0 +1,61 @@
+"""The table of metrics agrees with the tasks that compute them, and areas under curves are scikit-learn's."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+from test_combinations import TASKS, batch_of, task_of
+
+from pipelines.data.versions.schema import ROW_NUMBERS
+from pipelines.report.better import influences
+from pipelines.tasks.metrics import METRICS, average_precision, prediction_metrics, roc_area
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_metric_of_a_task_is_in_the_table_with_its_direction(name: str) -> None:
+    task = task_of(name)
+    better = task.describe_metrics("")["better"]
+    assert {metric: METRICS[metric].direction == "max" for metric in better} == {
+        metric: word == "higher" for metric, word in better.items()
+    }
+    assert task.monitor == METRICS[task.monitor[0]].monitor
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_outcomes_of_rows_have_what_the_comparison_of_a_metric_needs(name: str) -> None:
+    task, rows = task_of(name), 40
+    batch = {**batch_of(task, rows), ROW_NUMBERS: torch.arange(rows)}
+    model, details = task.model().eval(), task.details()
+    assert details is not None
+    with torch.no_grad():
+        details.update(model(batch), batch)
+    columns = {column: values.astype(float) for column, values in details.outcomes.columns.items()}
+    for metric in set(task.metrics()) - {"r2", "repeat_last_mse", "repeat_last_mae"}:
+        found = influences(str(metric), columns)
+        assert found is not None and len(found) == rows, metric
+
+
+def test_gates_measure_again_what_follows_from_predictions() -> None:
+    assert prediction_metrics(("no", "yes")) == ("auc", "accuracy", "loss")
+    assert prediction_metrics(("a", "b", "c")) == ("accuracy", "loss")
+    assert prediction_metrics(()) == ("rmse", "mae", "mse")
+
+
+@pytest.mark.parametrize("ties", [1, 50])
+def test_areas_from_counts_are_those_of_the_rows(ties: int) -> None:
+    random = np.random.default_rng(ties)
+    is_positive = random.random(2_000) < 0.3
+    scores = np.round((random.normal(size=2_000) + is_positive) * 1_000 / ties)
+    weights = random.integers(0, 3, 2_000)
+    _, places = np.unique(-scores, return_inverse=True)
+    positives, negatives = (np.bincount(places, weights * kind) for kind in (is_positive, ~is_positive))
+    assert roc_area(positives, negatives) == pytest.approx(roc_auc_score(is_positive, scores, sample_weight=weights), abs=1e-14)
+    precision = average_precision_score(is_positive, scores, sample_weight=weights)
+    used = positives + negatives > 0  # a score without rows has no precision
+    assert average_precision(positives[used], negatives[used]) == pytest.approx(precision, abs=1e-14)
+
+
+def test_areas_without_rows_of_a_class_are_not_numbers() -> None:
+    none, some = np.zeros(2, np.int64), np.array([1, 2])
+    assert np.isnan(roc_area(none, some)) and np.isnan(roc_area(some, none)) and np.isnan(average_precision(none, some))
+    assert average_precision(some, none) == 1.0
