@@ -52,8 +52,8 @@ def model_of_many_encoders(folder: Path, hidden: tuple[int, ...] = (16,), splits
     encoders = fitted_to.encoders
     encoded, _ = Encoders(encoders).encode(raw)
     rows = {name: to_numpy(fitted.column, encoded[name].combine_chunks()) for name, fitted in encoders.items()}
-    known = {"identity": config.data_identity, "raw_schema": schema_to_text(raw.schema), "profile": fitted_to.profile}
-    version = write_arrays(str(folder / "data"), {split: [rows] for split in splits}, encoders, **known)
+    fields = {"identity": config.data_identity, "raw_schema": schema_to_text(raw.schema), "profile": fitted_to.profile}
+    version = write_arrays(str(folder / "data"), {split: [rows] for split in splits}, encoders, **fields)
     torch.manual_seed(0)
     weights = task_of(config.task, version.manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)

@@ -60,35 +60,37 @@ def compare(config: Config, limit: int) -> Row:
     spark = session("export-alone")
     table, _ = test_rows(spark, config, subject.manifest.version, limit)
     table = table.select(subject.raw_schema.names).cast(subject.raw_schema)
-    wanted = example_predictions(subject, table)
+    expected = example_predictions(subject, table)
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows_in_json(table))
         file.flush()
         start = perf_counter()
         ended = subprocess.run([sys.executable, "-I", "-c", ALONE, str(folder), file.name], capture_output=True, text=True, check=True)
         seconds = perf_counter() - start
-    given = [json.loads(line) for line in ended.stdout.splitlines()]
-    pairs = list(zip(given, wanted, strict=True))
+    predictions = [json.loads(line) for line in ended.stdout.splitlines()]
+    pairs = list(zip(predictions, expected, strict=True))
     decisions = [
-        (one.get("prediction"), other.get("prediction")) for one, other in pairs if not isinstance(other.get("prediction"), (float, list))
+        (prediction.get("prediction"), other.get("prediction"))
+        for prediction, other in pairs
+        if not isinstance(other.get("prediction"), (float, list))
     ]
     return {
         "rows": len(pairs),
-        "refused": sum(row["refused"] is not None for row in wanted),
-        "equal_refusals": sum(one["refused"] == other["refused"] for one, other in pairs) / len(pairs),
-        "equal_decisions": sum(one == other for one, other in decisions) / len(decisions) if decisions else None,
-        "max_difference": max(difference(one, other) for one, other in pairs),
+        "refused": sum(row["refused"] is not None for row in expected),
+        "equal_refusals": sum(prediction["refused"] == other["refused"] for prediction, other in pairs) / len(pairs),
+        "equal_decisions": sum(prediction == other for prediction, other in decisions) / len(decisions) if decisions else None,
+        "max_difference": max(difference(prediction, other) for prediction, other in pairs),
         "rows_per_second": len(pairs) / seconds,
     }
 
 
-def difference(given: Any, wanted: Any) -> float:
+def difference(value: Any, expected: Any) -> float:
     """The largest one of two numbers at the same place, relative for numbers beyond 1."""
-    if isinstance(wanted, dict):
-        return max((difference(given[name], wanted[name]) for name in wanted), default=0.0)
-    if isinstance(wanted, list):
-        return max((difference(one, other) for one, other in zip(given, wanted, strict=True)), default=0.0)
-    return float(np.abs(given - wanted) / max(abs(wanted), 1.0)) if isinstance(wanted, float) else 0.0
+    if isinstance(expected, dict):
+        return max((difference(value[name], expected[name]) for name in expected), default=0.0)
+    if isinstance(expected, list):
+        return max((difference(item, other) for item, other in zip(value, expected, strict=True)), default=0.0)
+    return float(np.abs(value - expected) / max(abs(expected), 1.0)) if isinstance(expected, float) else 0.0
 
 
 if __name__ == "__main__":

@@ -22,13 +22,13 @@ def main() -> None:
     parser = argparse.ArgumentParser("benchmarks.export.parity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=sorted(path.stem for path in CONF.glob("*.yaml")))
     parser.add_argument("--to", nargs="+", default=["onnx", "onnx-int8"])
-    own = parser.parse_args()
-    rows = [row for name in own.only for target in own.to for row in compared(name, target)]
+    options = parser.parse_args()
+    rows = [row for name in options.only for target in options.to for row in compare(name, target)]
     show("difference from the model in MLflow, over the test split", rows)
     print(f"\nsaved {save('export-parity', {'parity': rows}, versions_of('torch', 'onnx', 'onnxruntime'))}")
 
 
-def compared(name: str, target: str) -> list[Row]:
+def compare(name: str, target: str) -> list[Row]:
     """The rows of the report of one export; none, and a line, if there is no model or the target cannot express it."""
     try:
         config = api.read_config(CONF / f"{name}.yaml")

@@ -106,15 +106,15 @@ def by_hand(model: str) -> Callable[[DataFrame], DataFrame]:
         for batch in batches:
             yield loaded.predict(batch)[["prediction", "probability_false", "probability_true"]]
 
-    return lambda rows: rows.select(KEPT, predict(F.struct(*inputs_of(model))).alias("found")).select(KEPT, "found.*")
+    return lambda rows: rows.select(KEPT, predict(F.struct(*input_names(model))).alias("found")).select(KEPT, "found.*")
 
 
 def of_mlflow(spark: SparkSession, model: str) -> Callable[[DataFrame], DataFrame]:
     udf = mlflow.pyfunc.spark_udf(spark, model, result_type=OUTPUTS, env_manager="local")
-    return lambda rows: rows.select(KEPT, udf(F.struct(*inputs_of(model))).alias("found")).select(KEPT, "found.*")
+    return lambda rows: rows.select(KEPT, udf(F.struct(*input_names(model))).alias("found")).select(KEPT, "found.*")
 
 
-def inputs_of(model: str) -> list[str]:
+def input_names(model: str) -> list[str]:
     return [column.name for column in mlflow.models.get_model_info(model).signature.inputs]
 
 
@@ -128,7 +128,7 @@ def measure(config: Config, model: str, raw: Path, folder: Path, repeats: int) -
     peers = {"by hand": by_hand(local), "spark_udf of MLflow": of_mlflow(spark, local)}
     seconds: dict[str, list[float]] = {"by hand": [], "ours": [], "spark_udf of MLflow": []}
     for _ in range(repeats):
-        for name, taken in seconds.items():
+        for name, durations in seconds.items():
             output = folder / "output"
             shutil.rmtree(output, ignore_errors=True)
             start = time.perf_counter()
@@ -136,8 +136,8 @@ def measure(config: Config, model: str, raw: Path, folder: Path, repeats: int) -
                 api.predict(config, model, str(output), [str(raw)], [KEPT])
             else:
                 peers[name](spark.read.parquet(str(raw))).write.parquet(str(output))
-            taken.append(time.perf_counter() - start)
-            print(f"{name}: {taken[-1]:.1f} s", flush=True)
+            durations.append(time.perf_counter() - start)
+            print(f"{name}: {durations[-1]:.1f} s", flush=True)
     return seconds
 
 
@@ -156,10 +156,16 @@ def main() -> None:
         folder = Path(place)
         config, model = logged(folder)
         seconds = measure(config, model, generate(arguments.folder, rows), folder, repeats)
-    best = {name: statistics.median(taken) for name, taken in seconds.items()}
+    best = {name: statistics.median(durations) for name, durations in seconds.items()}
     table: list[Row] = [
-        {"job": name, "seconds": best[name], "least": min(taken), "rows/s": int(rows / best[name]), "ratio": best["by hand"] / best[name]}
-        for name, taken in seconds.items()
+        {
+            "job": name,
+            "seconds": best[name],
+            "least": min(durations),
+            "rows/s": int(rows / best[name]),
+            "ratio": best["by hand"] / best[name],
+        }
+        for name, durations in seconds.items()
     ]
     title = f"Prediction of {rows:,} rows of adult's columns, median of {repeats}"
     show(title, table)

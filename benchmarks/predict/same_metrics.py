@@ -46,9 +46,9 @@ def main() -> None:
     table: list[Row] = []
     for name in ("auc", "accuracy", "loss"):
         if (logged := run.data.metrics.get(f"test/{name}")) is not None:
-            found = class_metric(name, truth, probabilities)(np.ones(len(truth)))
-            row: Row = {"metric": name, "rows": len(truth), "MLflow": f"{logged:.6f}", "predict.py": f"{found:.6f}"}
-            table.append({**row, "printed digits equal": str(f"{logged:.4f}" == f"{found:.4f}"), "difference": abs(found - logged)})
+            value = class_metric(name, truth, probabilities)(np.ones(len(truth)))
+            row: Row = {"metric": name, "rows": len(truth), "MLflow": f"{logged:.6f}", "predict.py": f"{value:.6f}"}
+            table.append({**row, "printed digits equal": str(f"{logged:.4f}" == f"{value:.4f}"), "difference": abs(value - logged)})
     title = f"Test metrics of {config.name}"
     show(title, table)
     print(save(f"predict-metrics-{config.name}", {title: table}, versions_of("pyspark", "torch", "mlflow"), arguments.results))

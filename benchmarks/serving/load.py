@@ -45,13 +45,13 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--seconds", type=int, default=20, help="of each row of the first table")
     parser.add_argument("--fault-seconds", type=int, default=60, help="of the second table")
-    own = parser.parse_args()
-    config = api.read_config(own.conf)
+    options = parser.parse_args()
+    config = api.read_config(options.conf)
     with TemporaryDirectory() as folder:
         body = Path(folder, "body.json")
-        body.write_text(json.dumps({"dataframe_records": [example(config, own.model)]}))
-        compared = [row for name in servers(own.conf, own.model, 1) for row in measured(name, own, config, body)]
-        faults = [under_faults(own, config, body)]
+        body.write_text(json.dumps({"dataframe_records": [example(config, options.model)]}))
+        compared = [row for name in servers(options.conf, options.model, 1) for row in measure(name, options, config, body)]
+        faults = [under_faults(options, config, body)]
     show(f"one row a request, {CONNECTIONS} connections, and half of that rate", compared)
     show("3 moves of the champion and 2 killed replicas", faults)
     tables = {"load": compared, "faults": faults}
@@ -61,10 +61,10 @@ def main() -> None:
 def servers(conf: str, model: str, replicas: int) -> dict[str, list[str]]:
     """The command of each server."""
     python, port = [sys.executable, "-m"], str(PORT)
-    ours = [f"--endpoint.{key}={value}" for key, value in {"model": model, "port": PORT, "replicas": replicas}.items()]
-    ours = [word for flag in ours for word in flag.split("=", 1)]
+    flags = [f"--endpoint.{key}={value}" for key, value in {"model": model, "port": PORT, "replicas": replicas}.items()]
+    flags = [word for flag in flags for word in flag.split("=", 1)]
     return {
-        "lockstep": [sys.executable, "cluster/serve.py", conf, *ours],
+        "lockstep": [sys.executable, "cluster/serve.py", conf, *flags],
         "mlflow models serve": [*python, "mlflow", "models", "serve", "-m", model, "--env-manager", "local", "-p", port, "-w", "2"],
         "fastapi by hand": [
             *python,
@@ -109,19 +109,19 @@ def answers(body: Path) -> bool:
         return False
 
 
-def measured(name: str, own: argparse.Namespace, config: Config, body: Path) -> list[Row]:
-    with running(servers(own.conf, own.model, 1)[name], config, own.model, body):
+def measure(name: str, options: argparse.Namespace, config: Config, body: Path) -> list[Row]:
+    with running(servers(options.conf, options.model, 1)[name], config, options.model, body):
         at_most(body, 5)
-        most = at_most(body, own.seconds)
-        half = at_rate(body, own.seconds, float(str(most["requests_per_second"])) / 2)
+        most = at_most(body, options.seconds)
+        half = at_rate(body, options.seconds, float(str(most["requests_per_second"])) / 2)
     return [{"server": name, "rate": "most", **most}, {"server": name, "rate": "half", **half}]
 
 
-def under_faults(own: argparse.Namespace, config: Config, body: Path) -> Row:
+def under_faults(options: argparse.Namespace, config: Config, body: Path) -> Row:
     """Two replicas, whose alias moves at 1, 3 and 5 sixths of the time, and one of which is killed at 2 and 4 sixths."""
-    client, (name, _, alias) = MlflowClient(config.tracking.uri), own.model.removeprefix("models:/").partition("@")
+    client, (name, _, alias) = MlflowClient(config.tracking.uri), options.model.removeprefix("models:/").partition("@")
     first = client.get_model_version_by_alias(name, alias).version
-    other = next(found.version for found in client.search_model_versions(f"name = '{name}'") if found.version != first)
+    other = next(row.version for row in client.search_model_versions(f"name = '{name}'") if row.version != first)
     killed: list[int] = []
 
     def kill(server: psutil.Process) -> None:
@@ -129,28 +129,28 @@ def under_faults(own: argparse.Namespace, config: Config, body: Path) -> Row:
         killed.append(replica.pid)
         replica.send_signal(signal.SIGKILL)
 
-    seconds = own.fault_seconds
-    with running(servers(own.conf, own.model, 2)["lockstep"], config, own.model, body) as server:
+    seconds = options.fault_seconds
+    with running(servers(options.conf, options.model, 2)["lockstep"], config, options.model, body) as server:
         moves = [
             Timer(seconds * at / 6, client.set_registered_model_alias, (name, alias, to)) for at, to in ((1, other), (3, first), (5, other))
         ]
         kills = [Timer(seconds * at / 6, kill, (server,)) for at in (2, 4)]
         for timer in (*moves, *kills):
             timer.start()
-        found = at_most(body, seconds)
+        row = at_most(body, seconds)
         with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
             swaps = re.findall(r"^lockstep_swaps_total (\d+)", answer.read().decode(), re.MULTILINE)
     client.set_registered_model_alias(name, alias, first)
-    return {"seconds": seconds, **found, "killed_replicas": len(killed), "swaps_in_replicas": int(swaps[0]) if swaps else 0}
+    return {"seconds": seconds, **row, "killed_replicas": len(killed), "swaps_in_replicas": int(swaps[0]) if swaps else 0}
 
 
 def at_most(body: Path, seconds: int) -> Row:
     """As many requests as are answered with CONNECTIONS open ones."""
-    said = _started(body, seconds, CONNECTIONS).communicate()[0]
-    statuses = {status: int(count) for status, count in re.findall(r"\[(\d+)\]\s+(\d+) responses", said)}
-    errors = sum(int(count) for count in re.findall(r"^\s+\[(\d+)\]\s+\w+ \"", said, re.MULTILINE))
-    quantiles = {f"p{share}_ms": float(value) * 1_000 for share, value in re.findall(r"(50|95|99)%+ in ([\d.]+) secs", said)}
-    per_second = re.search(r"Requests/sec:\s+([\d.]+)", said)
+    output = _start(body, seconds, CONNECTIONS).communicate()[0]
+    statuses = {status: int(count) for status, count in re.findall(r"\[(\d+)\]\s+(\d+) responses", output)}
+    errors = sum(int(count) for count in re.findall(r"^\s+\[(\d+)\]\s+\w+ \"", output, re.MULTILINE))
+    quantiles = {f"p{share}_ms": float(value) * 1_000 for share, value in re.findall(r"(50|95|99)%+ in ([\d.]+) secs", output)}
+    per_second = re.search(r"Requests/sec:\s+([\d.]+)", output)
     row: dict[str, Any] = {"requests_per_second": float(per_second[1]) if per_second else 0.0, **quantiles}
     return {**row, "answered_200": statuses.pop("200", 0), "other_answers": json.dumps(statuses), "no_answer": errors}
 
@@ -160,7 +160,7 @@ def at_rate(body: Path, seconds: int, rate: float) -> Row:
     their answers instead of keeping the rate."""
     clients = []
     for _ in range(CONNECTIONS):
-        clients.append(_started(body, seconds, 1, "-q", f"{rate / CONNECTIONS:.3f}", "-o", "csv"))
+        clients.append(_start(body, seconds, 1, "-q", f"{rate / CONNECTIONS:.3f}", "-o", "csv"))
         time.sleep(1 / rate)
     answers = [row for client in clients for row in csv.DictReader(client.communicate()[0].splitlines())]
     milliseconds = sorted(1_000 * float(row["response-time"]) for row in answers)
@@ -174,7 +174,7 @@ def at_rate(body: Path, seconds: int, rate: float) -> Row:
     }
 
 
-def _started(body: Path, seconds: int, connections: int, *options: str) -> subprocess.Popen[str]:
+def _start(body: Path, seconds: int, connections: int, *options: str) -> subprocess.Popen[str]:
     command = ["hey", "-z", f"{seconds}s", "-c", str(connections), *options, "-m", "POST", "-T", "application/json", "-D", str(body), URL]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 

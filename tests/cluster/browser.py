@@ -38,17 +38,17 @@ def assert_browsed(run: Run, environment: Mapping[str, str]) -> None:
     """
     PICTURE.parent.mkdir(exist_ok=True)
     with logged_in(environment) as address:
-        page = browsed(f"{address}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}", PICTURE)
-    for told in ("test/accuracy", "dataset.digest", run.data.tags["dataset.digest"], "ray.submission_id", "Finished"):
-        assert told in page, f"{told}: see {PICTURE}"
+        page = browse(f"{address}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}", PICTURE)
+    for text in ("test/accuracy", "dataset.digest", run.data.tags["dataset.digest"], "ray.submission_id", "Finished"):
+        assert text in page, f"{text}: see {PICTURE}"
     assert PICTURE.stat().st_size > 20_000
 
 
-def browsed(address: str, screenshot: Path) -> str:
+def browse(address: str, screenshot: Path) -> str:
     """The page's elements after its scripts have run, and a picture of it in `screenshot`. Skips the test where there is no Chromium."""
-    shown = opened(address, _WINDOW, "--dump-dom", seconds=30).stdout
+    page = opened(address, _WINDOW, "--dump-dom", seconds=30).stdout
     opened(address, _WINDOW, f"--screenshot={screenshot}", seconds=30)
-    return shown
+    return page
 
 
 def _passing(address: str, login: str) -> type[BaseHTTPRequestHandler]:

@@ -44,9 +44,9 @@ def new_home() -> Iterator[Path]:
 def plain_environment(home: Path) -> dict[str, str]:
     """Of a shell that knows of no cluster, and whose relative paths start at `home`."""
     cluster_s = ("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_", "LOCKSTEP_CLUSTER")
-    own = {name: value for name, value in os.environ.items() if not name.startswith(cluster_s)}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(cluster_s)}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**own, "LOCKSTEP_HOME": str(home), "PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    return {**variables, "LOCKSTEP_HOME": str(home), "PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager
@@ -55,27 +55,27 @@ def cluster(home: Path, hosts: Mapping[str, Any] | None = None) -> Iterator[dict
 
     Its servers end with the block, and nothing of them is left.
     """
-    own = plain_environment(home)
+    variables = plain_environment(home)
     for name, value in PLANTED.items():
         (home / ".cluster/secrets").mkdir(parents=True, exist_ok=True)
         (home / ".cluster/secrets" / name).write_text(value)
     if hosts:
         (home / ".cluster/hosts.json").write_text(json.dumps(hosts))
     try:
-        run([sys.executable, CONTROL, "up"], own)
-        said = run(["bash", "-c", f". {home}/.cluster/cluster.env && env -0"], own)
+        run([sys.executable, CONTROL, "up"], variables)
+        output = run(["bash", "-c", f". {home}/.cluster/cluster.env && env -0"], variables)
         sockets = ray_folder(home)
-        yield dict(line.split("=", 1) for line in said.split("\0") if "=" in line)
+        yield dict(line.split("=", 1) for line in output.split("\0") if "=" in line)
     finally:
-        run([sys.executable, CONTROL, "down"], own)
+        run([sys.executable, CONTROL, "down"], variables)
     assert mentioning(str(home)) == []
     assert not sockets.exists()
 
 
 def run(command: list[str], environment: Mapping[str, str], code: int = 0, folder: Path = ROOT) -> str:
-    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    assert done.returncode == code, f"{command} ended with {done.returncode}:\n{done.stdout[-4000:]}"
-    return done.stdout
+    process = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert process.returncode == code, f"{command} ended with {process.returncode}:\n{process.stdout[-4000:]}"
+    return process.stdout
 
 
 def ray_folder(home: Path) -> Path:
@@ -84,13 +84,13 @@ def ray_folder(home: Path) -> Path:
 
 def mentioning(text: str) -> list[str]:
     """Command lines, and those of processes whose environment has it, of all but this process."""
-    found = []
+    processes = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            told = (process / "cmdline").read_bytes()
-            if text.encode() in told + (process / "environ").read_bytes() and int(process.name) != os.getpid():
-                found.append(told.decode(errors="replace").replace("\0", " "))
-    return found
+            command_line = (process / "cmdline").read_bytes()
+            if text.encode() in command_line + (process / "environ").read_bytes() and int(process.name) != os.getpid():
+                processes.append(command_line.decode(errors="replace").replace("\0", " "))
+    return processes
 
 
 @contextmanager
@@ -104,15 +104,15 @@ def mlflow_client(environment: Mapping[str, str]) -> Iterator[MlflowClient]:
             del os.environ[name]
 
 
-def ray_says(what: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    """JSON from the page `what` of Ray's dashboard, as its user asks it."""
+def ray_says(path: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """JSON from the page `path` of Ray's dashboard, as its user asks it."""
     login = {"Authorization": f"Bearer {Path(environment['RAY_AUTH_TOKEN_PATH']).read_text()}"}
-    return dict(requests.get(f"{environment['RAY_API_SERVER_ADDRESS']}/{what}", headers=login, timeout=30).json())
+    return dict(requests.get(f"{environment['RAY_API_SERVER_ADDRESS']}/{path}", headers=login, timeout=30).json())
 
 
-def run_id_of(said: str) -> str:
+def run_id_of(output: str) -> str:
     """The MLflow run of a training that printed this."""
-    (run_id,) = re.findall(r"run (\w+) (?:starts|resumes): ", said)
+    (run_id,) = re.findall(r"run (\w+) (?:starts|resumes): ", output)
     return str(run_id)
 
 
@@ -121,10 +121,10 @@ KINDS = {"etl": "attributes.run_name LIKE '% etl'", "training": "tags.strategy L
 
 def the_run(client: MlflowClient, kind: str, status: str, experiment: str = "digits") -> Run:
     """The only one of that kind, a key of KINDS, and status."""
-    found = client.get_experiment_by_name(experiment)
-    assert found
-    (one,) = client.search_runs([found.experiment_id], f"{KINDS[kind]} AND attributes.status = '{status}'")
-    return one
+    experiment_entity = client.get_experiment_by_name(experiment)
+    assert experiment_entity
+    (run,) = client.search_runs([experiment_entity.experiment_id], f"{KINDS[kind]} AND attributes.status = '{status}'")
+    return run
 
 
 def assert_served(training: Run, environment: Mapping[str, str], folder: Path) -> None:

@@ -56,17 +56,17 @@ def missing() -> str:
 @contextmanager
 def hosts(names: Sequence[str]) -> Iterator[list[Host]]:
     """So many hosts, which know each other by name, and this machine by the bridge's address."""
-    found = [Host(name, f"{NETWORK}.{number}") for number, name in enumerate(names, 2)]
-    _remove(found)
+    network_hosts = [Host(name, f"{NETWORK}.{number}") for number, name in enumerate(names, 2)]
+    _remove(network_hosts)
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("address", "add", f"{GATEWAY}/24", "dev", BRIDGE)
         ip("link", "set", BRIDGE, "up")
-        for host in found:
-            _add(host, found)
-        yield found
+        for host in network_hosts:
+            _add(host, network_hosts)
+        yield network_hosts
     finally:
-        _remove(found)
+        _remove(network_hosts)
 
 
 def ip(*arguments: str) -> None:
@@ -76,8 +76,8 @@ def ip(*arguments: str) -> None:
 def _add(host: Host, everyone: list[Host]) -> None:
     etc = Path("/etc/netns") / host.namespace
     etc.mkdir(parents=True)
-    known = [("127.0.0.1", "localhost"), *((one.address, one.name) for one in everyone)]
-    (etc / "hosts").write_text("".join(f"{address} {name}\n" for address, name in known))
+    entries = [("127.0.0.1", "localhost"), *((one.address, one.name) for one in everyone)]
+    (etc / "hosts").write_text("".join(f"{address} {name}\n" for address, name in entries))
     (etc / "resolv.conf").write_text("")  # nobody waits for a name server that does not answer
     ip("netns", "add", host.namespace)
     ip("link", "add", host.cable, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)
@@ -88,9 +88,9 @@ def _add(host: Host, everyone: list[Host]) -> None:
     ip("-n", host.namespace, "route", "add", "default", "via", GATEWAY)
 
 
-def _remove(found: list[Host]) -> None:
+def _remove(network_hosts: list[Host]) -> None:
     """What is there of them, also of a test that was killed."""
-    for host in found:
+    for host in network_hosts:
         with suppress(subprocess.CalledProcessError):
             ip("netns", "delete", host.namespace)
         with suppress(subprocess.CalledProcessError):

@@ -58,8 +58,8 @@ def slurm(folder: Path, nodes: Sequence[Host]) -> Iterator[dict[str, str]]:
 
         def start(name: str, command: list[str]) -> None:
             log = running.enter_context((folder / f"{name}.log").open("w"))
-            given = [f"{key}={value}" for key, value in variables.items()]
-            running.enter_context(process(["env", *given, *command], log, stop=signal.SIGTERM))
+            options = [f"{key}={value}" for key, value in variables.items()]
+            running.enter_context(process(["env", *options, *command], log, stop=signal.SIGTERM))
 
         start("munged", ["munged", "--foreground", "--force", f"--log-file={munge}.log", *private])
         start("slurmctld", [*nodes[0].enter, "slurmctld", "-D", "-i"])
@@ -74,11 +74,11 @@ def slurm(folder: Path, nodes: Sequence[Host]) -> Iterator[dict[str, str]]:
 
 
 def _wait(variables: dict[str, str], nodes: int, folder: Path) -> None:
-    deadline, said = time.monotonic() + _START_SECONDS, ""
-    while said.split() != ["idle"] * nodes:
+    deadline, states = time.monotonic() + _START_SECONDS, ""
+    while states.split() != ["idle"] * nodes:
         if time.monotonic() > deadline:
             logs = "\n".join(f"{log.name}:\n{log.read_text()[-1000:]}" for log in sorted(folder.glob("*.log")))
-            raise AssertionError(f"Slurm's nodes are {said.split()}\n{logs}")
+            raise AssertionError(f"Slurm's nodes are {states.split()}\n{logs}")
         time.sleep(0.5)
-        asked = ["sinfo", "--Node", "--noheader", "--format=%T"]
-        said = subprocess.run(asked, env={**os.environ, **variables}, capture_output=True, text=True, check=False).stdout
+        command = ["sinfo", "--Node", "--noheader", "--format=%T"]
+        states = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False).stdout

@@ -24,19 +24,19 @@ pytestmark = pytest.mark.timeout(1200)
 @pytest.fixture(scope="module")
 def leaks() -> Iterator[list[str]]:
     """Command lines that hold a planted secret at any moment of these tests, the cluster's start among them."""
-    found, stop = [], Event()
+    leaked_lines, stop = [], Event()
 
     def look() -> None:
         while not stop.wait(0.2):
             for file in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):
                     line = file.read_text(errors="replace")
-                    found.extend([line] if any(secret in line for secret in PLANTED.values()) else [])
+                    leaked_lines.extend([line] if any(secret in line for secret in PLANTED.values()) else [])
 
     thread = Thread(target=look)
     thread.start()
     try:
-        yield found
+        yield leaked_lines
     finally:
         stop.set()
         thread.join()
@@ -56,17 +56,17 @@ def installed_monitoring() -> list[str]:
 
 
 def test_everything_answers_on_loopback_alone(environment: dict[str, str], home: Path) -> None:
-    said = run([sys.executable, CONTROL, "status"], environment)
-    assert re.findall(r"^(\S+) +up ", said, re.MULTILINE) == [
+    output = run([sys.executable, CONTROL, "status"], environment)
+    assert re.findall(r"^(\S+) +up ", output, re.MULTILINE) == [
         "postgres", "spark-master", "ray-head", "mlflow", "spark-worker-1", "spark-worker-2", "ray-node",
         *installed_monitoring(),
     ]  # fmt: skip
     from sessions import offspring_outside, session_pids
 
     leaders = [json.loads(file.read_text())["process"] for file in (home / ".cluster/pids").iterdir()]
-    ours = {pid for leader in leaders for pid in [*session_pids(leader), *(child.pid for child in offspring_outside(leader))]}
+    pids = {pid for leader in leaders for pid in [*session_pids(leader), *(child.pid for child in offspring_outside(leader))]}
     listening = re.findall(r"LISTEN +\d+ +\d+ +(\S+):\d+ .*?pid=(\d+)", run(["ss", "-ltnp"], environment))
-    addresses = {address for address, pid in listening if int(pid) in ours}
+    addresses = {address for address, pid in listening if int(pid) in pids}
     assert "127.0.0.1" in addresses and addresses <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
     for file in (home / ".cluster/secrets").iterdir():
         assert file.stat().st_mode & 0o77 == 0 or file.name in PLANTED
@@ -80,8 +80,8 @@ def test_whoever_has_no_password_or_token_is_refused(environment: dict[str, str]
         requests.get(f"{environment['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments/get?experiment_id=0", timeout=30).status_code == 401
     )
     assert requests.get(f"{environment['RAY_API_SERVER_ADDRESS']}/api/jobs/", timeout=30).status_code == 401
-    said = run([sys.executable, SUBMIT, "--", "true"], {**environment, "RAY_AUTH_TOKEN_PATH": "/dev/null"}, 1)
-    assert "no Ray accepts jobs at" in said and "Traceback" not in said
+    output = run([sys.executable, SUBMIT, "--", "true"], {**environment, "RAY_AUTH_TOKEN_PATH": "/dev/null"}, 1)
+    assert "no Ray accepts jobs at" in output and "Traceback" not in output
 
 
 def test_raw_data_to_a_tracked_model_on_two_workers_and_two_nodes(environment: dict[str, str], client: MlflowClient, home: Path) -> None:
@@ -107,10 +107,10 @@ def test_the_model_is_served_from_the_server_s_artifacts(environment: dict[str, 
 
 
 def test_a_job_ends_as_it_ended(environment: dict[str, str]) -> None:
-    said = run([sys.executable, SUBMIT, *TRAIN, "--train.lr", "-1"], environment, 2)
-    assert "--train.lr: must be greater than 0 (got -1)" in said
-    said = run([sys.executable, SUBMIT, "--follow", "nobody"], environment, 1)
-    assert "`ray job list` shows its jobs" in said
+    output = run([sys.executable, SUBMIT, *TRAIN, "--train.lr", "-1"], environment, 2)
+    assert "--train.lr: must be greater than 0 (got -1)" in output
+    output = run([sys.executable, SUBMIT, "--follow", "nobody"], environment, 1)
+    assert "`ray job list` shows its jobs" in output
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def submitted(command: list[str], environment: dict[str, str], log: Path) -> Ite
 def test_a_job_outlives_its_terminal_is_followed_and_stopped_and_goes_on_with_the_same_command(
     environment: dict[str, str], client: MlflowClient, home: Path
 ) -> None:
-    for name, said in (("first", "starts"), ("second", "resumes")):
+    for name, first_words in (("first", "starts"), ("second", "resumes")):
         command = [sys.executable, SUBMIT, "--name", name, *TRAIN, "--train.epochs", "999", "--train.checkpoint.every_steps", "50"]
         command = ["env", "--default-signal=HUP", *command]  # tests that run under nohup hand on that it is ignored
         log = home / f"{name}.log"
@@ -140,7 +140,7 @@ def test_a_job_outlives_its_terminal_is_followed_and_stopped_and_goes_on_with_th
             run(["ray", "job", "stop", name], environment)
             assert job.wait() == 128 + signal.SIGTERM
         stopped = the_run(client, "training", "KILLED")
-        assert f"run {stopped.info.run_id} {said}" in log.read_text()
+        assert f"run {stopped.info.run_id} {first_words}" in log.read_text()
         assert "run the same command to resume" in log.read_text()
         assert stopped.data.tags["ray.submission_id"] == name
         assert re.fullmatch("[0-9a-f]{40}(-dirty)?", stopped.data.tags["git.commit"])
@@ -155,26 +155,26 @@ def test_p8_the_secrets_are_in_no_command_line_no_log_no_run_and_no_manifest(
     assert experiment
     runs = client.search_runs([experiment.experiment_id])
     assert len(runs) == 3
-    told = {f"run {one.info.run_id}": str(one.to_dictionary()) for one in runs}
-    told["Ray's description of the jobs"] = run(["ray", "job", "list"], environment)
-    kept = [home / ".cluster/secrets", home / ".cluster/conf", home / ".cluster/postgres"]
+    texts = {f"run {one.info.run_id}": str(one.to_dictionary()) for one in runs}
+    texts["Ray's description of the jobs"] = run(["ray", "job", "list"], environment)
+    secret_folders = [home / ".cluster/secrets", home / ".cluster/conf", home / ".cluster/postgres"]
     files = [
         file
         for folder in (home, ray_folder(home))
         for file in folder.rglob("*")
-        if file.is_file() and not any(file.is_relative_to(own) for own in kept)
+        if file.is_file() and not any(file.is_relative_to(own) for own in secret_folders)
     ]
     assert any(file.name == "manifest.json" for file in files) and len(files) > 50
-    told.update({str(file): file.read_bytes().decode(errors="replace") for file in files})
-    assert [(place, name) for place, text in told.items() for name, secret in PLANTED.items() if secret in text] == []
+    texts.update({str(file): file.read_bytes().decode(errors="replace") for file in files})
+    assert [(place, name) for place, text in texts.items() for name, secret in PLANTED.items() if secret in text] == []
 
 
 def test_what_died_comes_back_with_the_next_start(environment: dict[str, str], home: Path) -> None:
     killed = ["spark-worker-1", "ray-node"]
     for server in killed:
         os.kill(json.loads((home / ".cluster/pids" / server).read_text())["process"], signal.SIGKILL)
-    said = run([sys.executable, CONTROL, "status"], environment, 1)
-    assert re.findall(r"^(\S+) +down ", said, re.MULTILINE) == killed
-    said = run([sys.executable, CONTROL, "up"], environment)
-    assert sorted(re.findall(r"^(\S+-\S+|postgres|mlflow) ", said, re.MULTILINE)) == sorted(killed)
+    output = run([sys.executable, CONTROL, "status"], environment, 1)
+    assert re.findall(r"^(\S+) +down ", output, re.MULTILINE) == killed
+    output = run([sys.executable, CONTROL, "up"], environment)
+    assert sorted(re.findall(r"^(\S+-\S+|postgres|mlflow) ", output, re.MULTILINE)) == sorted(killed)
     run([sys.executable, CONTROL, "status"], environment)

@@ -23,13 +23,13 @@ def test_p1_a_cluster_of_one_machine_is_started_used_and_ended_as_the_page_says(
     try:
         assert len(re.findall(r"^\S+ +up ", typed(start, folder), re.MULTILINE)) == 7
         (name,) = re.findall(r"^job (\S+): ", typed(use, folder), re.MULTILINE)
-        said = typed(jobs, folder, {"NAME": name})
-        assert "best epoch, " in said, said
+        output = typed(jobs, folder, {"NAME": name})
+        assert "best epoch, " in output, output
     finally:
         assert "postgres         ended" in typed(end, folder)
 
 
 def test_p5_a_run_is_verified_as_the_page_says(folder: Path) -> None:
     train, verify = below("docs/explanation/exact.md: To verify a run")
-    said = typed(verify, folder, {"RUN_ID": run_id_of(typed(train, folder))})
-    assert len(re.findall(r"^identical: ", said, re.MULTILINE)) == 2
+    output = typed(verify, folder, {"RUN_ID": run_id_of(typed(train, folder))})
+    assert len(re.findall(r"^identical: ", output, re.MULTILINE)) == 2

@@ -42,8 +42,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[dict[str, hosts.Host]]:
-    with hosts.hosts(list(dict.fromkeys(RUNS_ON.values()))) as found:
-        yield {host.name: host for host in found}
+    with hosts.hosts(list(dict.fromkeys(RUNS_ON.values()))) as network_hosts:
+        yield {host.name: host for host in network_hosts}
 
 
 @pytest.fixture(scope="module")
@@ -78,34 +78,34 @@ def wait_for(text: str, printed: IO[str], seconds: float = 240) -> None:
         time.sleep(0.2)
 
 
-def version_made_by(said: str) -> dict[str, Any]:
+def version_made_by(output: str) -> dict[str, Any]:
     """Its manifest."""
-    (root,) = re.findall(r"^(\S+): train [\d,]+", said, re.MULTILINE)
+    (root,) = re.findall(r"^(\S+): train [\d,]+", output, re.MULTILINE)
     return dict(json.loads((Path(root) / "manifest.json").read_text()))
 
 
-def run_of(client: MlflowClient, said: str) -> Run:
+def run_of(client: MlflowClient, output: str) -> Run:
     """Of a training, by what it printed."""
-    return client.get_run(run_id_of(said))
+    return client.get_run(run_id_of(output))
 
 
 def alive(environment: dict[str, str]) -> list[str]:
     """Ray's nodes."""
-    told = ray_says("nodes?view=summary", environment)
-    return [node["raylet"]["nodeName"] for node in told["data"]["summary"] if node["raylet"]["state"] == "ALIVE"]
+    summary = ray_says("nodes?view=summary", environment)
+    return [node["raylet"]["nodeName"] for node in summary["data"]["summary"] if node["raylet"]["state"] == "ALIVE"]
 
 
 def losses(run: Run) -> dict[int, float]:
     """Of every step that counts, as the run's own folder has them."""
-    found = read_digest_log(RunDirectory(run.data.tags[FOLDER])).losses
-    assert sorted(found) == list(range(1, len(found) + 1))
-    return found
+    step_losses = read_digest_log(RunDirectory(run.data.tags[FOLDER])).losses
+    assert sorted(step_losses) == list(range(1, len(step_losses) + 1))
+    return step_losses
 
 
 def test_every_server_is_reached_at_its_own_host_s_address(environment: dict[str, str], network: dict[str, hosts.Host]) -> None:
-    said = run([sys.executable, CONTROL, "status"], environment)
-    found = dict(re.findall(r"^(\S+) +up +(?:\w+://)?([\d.]+)", said, re.MULTILINE))
-    assert found == {server: network[name].address for server, name in RUNS_ON.items()}
+    output = run([sys.executable, CONTROL, "status"], environment)
+    addresses = dict(re.findall(r"^(\S+) +up +(?:\w+://)?([\d.]+)", output, re.MULTILINE))
+    assert addresses == {server: network[name].address for server, name in RUNS_ON.items()}
 
 
 def test_p2_an_etl_of_which_a_host_was_cut_off_makes_the_same_version(
@@ -114,7 +114,7 @@ def test_p2_an_etl_of_which_a_host_was_cut_off_makes_the_same_version(
     conf = home / "linear.yaml"
     conf.write_text((ROOT / "conf/linear.yaml").read_text().replace("range(1000000)", f"range({ROWS})"))
     etl = [*network["head"].enter, "spark-submit", "jobs/etl.py", str(conf), "--dataset.path"]
-    whole = version_made_by(run([*etl, str(home / "whole")], environment))
+    expected = version_made_by(run([*etl, str(home / "whole")], environment))
     with started([*etl, str(home / "cut")], environment, home / "etl.log") as (job, printed):
         wait_for("spark  ", printed)
         time.sleep(5)
@@ -122,18 +122,18 @@ def test_p2_an_etl_of_which_a_host_was_cut_off_makes_the_same_version(
         with network["two"].cut_off():
             time.sleep(CUT_SECONDS)
     cut = version_made_by((home / "etl.log").read_text())
-    assert cut["digest"] == whole["digest"]
+    assert cut["digest"] == expected["digest"]
     application = client.get_run(cut["run_id"]).data.tags["spark.application_id"]
     assert f"executor {application}/" in (home / ".cluster/logs/spark-worker-2.log").read_text()
-    gone = rf"Removing worker-\S+-{re.escape(network['two'].address)}-\d+ because we got no heartbeat"
-    assert re.search(gone, (home / ".cluster/logs/spark-master.log").read_text())
+    lost_worker = rf"Removing worker-\S+-{re.escape(network['two'].address)}-\d+ because we got no heartbeat"
+    assert re.search(lost_worker, (home / ".cluster/logs/spark-master.log").read_text())
 
 
 def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
     environment: dict[str, str], network: dict[str, hosts.Host], client: MlflowClient, home: Path, digits: None
 ) -> None:
     train = [*network["head"].enter, sys.executable, SUBMIT, *TRAIN, *EXACT]
-    whole = run_of(client, run(train, environment))
+    expected = run_of(client, run(train, environment))
     with started(train, environment, home / "cut.log") as (job, printed):
         wait_for("epoch ", printed)
         with network["two"].cut_off():
@@ -147,8 +147,8 @@ def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
             assert job.poll() is None, "the training was over before its host was back"
     cut = run_of(client, (home / "cut.log").read_text())
     assert "restarting: " in (home / ".cluster/logs/ray-node.log").read_text()
-    assert losses(cut) == losses(whole)
-    assert cut.data.tags["model.digest"] == whole.data.tags["model.digest"]
+    assert losses(cut) == losses(expected)
+    assert cut.data.tags["model.digest"] == expected.data.tags["model.digest"]
 
 
 def test_the_run_is_browsed_and_its_model_served(environment: dict[str, str], client: MlflowClient, home: Path, tmp_path: Path) -> None:
@@ -162,6 +162,6 @@ def test_two_hosts_and_one_have_the_same_losses(
 ) -> None:
     several = run([*network["head"].enter, sys.executable, SUBMIT, *TRAIN], environment)
     alone = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
-    one = run([sys.executable, *TRAIN[2:]], alone)
-    wanted, found = (losses(run_of(client, said)) for said in (one, several))
-    assert found == pytest.approx(wanted, rel=1e-4)
+    single = run([sys.executable, *TRAIN[2:]], alone)
+    expected, actual = (losses(run_of(client, output)) for output in (single, several))
+    assert actual == pytest.approx(expected, rel=1e-4)

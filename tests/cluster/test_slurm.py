@@ -33,8 +33,8 @@ def tracking_server(folder: Path) -> Iterator[str]:
     store = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "artifacts")]
     command = ["mlflow", "server", "--host", hosts.GATEWAY, "--port", address.rpartition(":")[2], "--workers", "1", *store]
     with (folder / "mlflow.log").open("w") as log, process(command, log, stop=signal.SIGTERM):
-        asked = f"{address}/api/2.0/mlflow/experiments/get?experiment_id=0"
-        wait_until(lambda: get_json(asked), "MLflow's server", 240, say=(folder / "mlflow.log").read_text)
+        experiment = f"{address}/api/2.0/mlflow/experiments/get?experiment_id=0"
+        wait_until(lambda: get_json(experiment), "MLflow's server", 240, say=(folder / "mlflow.log").read_text)
         yield address
 
 
@@ -80,8 +80,8 @@ def status_of(log: Path, environment: dict[str, str]) -> str:
 
 def test_it_trains_on_all_nodes_of_the_allocation(environment: dict[str, str], home: Path) -> None:
     number, log = submitted(environment, home, "--train.workers", "2", "--train.epochs", "2")
-    told = ended(number, environment)
-    assert (told["JobState"], told["ExitCode"], told["NumNodes"]) == ("COMPLETED", "0:0", "2"), log.read_text()[-4000:]
+    state = ended(number, environment)
+    assert (state["JobState"], state["ExitCode"], state["NumNodes"]) == ("COMPLETED", "0:0", "2"), log.read_text()[-4000:]
     assert status_of(log, environment) == "FINISHED"
 
 
@@ -91,15 +91,15 @@ def test_p1_the_page_s_commands_train_as_they_are_typed(environment: dict[str, s
     (block,) = below("docs/how-to/cluster.md: Slurm")
     with new_home() as home, reader_folder(home) as folder:
         (number,) = re.findall(r"Submitted batch job (\d+)", typed(block, folder, variables=variables))
-        told, log = ended(number, environment), folder / f"lockstep-{number}.log"
-        assert (told["JobState"], told["ExitCode"]) == ("COMPLETED", "0:0"), log.read_text()[-4000:]
+        state, log = ended(number, environment), folder / f"lockstep-{number}.log"
+        assert (state["JobState"], state["ExitCode"]) == ("COMPLETED", "0:0"), log.read_text()[-4000:]
         assert status_of(log, environment) == "FINISHED"
 
 
 def test_a_bad_setting_ends_the_job_with_the_training_s_code(environment: dict[str, str], home: Path) -> None:
     number, log = submitted(environment, home, "--train.lr", "-1")
-    told = ended(number, environment)
-    assert (told["JobState"], told["ExitCode"]) == ("FAILED", "2:0"), log.read_text()[-4000:]
+    state = ended(number, environment)
+    assert (state["JobState"], state["ExitCode"]) == ("FAILED", "2:0"), log.read_text()[-4000:]
     assert "--train.lr: must be greater than 0 (got -1)" in log.read_text()
 
 
@@ -111,8 +111,8 @@ def test_a_stopped_job_goes_on_with_the_same_command(environment: dict[str, str]
         wait_until(lambda log=log: log.exists() and "epoch " in log.read_text(), f"an epoch of job {number}", JOB_SECONDS)
         subprocess.run([*stop, number], env=environment, check=True)
         ended(number, environment)
-        said = log.read_text()
-        assert re.search(rf"run \w+ {begun}: ", said), said[-4000:]
+        text = log.read_text()
+        assert re.search(rf"run \w+ {begun}: ", text), text[-4000:]
         if stop == gently:
-            assert "run the same command to resume" in said, said[-4000:]
+            assert "run the same command to resume" in text, text[-4000:]
             assert status_of(log, environment) == "KILLED"

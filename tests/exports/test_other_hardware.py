@@ -45,8 +45,8 @@ def noise(folder: Path, network: str, shape: tuple[int, ...] = (3, 64, 64)) -> C
     table = {"format": "parquet", "path": "t"}
     features, target = {"image": {"encoder": "image", "shape": list(shape)}}, {"kind": "label"}
     settings = {"name": "noise", "source": {"tables": {"t": table}}, "task": {"kind": "vision", "network": network}}
-    given = {**settings, "dataset": {"path": "data", "features": features, "target": target}}
-    (folder / "noise.yaml").write_text(json.dumps(given))
+    values = {**settings, "dataset": {"path": "data", "features": features, "target": target}}
+    (folder / "noise.yaml").write_text(json.dumps(values))
     return load(folder / "noise.yaml", places(folder))
 
 
@@ -54,7 +54,7 @@ def places(folder: Path) -> dict[str, Any]:
     return {"dataset.path": str(folder / "data"), "tracking.uri": new_store(folder), "export.path": str(folder / "exports")}
 
 
-def untrained(config: Config, folder: Path, rows: int) -> str:
+def log_untrained_model(config: Config, folder: Path, rows: int) -> str:
     """The ID of a run of the config's network with random weights, and a dataset of images of noise."""
     random, (target,), settings = np.random.default_rng(0), config.dataset.target, config.dataset.encoders
     shape, classes = settings["image"].shape, list("0123456789")
@@ -64,7 +64,7 @@ def untrained(config: Config, folder: Path, rows: int) -> str:
     }
     image = TensorColumn(name="image", dtype="uint8", shape=shape)
     kind = TensorColumn(name=target, dtype="int64", role="target", cardinality=len(classes))
-    dumped = {name: found.model_dump(mode="json") for name, found in settings.items()}
+    dumped = {name: section.model_dump(mode="json") for name, section in settings.items()}
     counted = {"classes": classes, "counts": [1] * len(classes)}
     encoders = {
         "image": FittedEncoder(feature=dumped["image"], inputs=("image",), state={}, column=image),
@@ -91,22 +91,22 @@ def report(folder: Path) -> dict[str, dict[str, Any]]:
 
 @needs_xla
 def test_stablehlo_of_many_encoders_agrees_on_every_row(model: Exported) -> None:
-    found = report(export(model.config, model.run_id, "stablehlo"))["stablehlo"]
-    assert found["rows"] == len(model.raw) and found["equal_decisions"] == 1 and found["max_difference"] < 1e-4
+    row = report(export(model.config, model.run_id, "stablehlo"))["stablehlo"]
+    assert row["rows"] == len(model.raw) and row["equal_decisions"] == 1 and row["max_difference"] < 1e-4
 
 
 @needs_xla
 def test_stablehlo_of_resnet50_differs_by_less_than_a_thousandth(tmp_path: Path) -> None:
     config = load(ROOT / "conf/resnet50.yaml", places(tmp_path))
-    found = report(export(config, untrained(config, tmp_path, 16), "stablehlo"))["stablehlo"]
-    print(found)
-    assert found["rows"] == 16 and found["max_difference"] <= 1e-3
+    row = report(export(config, log_untrained_model(config, tmp_path, 16), "stablehlo"))["stablehlo"]
+    print(row)
+    assert row["rows"] == 16 and row["max_difference"] <= 1e-3
 
 
 @needs_executorch
 def test_executorch_of_many_encoders_agrees_on_every_row(model: Exported) -> None:
-    found = report(export(model.config, model.run_id, "executorch"))["executorch"]
-    assert found["rows"] == len(model.raw) and found["equal_decisions"] == 1 and found["max_difference"] < 1e-4
+    row = report(export(model.config, model.run_id, "executorch"))["executorch"]
+    assert row["rows"] == len(model.raw) and row["equal_decisions"] == 1 and row["max_difference"] < 1e-4
 
 
 @needs_executorch
@@ -124,8 +124,8 @@ def test_executorch_of_images_agrees(tmp_path: Path, network: str, shape: tuple[
     """The last batch has one row, as those of phones. The layout of an image with one channel is ambiguous."""
     config = noise(tmp_path, network, shape)
     config = config.model_copy(update={"export": config.export.model_copy(update={"max_batch_rows": rows_at_once})})
-    found = report(export(config, untrained(config, tmp_path, 16), "executorch"))["executorch"]
-    assert found["rows"] == 16 and found["equal_decisions"] == 1 and found["max_difference"] < 1e-4
+    row = report(export(config, log_untrained_model(config, tmp_path, 16), "executorch"))["executorch"]
+    assert row["rows"] == 16 and row["equal_decisions"] == 1 and row["max_difference"] < 1e-4
 
 
 @needs_executorch
@@ -141,8 +141,8 @@ def test_executorch_of_a_language_model_agrees_for_any_number_of_rows(tmp_path: 
     windows = {"text": np.random.default_rng(0).integers(0, 257, (16, 17), np.uint16)}
     run_id = logged(config, tmp_path, windows, encoders, pa.schema([("text", pa.string())]))
     folder = export(config, run_id, "executorch")
-    found = report(folder)["executorch"]
-    assert found["rows"] == 16 and found["max_difference"] < 1e-3  # of 16 tokens, some 90 nats
+    row = report(folder)["executorch"]
+    assert row["rows"] == 16 and row["max_difference"] < 1e-3  # of 16 tokens, some 90 nats
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["inputs"][0]["dtype"] == "int32" and manifest["versions"]["executorch"]
 
@@ -167,14 +167,14 @@ def test_hls4ml_compares_precisions(model: Exported) -> None:
     assert wide["max_difference"] < narrow["max_difference"] and narrow["weight_bits"] < wide["weight_bits"]
     assert list(folder.glob("hls/firmware/*.cpp"))
     notes = json.loads((folder / "manifest.json").read_text())["notes"]
-    told = "the network's inputs reach 255, but ap_fixed<6,3> holds numbers below 4 only"
-    assert [note.partition(", and")[0] for note in notes if "inputs reach" in note] == [told]
+    warning = "the network's inputs reach 255, but ap_fixed<6,3> holds numbers below 4 only"
+    assert [note.partition(", and")[0] for note in notes if "inputs reach" in note] == [warning]
 
 
 def test_a_network_that_hls4ml_lacks_is_refused_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("hls4ml", reason="pip install '.[hls4ml]' has not been done")
     config = noise(tmp_path, "resnet18")
-    run_id = untrained(config, tmp_path, 32)
+    run_id = log_untrained_model(config, tmp_path, 32)
     with pytest.raises(ExportError, match="hls4ml") as error:
         export(config, run_id, "hls4ml")
     assert "\n" not in str(error.value)

@@ -30,8 +30,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def environment(home: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    own = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}  # MLflow sets it for what earlier tests log
-    return {**own, "LOCKSTEP_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
+    # MLflow sets it in earlier tests.
+    variables = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    return {**variables, "LOCKSTEP_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 @pytest.fixture
@@ -53,31 +54,31 @@ def the_run(home: Path, status: str) -> Run:
 
 def left_running(home: Path) -> list[str]:
     """Command lines of processes that were started with this LOCKSTEP_HOME."""
-    found = []
+    processes = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"LOCKSTEP_HOME={home}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_text().replace("\0", " "))
+                processes.append((process / "cmdline").read_text().replace("\0", " "))
         except (OSError, UnicodeDecodeError):
             continue  # it has ended meanwhile, or is not ours
-    return found
+    return processes
 
 
 @pytest.mark.timeout(600)
 def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(
     running_ray: dict[str, str], environment: dict[str, str], home: Path
 ) -> None:
-    said = typed(demo_block(), home, variables=running_ray)
+    output = typed(demo_block(), home, variables=running_ray)
     run = the_run(home, "FINISHED")
     assert run.data.metrics["test/accuracy"] >= 0.97
     for line in ("$ spark-submit jobs/etl.py conf/digits.yaml", "using the Ray at", f"run       {run.info.run_id}", "make ui"):
-        assert line in said
+        assert line in output
     assert run.info.artifact_uri.startswith(f"file://{home}/"), "artifacts went into the job's uploaded copy"
     models = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db").search_logged_models([run.info.experiment_id])
     assert Path(models[0].artifact_location.removeprefix("file://")).is_relative_to(home)
     (lines,) = re.findall(r"^```python\n(import mlflow\n.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    told = subprocess.run([sys.executable, "-c", lines], cwd=home, env=environment, capture_output=True, text=True, check=True).stdout
-    assert "prediction" in told and "refused" in told
+    answer = subprocess.run([sys.executable, "-c", lines], cwd=home, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "prediction" in answer and "refused" in answer
 
 
 def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
@@ -95,13 +96,13 @@ def test_p8_an_interrupted_demo_stops_what_it_started_and_says_so(environment: d
     command = [*DEMO, "--train.epochs", "1000"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
         assert demo.stdout
-        said = ""
+        output = ""
         while not (line := demo.stdout.readline()).startswith("epoch "):
-            assert line, said
-            said += line
+            assert line, output
+            output += line
         demo.send_signal(signal.SIGINT)
-        said += demo.stdout.read()
-        assert demo.wait() == 128 + signal.SIGINT, said
-    assert "is up to date" in said
+        output += demo.stdout.read()
+        assert demo.wait() == 128 + signal.SIGINT, output
+    assert "is up to date" in output
     the_run(home, "KILLED")
     assert left_running(home) == []

@@ -43,13 +43,13 @@ ROW = {
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
     """Its registered model has two versions, and the alias is at the first."""
     before = mlflow.get_tracking_uri()
-    made = model_of_many_encoders(tmp_path_factory.mktemp("endpoint"))
-    client = mlflow.MlflowClient(made.config.tracking.uri)
+    exported = model_of_many_encoders(tmp_path_factory.mktemp("endpoint"))
+    client = mlflow.MlflowClient(exported.config.tracking.uri)
     client.create_registered_model("served")
     for _ in range(2):
-        client.create_model_version("served", made.uri, made.run_id, model_id=made.uri.removeprefix("models:/"))
+        client.create_model_version("served", exported.uri, exported.run_id, model_id=exported.uri.removeprefix("models:/"))
     client.set_registered_model_alias("served", "champion", "1")
-    yield made
+    yield exported
     mlflow.set_tracking_uri(before)
 
 
@@ -57,13 +57,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
 def port(model: Exported, ray_cluster: None) -> Iterator[int]:
     from pipelines.serving.http.start import endpoint
 
-    found = free_port()
+    number = free_port()
     before = os.environ.get("LOCKSTEP_TOKEN")
     os.environ["LOCKSTEP_TOKEN"] = TOKEN
     seconds = float(os.environ["RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S"])  # of the HAProxy of this Ray
-    settings = model.config.endpoint.model_copy(update={"port": found, "replicas": 2, "request_seconds": seconds, **LIMITS})
+    settings = model.config.endpoint.model_copy(update={"port": number, "replicas": 2, "request_seconds": seconds, **LIMITS})
     with endpoint(model.config.model_copy(update={"endpoint": settings})):
-        yield found
+        yield number
     os.environ.pop("LOCKSTEP_TOKEN") if before is None else os.environ.update(LOCKSTEP_TOKEN=before)
 
 
@@ -86,14 +86,14 @@ def predicted(port: int, *rows: dict[str, Any]) -> Any:
 
 def test_rows_are_predicted_as_by_the_model_in_mlflow(model: Exported, port: int) -> None:
     frame = model.raw.slice(0, 20).select(list(ROW)).to_pandas()
-    wanted = mlflow.pyfunc.load_model(model.uri).predict(frame)
+    expected = mlflow.pyfunc.load_model(model.uri).predict(frame)
     rows = [
         {**row, "pixels": b64encode(row["pixels"]).decode(), "born": str(row["born"]), "price": float(row["price"])}
         for row in model.raw.slice(0, 20).select(list(ROW)).to_pylist()
     ]
-    found = predicted(port, *rows)
-    assert [row["prediction"] for row in found] == wanted["prediction"].tolist()
-    assert [row["probability_true"] for row in found] == pytest.approx(wanted["probability_true"].tolist(), abs=1e-6)
+    predictions = predicted(port, *rows)
+    assert [row["prediction"] for row in predictions] == expected["prediction"].tolist()
+    assert [row["probability_true"] for row in predictions] == pytest.approx(expected["probability_true"].tolist(), abs=1e-6)
 
 
 def test_a_row_is_refused_and_the_others_are_answered(port: int) -> None:
@@ -143,7 +143,7 @@ def test_replicas_listen_on_loopback_only(port: int) -> None:
     """For HAProxy, and for calls between replicas, which Ray Serve would take from everywhere."""
     predicted(port, ROW)
     for process in replicas():
-        listening = {found.laddr.ip for found in process.net_connections("inet") if found.status == psutil.CONN_LISTEN}
+        listening = {connection.laddr.ip for connection in process.net_connections("inet") if connection.status == psutil.CONN_LISTEN}
         assert "127.0.0.1" in listening and listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
     assert len(replicas()) == 2
 
@@ -172,12 +172,12 @@ def test_it_describes_itself(port: int) -> None:
 
 
 def replicas() -> list[psutil.Process]:
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # of another test, and just ended
             if "ServeReplica" in " ".join(process.cmdline()):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 class Load(Thread):
@@ -199,7 +199,7 @@ class Load(Thread):
 
     def has_only(self, version: str, since: int) -> bool:
         """Whether the latest of more than 30 new answers are all of this version."""
-        return len(self.answers) > since + 30 and {seen for _, seen in self.answers[-20:]} == {version}
+        return len(self.answers) > since + 30 and {served_version for _, served_version in self.answers[-20:]} == {version}
 
     def stop(self) -> None:
         self._over.set()
@@ -242,8 +242,8 @@ def test_a_killed_replica_is_replaced_and_only_what_is_longer_than_the_buffer_ma
     for load in loads:
         load.start()
     wait_until(lambda: all(len(load.answers) > 20 for load in loads), "20 answers to every client", 120)
-    one, _ = replicas()
-    one.send_signal(signal.SIGKILL)
+    replica, _ = replicas()
+    replica.send_signal(signal.SIGKILL)
     before = [len(load.answers) for load in loads]
     wait_until(lambda: all(len(load.answers) > count + 50 for load, count in zip(loads, before, strict=True)), "50 more answers", 120)
     for load in loads:
@@ -255,8 +255,8 @@ def test_a_killed_replica_is_replaced_and_only_what_is_longer_than_the_buffer_ma
 
 
 def test_a_killed_haproxy_is_started_again(port: int) -> None:
-    (found,) = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("haproxy")]
-    found.kill()
+    (haproxy,) = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("haproxy")]
+    haproxy.kill()
     wait_until(lambda: answers(port), "an answer through a new HAProxy", 120)
     assert predicted(port, ROW)[0]["refused"] is None
 

@@ -57,59 +57,59 @@ def report(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_the_report_compares_every_test_row(model: Exported, onnx: Path) -> None:
-    found = report(onnx)
-    assert found["onnx"]["rows"] == len(model.raw)
-    assert found["onnx"]["equal_decisions"] == 1
-    assert 0 < found["onnx"]["max_difference"] < 1e-5
-    assert found["onnx"]["auc"] == pytest.approx(found["mlflow"]["auc"], abs=1e-6)
-    assert found["onnx"]["bytes"] == (onnx / "model.onnx").stat().st_size
+    rows = report(onnx)
+    assert rows["onnx"]["rows"] == len(model.raw)
+    assert rows["onnx"]["equal_decisions"] == 1
+    assert 0 < rows["onnx"]["max_difference"] < 1e-5
+    assert rows["onnx"]["auc"] == pytest.approx(rows["mlflow"]["auc"], abs=1e-6)
+    assert rows["onnx"]["bytes"] == (onnx / "model.onnx").stat().st_size
 
 
 def test_the_graph_takes_raw_numbers_and_predicts_what_the_model_in_mlflow_predicts(model: Exported, onnx: Path) -> None:
     """Here the rows are those before ETL, with NULL among them, and MLflow's model encodes them by itself."""
     manifest = json.loads((onnx / "manifest.json").read_text())
-    raw = {given["name"] for given in manifest["inputs"] if given["dtype"] == "float64"}
+    raw = {entry["name"] for entry in manifest["inputs"] if entry["dtype"] == "float64"}
     assert raw == {"age", "children", "rooms"}
     encoded = read_subject(model.config, model.run_id).first_rows("test", len(model.raw))
     numbers = {name: model.raw[name].to_pandas().to_numpy(np.float64, na_value=np.nan) for name in raw}
     assert np.isnan(numbers["age"]).any()
     session = onnxruntime.InferenceSession(onnx / "model.onnx")
-    assert {given.shape[0] for given in session.get_inputs()} == {"rows"}
-    inputs = {given.name: numbers.get(given.name, encoded[given.name]) for given in session.get_inputs()}
+    assert {entry.shape[0] for entry in session.get_inputs()} == {"rows"}
+    inputs = {entry.name: numbers.get(entry.name, encoded[entry.name]) for entry in session.get_inputs()}
     probabilities = 1 / (1 + np.exp(-session.run(None, inputs)[0][:, 0].astype(np.float64)))
-    wanted = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
-    np.testing.assert_allclose(probabilities, wanted["probability_true"], atol=1e-6)
+    expected = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
+    np.testing.assert_allclose(probabilities, expected["probability_true"], atol=1e-6)
 
 
-def predict_alone(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def predict_alone(folder: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-c", ALONE, str(folder), *arguments]
-    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_its_script_predicts_from_raw_rows_what_the_model_in_mlflow_predicts(model: Exported, onnx: Path) -> None:
     rows = model.raw.drop_columns(["rich", "unused"])
-    ended = predict_alone(onnx, given="\n".join(map(json.dumps, rows_in_json(rows))))
+    ended = predict_alone(onnx, stdin="\n".join(map(json.dumps, rows_in_json(rows))))
     assert ended.returncode == 0, ended.stderr
     predictions = [json.loads(line) for line in ended.stdout.splitlines()]
-    wanted = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
-    assert [row["prediction"] for row in predictions] == wanted["prediction"].tolist()
-    np.testing.assert_allclose([row["probability_true"] for row in predictions], wanted["probability_true"], atol=1e-6)
+    expected = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
+    assert [row["prediction"] for row in predictions] == expected["prediction"].tolist()
+    np.testing.assert_allclose([row["probability_true"] for row in predictions], expected["probability_true"], atol=1e-6)
 
 
 def test_its_script_takes_utf_8_in_every_locale_and_its_reader_may_leave(model: Exported, onnx: Path) -> None:
     rows = rows_in_json(model.raw.drop_columns(["rich", "unused"]))
     assert any(row["word"] == "dög" for row in rows)
     given = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    wanted = predict_alone(onnx, given=given.decode())
+    expected = predict_alone(onnx, stdin=given.decode())
     # Python takes UTF-8 in the locale C unless it is told not to.
     command = [sys.executable, "-I", "-X", "utf8=0", "-c", ALONE, str(onnx)]
     ended = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False, env={**os.environ, "LC_ALL": "C"})
-    assert (ended.returncode, ended.stdout.decode()) == (0, wanted.stdout), ended.stderr
+    assert (ended.returncode, ended.stdout.decode()) == (0, expected.stdout), ended.stderr
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as output:
-        left = subprocess.run(command, input=given, stdout=output, stderr=subprocess.PIPE, timeout=120, check=False)
-    assert (left.returncode, left.stderr) == (0, b"")
+        process = subprocess.run(command, input=given, stdout=output, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert (process.returncode, process.stderr) == (0, b"")
 
 
 def test_its_script_refuses_what_the_model_refuses_and_agrees_with_the_examples(onnx: Path) -> None:
@@ -128,7 +128,7 @@ def test_its_script_names_a_value_of_another_type_and_a_column_that_is_missing(o
         ({**row, "word": 3}, "error: row 0: column word takes string, and this is 3"),
         ({name: value for name, value in row.items() if name != "age"}, "error: row 0 has no column age; a row has "),
     ]:
-        ended = predict_alone(onnx, given=json.dumps(wrong))
+        ended = predict_alone(onnx, stdin=json.dumps(wrong))
         assert ended.returncode == 1 and ended.stderr.startswith(message), ended.stderr
 
 
@@ -157,10 +157,10 @@ def test_the_folder_is_logged_with_the_run_and_sealed(model: Exported, onnx: Pat
 
 def test_int8_is_compared_with_floats(model: Exported) -> None:
     folder = export(model.config, model.run_id, "onnx-int8")
-    found = report(folder)
-    assert list(found) == ["mlflow", "onnx-int8", "onnx"]
-    assert found["onnx-int8"]["bytes"] < found["onnx"]["bytes"]
-    assert found["onnx-int8"]["equal_decisions"] > 0.95
+    rows = report(folder)
+    assert list(rows) == ["mlflow", "onnx-int8", "onnx"]
+    assert rows["onnx-int8"]["bytes"] < rows["onnx"]["bytes"]
+    assert rows["onnx-int8"]["equal_decisions"] > 0.95
     graph = onnx_format.load(folder / "model.onnx").graph
     tables = {constant.name for constant in graph.initializer if constant.data_type == onnx_format.TensorProto.UINT8}
     lookups = [node for node in graph.node if node.op_type == "Gather"]
@@ -273,8 +273,8 @@ def test_any_other_failure_of_an_exporter_is_one_line() -> None:
 
 
 def test_what_torch_says_of_reports_is_left_out() -> None:
-    said = "Failed to decompose.\n- Create an issue.\n\n<class 'RuntimeError'>: size 1 is wrong\n\nUse tlparse to see full graph."
-    assert fault("ONNX", RuntimeError(said)).startswith("ONNX cannot express the network: RuntimeError: size 1 is wrong; docs/")
+    message = "Failed to decompose.\n- Create an issue.\n\n<class 'RuntimeError'>: size 1 is wrong\n\nUse tlparse to see full graph."
+    assert fault("ONNX", RuntimeError(message)).startswith("ONNX cannot express the network: RuntimeError: size 1 is wrong; docs/")
 
 
 @pytest.mark.parametrize(("target", "name"), [("stablehlo", "xla"), ("executorch", "executorch")])

@@ -18,10 +18,10 @@ def test_before_a_job_s_first_line_spark_says_nothing(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key == "SPARK_SUBMIT_OPTS" or "SPARK_" not in key}
     environment |= {"LOCKSTEP_HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = ["spark-submit", "jobs/etl.py", "conf/digits.yaml", "--train.wrokers", "2"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
-    said = (done.stdout + done.stderr).splitlines()  # spark-submit gives out Python's errors as its own output
-    assert done.returncode == 2 and "--train.wrokers: no such setting; did you mean workers? (got 2)" in said
-    assert [line for line in said if " INFO " in line] == []
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    lines = (process.stdout + process.stderr).splitlines()  # spark-submit gives out Python's errors as its own output
+    assert process.returncode == 2 and "--train.wrokers: no such setting; did you mean workers? (got 2)" in lines
+    assert [line for line in lines if " INFO " in line] == []
 
 
 def test_what_the_driver_receives_as_an_exception_java_does_not_print_too(spark: SparkSession) -> None:

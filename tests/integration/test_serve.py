@@ -58,10 +58,10 @@ def evaluated(served: Served) -> tuple[list[str], np.ndarray]:
 def test_p7_predictions_from_raw_rows_equal_those_from_encoded_rows(served: Served, model: PyFuncModel) -> None:
     names, probabilities = evaluated(served)
     rows = served.raw.drop_columns(["rich"]).to_pandas()
-    found = model.predict(rows.sample(frac=1, random_state=0)).sort_index()
-    assert found["prediction"].tolist() == names
-    np.testing.assert_allclose(found["probability_true"], probabilities, rtol=0, atol=1e-7)
-    assert found["refused"].isna().all()
+    predictions = model.predict(rows.sample(frac=1, random_state=0)).sort_index()
+    assert predictions["prediction"].tolist() == names
+    np.testing.assert_allclose(predictions["probability_true"], probabilities, rtol=0, atol=1e-7)
+    assert predictions["refused"].isna().all()
     assert len(set(names)) == 2
 
 
@@ -98,13 +98,13 @@ def test_a_refused_row_has_a_reason_and_no_prediction(served: Served, model: PyF
     rows.index = pd.Index(["a", "b", "c", "d"])
     rows.at["b", "x"] = np.nan
     rows.at["d", "pixels"] = b"xyz"
-    found = model.predict(rows)
-    assert found.index.tolist() == ["a", "b", "c", "d"]
-    assert found["prediction"].isna().tolist() == [False, True, False, True]
-    assert found["refused"].tolist()[1].startswith("place: fourier cannot encode x NULL, y ")
-    assert found["refused"].tolist()[3] == "pixels: image cannot encode 3 bytes"
+    predictions = model.predict(rows)
+    assert predictions.index.tolist() == ["a", "b", "c", "d"]
+    assert predictions["prediction"].isna().tolist() == [False, True, False, True]
+    assert predictions["refused"].tolist()[1].startswith("place: fourier cannot encode x NULL, y ")
+    assert predictions["refused"].tolist()[3] == "pixels: image cannot encode 3 bytes"
     assert model.predict(rows.loc[["b"]])["prediction"].isna().all()
-    assert list(model.predict(rows.iloc[:0]).columns) == list(found.columns)
+    assert list(model.predict(rows.iloc[:0]).columns) == list(predictions.columns)
 
 
 def test_missing_values_arrive_as_null(served: Served, model: PyFuncModel) -> None:
@@ -119,10 +119,10 @@ def test_whole_numbers_stand_for_others(served: Served, model: PyFuncModel) -> N
     rows = served.raw.slice(0, 2).to_pandas()
     rows["x"], rows["y"], rows["price"] = [1, 2], [3, 2**60], [10, 20]
     rows["pair"] = [[1, 2], None]
-    found = model.predict(rows)
-    assert found["refused"].isna().tolist() == [True, False]
+    predictions = model.predict(rows)
+    assert predictions["refused"].isna().tolist() == [True, False]
     floats = rows.assign(x=rows["x"].astype(float), y=rows["y"].astype(float), price=rows["price"].astype(float), pair=[[1.0, 2.0], None])
-    pd.testing.assert_frame_equal(model.predict(floats), found)
+    pd.testing.assert_frame_equal(model.predict(floats), predictions)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_a_value_that_its_type_does_not_have_refuses_its_row_alone(served: Serve
     rows = served.raw.slice(0, 5).to_pandas()
     rows["children"] = [1.5, 2.0, 2**31, 2.0, 1.0]
     rows["code"] = pd.Series([1, 2, 3, 2**63, 2**80], dtype=object)
-    found = model.predict(rows)
-    assert [str(reason).partition(":")[0] for reason in found["refused"]] == [
+    predictions = model.predict(rows)
+    assert [str(reason).partition(":")[0] for reason in predictions["refused"]] == [
         "the values of column children cannot be cast to int32",
         "None",
         "the values of column children cannot be cast to int32",
@@ -147,7 +147,7 @@ def test_a_value_that_its_type_does_not_have_refuses_its_row_alone(served: Serve
         "the values of column code cannot be cast to int64",
     ]
     alone = model.predict(rows.iloc[[1]].assign(code=[2]))
-    assert found["probability_true"].iloc[1] == pytest.approx(alone["probability_true"].iloc[0], abs=1e-6)
+    assert predictions["probability_true"].iloc[1] == pytest.approx(alone["probability_true"].iloc[0], abs=1e-6)
 
 
 def test_columns_that_cannot_be_cast_are_named() -> None:
@@ -221,8 +221,8 @@ def test_p7_it_serves_from_any_folder(served: Served, model: PyFuncModel, tmp_pa
     assert first["refused"] is None
     assert first["prediction"] == expected["prediction"]
     assert first["probability_true"] == pytest.approx(expected["probability_true"])
-    for one, other in refused:
-        assert one == {**dict.fromkeys(one), "refused": one["refused"]} and one["refused"]
+    for reason, other in refused:
+        assert reason == {**dict.fromkeys(reason), "refused": reason["refused"]} and reason["refused"]
         assert other["probability_true"] == pytest.approx(first["probability_true"], abs=1e-6)
     frame = pd.DataFrame({name: [value] for name, value in model.input_example.iloc[0].items()}).assign(member=[None])
     assert unknown[0]["probability_true"] == pytest.approx(model.predict(frame)["probability_true"].iloc[0], abs=1e-6)
@@ -241,8 +241,8 @@ def test_mlflow_reads_csv_as_the_model_takes_it(tmp_path: Path, monkeypatch: pyt
     client = TestClient(scoring_server.init(model))
 
     def answer(text: str) -> tuple[int, Any]:
-        found = client.post("/invocations", content=text, headers={"Content-Type": "text/csv"})
-        return found.status_code, strictly_parsed(found.content)
+        response = client.post("/invocations", content=text, headers={"Content-Type": "text/csv"})
+        return response.status_code, strictly_parsed(response.content)
 
     names = "age,children,rooms,x,y,word,code,member,born,price"
     rows = ["40,2,,0.5,0.25,ant,9007199254740993,True,2024-01-05,1.5", "40.5,2,3,,0.25,00501,7,,2024-01-05,1.5"]

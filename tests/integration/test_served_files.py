@@ -84,13 +84,13 @@ def test_every_flipped_bit_is_one_clear_error(model: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["artifacts/weights.safetensors", "artifacts/manifest.json", "code/pipelines.zip", "digests.json"])
-@pytest.mark.parametrize("left", [0, 0.5, None])
-def test_a_truncated_or_missing_file_is_named(copy: Path, name: str, left: float | None) -> None:
+@pytest.mark.parametrize("share", [0, 0.5, None])
+def test_a_truncated_or_missing_file_is_named(copy: Path, name: str, share: float | None) -> None:
     file = copy / name
     content = file.read_bytes()
     file.unlink()
-    if left is not None:
-        file.write_bytes(content[: int(len(content) * left)])
+    if share is not None:
+        file.write_bytes(content[: int(len(content) * share)])
     with pytest.raises(CorruptError, match=rf"{name}.*download it again, or log it again"):
         load(copy)
 
@@ -141,7 +141,7 @@ def write_digest(folder: Path, name: str) -> None:
     (folder / "digests.json").write_text(json.dumps(digests))
 
 
-def with_line(folder: Path, module: str, line: str) -> None:
+def append_line(folder: Path, module: str, line: str) -> None:
     """Add a line to a module in the archive of the code, and leave everything else as it is."""
     with ZipFile(folder / ARCHIVE) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
@@ -156,18 +156,18 @@ def test_code_that_was_altered_or_added_does_not_run(copy: Path, tmp_path: Path)
     speaking = "print('SPOKEN')"
     (copy / "code/__pycache__").mkdir()
     (copy / "code/__pycache__/user.cpython-311.pyc").touch()  # Python keeps what it compiled, and that is no fault
-    answer = in_a_process(copy, SHOW_IMPORTED)
+    answer = run_in_process(copy, SHOW_IMPORTED)
     assert "refused" in answer and json.loads(answer.splitlines()[-1]) == [str(copy / ARCHIVE)]
     before = (copy / ARCHIVE).read_bytes()
-    with_line(copy, "pipelines/serving/model/predictor.py", speaking)
-    with_line(copy, "pipelines/__init__.py", speaking)
-    answer = in_a_process(copy)
+    append_line(copy, "pipelines/serving/model/predictor.py", speaking)
+    append_line(copy, "pipelines/__init__.py", speaking)
+    answer = run_in_process(copy)
     assert "CorruptError" in answer and "code/pipelines.zip has SHA-256" in answer and "SPOKEN" not in answer
     (copy / ARCHIVE).write_bytes(before)
     assert load_in_a_process_of_its_own(copy)["digest"] == json.loads((copy / "digests.json").read_text())["model"]
     for name in ("pandas", "pipelines", "torchmetrics"):
         (copy / f"code/{name}.py").write_text(f"{speaking}\nraise SystemExit('SPOKEN')\n")
-    answer = in_a_process(copy)
+    answer = run_in_process(copy)
     assert f"CorruptError: {copy}/code/pandas.py was not logged with the model" in answer and "SPOKEN" not in answer
     with pytest.raises(CorruptError, match=r"code/pandas\.py was not logged"):
         load_in_a_process_of_its_own(copy)
@@ -178,7 +178,7 @@ def load_in_a_process_of_its_own(folder: Path) -> Mapping[str, Any]:
         return process.about
 
 
-def in_a_process(folder: Path, then: str = "") -> str:
+def run_in_process(folder: Path, then: str = "") -> str:
     """What a process says that loads the model, has it predict, and runs the code `then`. It does not know of this checkout."""
     code = f"import mlflow; model = mlflow.pyfunc.load_model({str(folder)!r}); print(model.predict(model.input_example)){then}"
     keeping = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYTHONDONTWRITEBYTECODE": ""}
@@ -188,15 +188,15 @@ def in_a_process(folder: Path, then: str = "") -> str:
 
 def test_other_code_of_the_same_name_at_work_is_found(copy: Path) -> None:
     """This process has imported the package already, and Python imports no package twice; nor does one that has loaded a model."""
-    with_line(copy, "pipelines/errors.py", "# of another version")
+    append_line(copy, "pipelines/errors.py", "# of another version")
     write_digest(copy, ARCHIVE)
     with pytest.raises(MismatchError, match=r"pipelines/errors.py, imported in this process, has SHA-256 .* in a process of its own"):
         load(copy)
-    two = f"\nmlflow.pyfunc.load_model({str(copy)!r})\nprint('SAME')\nmlflow.pyfunc.load_model({str(copy / 'other')!r})"
+    code = f"\nmlflow.pyfunc.load_model({str(copy)!r})\nprint('SAME')\nmlflow.pyfunc.load_model({str(copy / 'other')!r})"
     shutil.copytree(copy, copy / "other")
-    with_line(copy / "other", "pipelines/errors.py", "# of a third version")
+    append_line(copy / "other", "pipelines/errors.py", "# of a third version")
     write_digest(copy / "other", ARCHIVE)
-    answer = in_a_process(copy, two)
+    answer = run_in_process(copy, code)
     assert "SAME" in answer and f"MismatchError: {copy / ARCHIVE}/pipelines/errors.py, imported in this process" in answer
 
 
@@ -211,7 +211,7 @@ def test_a_model_whose_modules_were_logged_as_files_still_loads(copy: Path) -> N
     for file in (copy / "entry.py", *(file for file in (copy / "code").rglob("*") if file.is_file())):
         write_digest(copy, file.relative_to(copy).as_posix())
     load(copy)
-    answer = in_a_process(copy, SHOW_IMPORTED)
+    answer = run_in_process(copy, SHOW_IMPORTED)
     assert "refused" in answer and json.loads(answer.splitlines()[-1]) == [str(copy / "code")]
     assert load_in_a_process_of_its_own(copy)["pipeline"] == "served"
     with (copy / "code/pipelines/serving/model/predictor.py").open("a") as module:

@@ -46,7 +46,7 @@ OTHERS = [
 """Of which some are served too; whichever are have to be equal."""
 
 
-def config_of(query: str, **source: Any) -> Config:
+def make_config(query: str, **source: Any) -> Config:
     return parse(
         {
             "name": "served",
@@ -62,7 +62,7 @@ def raw_rows(seed: int, rows: int) -> pa.Table:
     """Ordinary values, and others than those that ETL itself tries."""
     random = np.random.default_rng(seed)
 
-    def drawn(values: list[Any], kind: pa.DataType) -> pa.Array:
+    def draw_rows(values: list[Any], kind: pa.DataType) -> pa.Array:
         return pa.array([values[place] for place in random.integers(0, len(values), rows)], kind)
 
     words = [
@@ -71,17 +71,17 @@ def raw_rows(seed: int, rows: int) -> pa.Table:
     ]  # fmt: skip
     return pa.table(
         {
-            "i": drawn([*range(-5, 15), 998, 999, 1000, 2**31 - 2, None], pa.int32()),
-            "b": drawn([0, 7, -7, 2**53 + 1, 2**62, None], pa.int64()),
-            "x": drawn([0.3, 2.5, 3.5, -2.5, 1e15, 1e-7, 123456789.125, -0.0, math.nan, math.inf, 7.0, None], pa.float64()),
-            "y": drawn([1.0, 0.1, -3.0, 1e17, math.nan, None], pa.float64()),
-            "f": drawn([0.1, 0.2, 16777216.0, -1.5, None], pa.float32()),
-            "s": drawn(words, pa.string()),
-            "o": drawn([True, False, None], pa.bool_()),
-            "d": drawn([datetime.date(1999, 12, 31), datetime.date(2000, 1, 1), datetime.date(1500, 1, 1), None], pa.date32()),
-            "t": drawn([datetime.datetime(2000, 1, 1, 1, tzinfo=datetime.UTC), None], pa.timestamp("us", "UTC")),
-            "l": drawn([True, False], pa.bool_()),
-            "m": drawn([Decimal("1.25"), Decimal("-2.75"), Decimal("0.05"), None], pa.decimal128(8, 2)),
+            "i": draw_rows([*range(-5, 15), 998, 999, 1000, 2**31 - 2, None], pa.int32()),
+            "b": draw_rows([0, 7, -7, 2**53 + 1, 2**62, None], pa.int64()),
+            "x": draw_rows([0.3, 2.5, 3.5, -2.5, 1e15, 1e-7, 123456789.125, -0.0, math.nan, math.inf, 7.0, None], pa.float64()),
+            "y": draw_rows([1.0, 0.1, -3.0, 1e17, math.nan, None], pa.float64()),
+            "f": draw_rows([0.1, 0.2, 16777216.0, -1.5, None], pa.float32()),
+            "s": draw_rows(words, pa.string()),
+            "o": draw_rows([True, False, None], pa.bool_()),
+            "d": draw_rows([datetime.date(1999, 12, 31), datetime.date(2000, 1, 1), datetime.date(1500, 1, 1), None], pa.date32()),
+            "t": draw_rows([datetime.datetime(2000, 1, 1, 1, tzinfo=datetime.UTC), None], pa.timestamp("us", "UTC")),
+            "l": draw_rows([True, False], pa.bool_()),
+            "m": draw_rows([Decimal("1.25"), Decimal("-2.75"), Decimal("0.05"), None], pa.decimal128(8, 2)),
         }
     )
 
@@ -96,7 +96,7 @@ def views(spark: SparkSession) -> SparkSession:
 def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expression: str) -> None:
     query = f"SELECT {expression} AS out, l AS y FROM t"
     rows = views.sql(query)
-    served = translate_query(views, config_of(query), rows)
+    served = translate_query(views, make_config(query), rows)
     if served is None:
         assert expression not in SERVED
         return
@@ -104,8 +104,8 @@ def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expre
     ours, raised = Evaluator().columns(fresh, served.columns)
     fine = pa.array([error is None for error in raised])
     views.createDataFrame(fresh.filter(fine), views.table("t").schema).createOrReplaceTempView("fresh")
-    theirs = views.sql(query.replace("FROM t", "FROM fresh")).toArrow()["out"]
-    assert repr(ours["out"].filter(fine).to_pylist()).replace("-0.0", "0.0") == repr(theirs.to_pylist()).replace("-0.0", "0.0")
+    spark_columns = views.sql(query.replace("FROM t", "FROM fresh")).toArrow()["out"]
+    assert repr(ours["out"].filter(fine).to_pylist()).replace("-0.0", "0.0") == repr(spark_columns.to_pylist()).replace("-0.0", "0.0")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_shows_only_in_few_rows_or_none_is_found_too(
     views: SparkSession, caplog: pytest.LogCaptureFixture, query: str, reason: str | None
 ) -> None:
     with caplog.at_level("INFO", "pipelines"):
-        served = translate_query(views, config_of(query), views.sql(query))
+        served = translate_query(views, make_config(query), views.sql(query))
     assert (served is None) == (reason is not None)
     assert (reason or "the model will take rows of t") in caplog.text
 
@@ -196,17 +196,17 @@ RAW = pd.DataFrame({"age": [40, 41, 17, 42], "pdays": [999, 3, 999, 4], "job": [
 def test_p7_a_served_row_is_derived_by_the_model(bank: Bank) -> None:
     derived = pa.table({"age": pa.array([40, 41], pa.int32()), "pdays": pa.array([None, 3], pa.int32()), "job": ["student", "admin."]})
     of_query = Predictor(bank.config.task, bank.manifest.model_copy(update={"served_query": None}), bank.weights)
-    expected, found = of_query.predict(derived), bank.model.predict(RAW)[:2]
-    assert found["refused"].isna().all()
-    np.testing.assert_allclose(found["probability_true"], expected["probability_true"], atol=1e-7)
-    taken = of_query.predict(derived.set_column(1, "pdays", pa.array([999, 3], pa.int32())))
-    assert abs(taken["probability_true"][0] - found["probability_true"][0]) > 1e-3, "999 would be another row"
+    expected, predictions = of_query.predict(derived), bank.model.predict(RAW)[:2]
+    assert predictions["refused"].isna().all()
+    np.testing.assert_allclose(predictions["probability_true"], expected["probability_true"], atol=1e-7)
+    kept_predictions = of_query.predict(derived.set_column(1, "pdays", pa.array([999, 3], pa.int32())))
+    assert abs(kept_predictions["probability_true"][0] - predictions["probability_true"][0]) > 1e-3, "999 would be another row"
 
 
 def test_p7_a_served_row_that_etl_would_not_keep_has_a_reason(bank: Bank) -> None:
-    found = bank.model.predict(RAW)
-    assert found["prediction"].isna().tolist() == [False, False, True, True]
-    assert found["refused"].tolist()[2:] == ["WHERE age >= 18", "job"]
+    predictions = bank.model.predict(RAW)
+    assert predictions["prediction"].isna().tolist() == [False, False, True, True]
+    assert predictions["refused"].tolist()[2:] == ["WHERE age >= 18", "job"]
     assert bank.manifest.quarantined.keys() == {"job"}
 
 
@@ -228,9 +228,9 @@ def test_p7_so_has_one_that_cannot_be_computed() -> None:
         columns={"half": "CAST(CASE WHEN a = 2 THEN 'x' ELSE '1' END AS INT)"},
         conditions=conditions,
     )
-    found, reasons = Evaluator().apply_query(rows, query)
+    derived, reasons = Evaluator().apply_query(rows, query)
     assert reasons.to_pylist() == ["half cannot be computed", "large", "large", "large"]
-    assert len(found) == 0
+    assert len(derived) == 0
 
 
 def test_the_model_says_what_it_takes(bank: Bank) -> None:

@@ -42,11 +42,11 @@ def served() -> ServedModel:
 
 def row(**changed: Any) -> dict[str, Any]:
     """As JSON has it: bytes in base64, times as text."""
-    given = {
+    values = {
         "age": 40.0, "children": 2, "rooms": 3, "x": 0.5, "y": 0.25, "word": "ant", "code": 5, "member": True, "born": "2024-01-05",
         "price": 1.5, "pair": [1.0, 2.0], "pixels": "AAECAw==",
     }  # fmt: skip
-    return {**given, **changed}
+    return {**values, **changed}
 
 
 def read(chunks: list[bytes], declared: str = "") -> bytes:
@@ -58,7 +58,7 @@ def read(chunks: list[bytes], declared: str = "") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         (b"{", 400, "the request is not JSON: "),
         (b"\xff\xfe\x00", 400, "the request is not JSON: "),
@@ -76,10 +76,10 @@ def read(chunks: list[bytes], declared: str = "") -> bytes:
         (b'{"dataframe_records": [{}, {}, {}, {}]}', 413, "the request has 4 rows, more than 3, endpoint.rows_per_request"),
     ],
 )
-def test_a_request_of_another_shape_is_refused_in_one_sentence(body: bytes, status: int, said: str) -> None:
+def test_a_request_of_another_shape_is_refused_in_one_sentence(body: bytes, status: int, message: str) -> None:
     with pytest.raises(RequestError) as error:
         parse_rows(body, SETTINGS, pa.schema({"age": pa.int32(), "x": pa.float64(), "pair": pa.list_(pa.float64())}))
-    assert error.value.status == status and str(error.value).startswith(said) and "\n" not in str(error.value)
+    assert error.value.status == status and str(error.value).startswith(message) and "\n" not in str(error.value)
 
 
 def test_all_forms_of_mlflow_give_the_same_rows() -> None:
@@ -137,12 +137,12 @@ def test_rows_of_several_requests_are_predicted_as_each_alone(served: ServedMode
     assert [len(answer) for answer in together] == [2, 0, 1]
     for request, answer in zip(requests, together, strict=True):
         alone = served.answers([request])[0]
-        assert [found["prediction"] for found in alone] == [found["prediction"] for found in answer]
+        assert [prediction["prediction"] for prediction in alone] == [prediction["prediction"] for prediction in answer]
     json.dumps(together, allow_nan=False)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "reason"),
     [
         ({"age": "old"}, "the values of column age cannot be cast to double"),
         ({"age": True}, "the value of column age is no double: it is true"),
@@ -160,36 +160,40 @@ def test_rows_of_several_requests_are_predicted_as_each_alone(served: ServedMode
     ],
 )
 def test_a_row_that_cannot_be_taken_has_a_reason_and_the_others_a_prediction(
-    served: ServedModel, changed: dict[str, Any], said: str
+    served: ServedModel, changed: dict[str, Any], reason: str
 ) -> None:
     (first, third), (second,) = served.answers([[row(), row(age=20.0)], [row(**changed)]])
-    assert second["prediction"] is None and second[REFUSED].startswith(said)
+    assert second["prediction"] is None and second[REFUSED].startswith(reason)
     assert first[REFUSED] is None and third[REFUSED] is None
     json.dumps(second, ensure_ascii=False, allow_nan=False).encode()
     assert first["probability_true"] == pytest.approx(served.answers([[row()]])[0][0]["probability_true"], abs=1e-6)
 
 
 def test_a_row_without_a_column_is_refused_alone(served: ServedModel) -> None:
-    (found, other) = served.answers([[{"age": 1.0}, row()]])[0]
-    assert found[REFUSED].startswith("the row has no column children; the model takes age, ")
+    (refused_row, other) = served.answers([[{"age": 1.0}, row()]])[0]
+    assert refused_row[REFUSED].startswith("the row has no column children; the model takes age, ")
     assert other["prediction"] in ("true", "false")
 
 
 def test_the_description_has_the_columns_of_the_model(served: ServedModel) -> None:
-    found = openapi(served, SETTINGS, needs_token=True)
-    rows = found["paths"]["/invocations"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]["dataframe_records"]
+    description = openapi(served, SETTINGS, needs_token=True)
+    rows = description["paths"]["/invocations"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"][
+        "dataframe_records"
+    ]
     assert rows["maxItems"] == 3
-    kinds = {name: given["anyOf"][0] for name, given in rows["items"]["properties"].items()}
+    kinds = {name: column["anyOf"][0] for name, column in rows["items"]["properties"].items()}
     assert kinds["age"] == {"type": "number"} and kinds["children"] == {"type": "integer"} and kinds["member"] == {"type": "boolean"}
     assert kinds["pixels"] == {"type": "string", "contentEncoding": "base64"} and kinds["born"] == {"type": "string", "format": "date"}
     assert kinds["pair"]["items"]["anyOf"][0] == {"type": "number"}
-    assert found["security"] == [{"token": []}] and "security" not in openapi(served, SETTINGS, needs_token=False)
-    assert "probability_true, refused" in page(found) and f"&#34;word&#34;: &#34;{served.example['word']}&#34;" in page(found)
+    assert description["security"] == [{"token": []}] and "security" not in openapi(served, SETTINGS, needs_token=False)
+    assert "probability_true, refused" in page(description) and f"&#34;word&#34;: &#34;{served.example['word']}&#34;" in page(
+        description
+    )
 
 
 def test_a_page_shows_hostile_names_as_text(served: ServedModel) -> None:
-    found = json.loads(json.dumps(openapi(served, SETTINGS, needs_token=False)).replace('"word"', '"<script>"'))
-    assert "<script>" not in page(found)
+    description = json.loads(json.dumps(openapi(served, SETTINGS, needs_token=False)).replace('"word"', '"<script>"'))
+    assert "<script>" not in page(description)
 
 
 def test_a_token_is_read_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,13 +247,13 @@ def test_the_counts_of_replicas_are_added_up() -> None:
 def test_requests_that_arrive_while_a_batch_is_computed_are_the_next_one_up_to_its_rows() -> None:
     batches: list[list[list[int]]] = []
 
-    async def doubled(requests: Sequence[list[int]]) -> list[list[int]]:
+    async def double(requests: Sequence[list[int]]) -> list[list[int]]:
         batches.append([list(rows) for rows in requests])
         await asyncio.sleep(0)
         return [[2 * row for row in rows] for rows in requests]
 
     async def answers() -> list[list[int]]:
-        gathered = Batches(doubled, max_rows=4)
+        gathered = Batches(double, max_rows=4)
         return await asyncio.gather(*(gathered.answer(rows) for rows in ([1], [2, 3], [], [4, 5], [6, 7, 8, 9, 10], [11])))
 
     assert asyncio.run(answers()) == [[2], [4, 6], [], [8, 10], [12, 14, 16, 18, 20], [22]]
@@ -267,8 +271,8 @@ def test_a_batch_that_fails_fails_its_own_requests_only() -> None:
         gathered = Batches(refused, max_rows=2)
         return await asyncio.gather(*(gathered.answer(rows) for rows in ([0], [1], [2], [3])), return_exceptions=True)
 
-    zero, one, *others = asyncio.run(answers())
-    assert isinstance(zero, ValueError) and isinstance(one, ValueError) and others == [[2], [3]]
+    zero, first, *later = asyncio.run(answers())
+    assert isinstance(zero, ValueError) and isinstance(first, ValueError) and later == [[2], [3]]
 
 
 def test_a_request_whose_client_is_gone_is_not_computed() -> None:

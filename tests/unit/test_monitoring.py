@@ -33,12 +33,12 @@ def survey(name: str) -> Survey:
     return Survey(config, manifest, {}, {}, np.empty((0, 3), np.int64), {}, {"fit": 2.5}, stages)
 
 
-def promtool(*arguments: str | Path, said: str | None = None) -> str:
+def promtool(*arguments: str | Path, stdin: str | None = None) -> str:
     if not shutil.which("promtool"):
         pytest.skip("no promtool is here; Debian, Ubuntu: sudo apt-get install prometheus")
-    done = subprocess.run(["promtool", *arguments], input=said, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(["promtool", *arguments], input=stdin, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def names() -> set[str]:
@@ -67,14 +67,14 @@ def test_the_rules_fire_on_what_they_are_for_and_on_nothing_else(tmp_path: Path)
         'lockstep_etl_rows_quarantined{pipeline="well"}': "9x1500",
     }
 
-    def fired(alert: str, at: str, labels: dict[str, str] | None, value: str = "") -> dict[str, object]:
+    def alert_test(alert: str, at: str, labels: dict[str, str] | None, value: str = "") -> dict[str, object]:
         texts = {"summary": value} if value else {}
         return {"eval_time": at, "alertname": alert, "exp_alerts": [{"exp_labels": labels, "exp_annotations": texts}] if labels else []}
 
     expected = [
-        fired("TrainingStuck", "9m", None),
-        fired("TrainingWaitsForData", "2m", None),
-        fired("QuarantineGrows", "20h", None),
+        alert_test("TrainingStuck", "9m", None),
+        alert_test("TrainingWaitsForData", "2m", None),
+        alert_test("QuarantineGrows", "20h", None),
     ]
     tests = {"rule_files": [str(ROOT / "alerts.yml")], "evaluation_interval": "1m"}
     counted = [
@@ -93,8 +93,8 @@ def test_the_rules_fire_on_what_they_are_for_and_on_nothing_else(tmp_path: Path)
 
 def test_the_dashboard_shows_metrics_that_are_given() -> None:
     dashboard = json.loads((ROOT / "grafana/dashboards/lockstep.json").read_text())
-    asked = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
-    assert set(re.findall(r"(?:ray_)?lockstep_\w+", asked)) == names() - {"lockstep_etl_finished_timestamp_seconds"}
+    expressions = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+    assert set(re.findall(r"(?:ray_)?lockstep_\w+", expressions)) == names() - {"lockstep_etl_finished_timestamp_seconds"}
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
     assert len(set(places)) == len({panel["id"] for panel in dashboard["panels"]}) == len(places)
 
@@ -111,7 +111,7 @@ def test_files_of_several_etls_are_one_text_that_prometheus_takes(tmp_path: Path
     assert 'lockstep_etl_rows_quarantined{pipeline="one"} 3.0\n' in text
     assert 'lockstep_etl_skew{pipeline="one",stage="fit"} 2.5\n' in text and 'spilled_bytes{pipeline="one",stage="fit"} 8.0\n' in text
     assert text.count("# TYPE lockstep_etl_rows gauge") == 1
-    promtool("check", "metrics", said=text)
+    promtool("check", "metrics", stdin=text)
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

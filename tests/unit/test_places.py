@@ -50,7 +50,7 @@ def test_what_keeps_running_servers_is_read_or_named(tmp_path: Path, content: by
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "Invalid JSON"),
         ("[]", "Input should be an object"),
@@ -60,9 +60,9 @@ def test_what_keeps_running_servers_is_read_or_named(tmp_path: Path, content: by
         (json.dumps(dict.fromkeys(SERVERS, NOWHERE)), "nowhere is not installed"),
     ],
 )
-def test_another_hosts_json_is_refused_and_nothing_is_decided(folder: Path, text: str, said: str) -> None:
+def test_another_hosts_json_is_refused_and_nothing_is_decided(folder: Path, text: str, message: str) -> None:
     (folder / "hosts.json").write_text(text)
     with pytest.raises(SystemExit) as refused:
         new_places(folder)
-    assert str(folder / "hosts.json") in str(refused.value) and said in str(refused.value)
+    assert str(folder / "hosts.json") in str(refused.value) and message in str(refused.value)
     assert read_places(folder) is None

@@ -44,8 +44,8 @@ def test_the_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[bool,
         if positive and not other_positive
     ]
     total = sum(weight for weight, _ in pairs)
-    found = class_metric("auc", truth, np.stack([1 - scores, scores], axis=1))(weights)
-    assert np.isnan(found) if not total else found == pytest.approx(sum(weight * right for weight, right in pairs) / total)
+    auc = class_metric("auc", truth, np.stack([1 - scores, scores], axis=1))(weights)
+    assert np.isnan(auc) if not total else auc == pytest.approx(sum(weight * right for weight, right in pairs) / total)
 
 
 def test_metrics_judge_predictions() -> None:
@@ -96,10 +96,12 @@ def test_a_model_that_refuses_every_row_does_not_pass(served: Served, tmp_path: 
     model = download_model(served.config.tracking.uri, served.uri, tmp_path)
     target = Target("auc", "rich", served.manifest, ("false", "true"))
     rows = served.raw.set_column(served.raw.column_names.index("x"), "x", pa.nulls(len(served.raw), pa.float32()))
-    found = judge_predictions(Registry(), target, rows, 0.5, model, model)
-    assert [str(gate) for gate in found.conditions] == ["the number of test rows that the model predicts is 0, and at least 1 is wanted"]
-    assert found.numbers == {"rows": 0} and not found.conditions[0].holds
-    assert found.not_checked == {
+    judgement = judge_predictions(Registry(), target, rows, 0.5, model, model)
+    assert [str(gate) for gate in judgement.conditions] == [
+        "the number of test rows that the model predicts is 0, and at least 1 is wanted"
+    ]
+    assert judgement.numbers == {"rows": 0} and not judgement.conditions[0].holds
+    assert judgement.not_checked == {
         "champion": "the model predicts no test row",
         "slices": "registry.slices is empty",
         "latency": "registry.latency_ms is not set",
@@ -111,10 +113,10 @@ def test_a_slice_whose_metric_is_not_defined_is_said_not_to_be_checked(served: S
     model = download_model(served.config.tracking.uri, served.uri, tmp_path)
     settings = Registry(slices=("member",), slice_bound=0.5, slice_rows=2)
     target = Target("auc", "rich", served.manifest, ("false", "true"))
-    found = judge_predictions(settings, target, served.raw.filter(pc.field("rich")), None, model, None, {"skew": "there is none"})
-    assert found.conditions == []
-    assert found.not_checked["slices"].startswith("auc of member ") and found.not_checked["skew"] == "there is none"
-    assert json.loads(json.dumps(found.record(), allow_nan=False))["not_checked"] == found.not_checked
+    judgement = judge_predictions(settings, target, served.raw.filter(pc.field("rich")), None, model, None, {"skew": "there is none"})
+    assert judgement.conditions == []
+    assert judgement.not_checked["slices"].startswith("auc of member ") and judgement.not_checked["skew"] == "there is none"
+    assert json.loads(json.dumps(judgement.record(), allow_nan=False))["not_checked"] == judgement.not_checked
 
 
 def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Served) -> None:
@@ -123,13 +125,13 @@ def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Serv
     word = pc.field("word")
     rows = served.raw.filter(word.is_null() | (word != "ant") | pc.field("rich"))
     predicted = pa.Table.from_pandas(Predictor(served.config.task, served.manifest, served.weights).predict(rows))
-    found, settings = Judgement(), Registry(slices=("word",), slice_bound=0.0, slice_rows=2)
-    _judge_slices(settings, target, Predictions(rows, target.truth(rows)[0], predicted), found)
-    assert [gate.name for gate in found.conditions if gate.gate == "slices"]
-    assert found.not_checked["slices"] == "auc of word ant is not defined"
-    assert "slices" not in found.passed_gates and "slices (auc of word ant is not defined)" in str(found)
-    assert found.failures(()) == []
-    assert found.failures(("slices",)) == ["slices is required and not checked (auc of word ant is not defined)"]
+    judgement, settings = Judgement(), Registry(slices=("word",), slice_bound=0.0, slice_rows=2)
+    _judge_slices(settings, target, Predictions(rows, target.truth(rows)[0], predicted), judgement)
+    assert [gate.name for gate in judgement.conditions if gate.gate == "slices"]
+    assert judgement.not_checked["slices"] == "auc of word ant is not defined"
+    assert "slices" not in judgement.passed_gates and "slices (auc of word ant is not defined)" in str(judgement)
+    assert judgement.failures(()) == []
+    assert judgement.failures(("slices",)) == ["slices is required and not checked (auc of word ant is not defined)"]
 
 
 def test_a_champion_that_cannot_predict_the_rows_is_said_and_may_be_left_out(served: Served, tmp_path: Path) -> None:
@@ -143,21 +145,21 @@ def test_a_champion_that_cannot_predict_the_rows_is_said_and_may_be_left_out(ser
     ):
         with pytest.raises(error, match=message):
             _is_no_worse(Registry(), target, Predictions(rows, target.truth(rows)[0], pa.table({})), champion, {})
-    found = judge_predictions(Registry(compare=False), target, served.raw, None, champion, champion)
-    assert found.not_checked["champion"] == "registry.compare is false"
+    judgement = judge_predictions(Registry(compare=False), target, served.raw, None, champion, champion)
+    assert judgement.not_checked["champion"] == "registry.compare is false"
 
 
 def test_a_judgement_says_which_gates_are_held_which_failed_and_which_are_not_checked() -> None:
-    found = Judgement()
-    found.add("bounds", bounds(Registry(at_least={"auc": 0.9}), {"test/auc": 0.91}), "there are none")
-    found.add("size", [at_most("the size", 3.0, 2.0, " MB")], "there is none")
-    found.add("champion", [], "there is no other champion to compare with")
-    assert str(found) == "held: bounds; not checked: champion (there is no other champion to compare with)"
-    assert found.failures(()) == ["the size is 3, and at most 2 MB is wanted"]
-    assert found.failures(("champion", "bounds"))[1:] == [
+    judgement = Judgement()
+    judgement.add("bounds", bounds(Registry(at_least={"auc": 0.9}), {"test/auc": 0.91}), "there are none")
+    judgement.add("size", [at_most("the size", 3.0, 2.0, " MB")], "there is none")
+    judgement.add("champion", [], "there is no other champion to compare with")
+    assert str(judgement) == "held: bounds; not checked: champion (there is no other champion to compare with)"
+    assert judgement.failures(()) == ["the size is 3, and at most 2 MB is wanted"]
+    assert judgement.failures(("champion", "bounds"))[1:] == [
         "champion is required and not checked (there is no other champion to compare with)"
     ]
-    assert (found.record()["held"], found.record()["failed"]) == (["bounds"], ["size"])
+    assert (judgement.record()["held"], judgement.record()["failed"]) == (["bounds"], ["size"])
 
 
 def test_a_rollback_goes_by_what_was_promoted_where_the_alias_was_moved_by_hand(served: Served) -> None:
@@ -168,9 +170,9 @@ def test_a_rollback_goes_by_what_was_promoted_where_the_alias_was_moved_by_hand(
         found = alias.champion_before(client, uri, "moved", alias.champion(client, uri, "moved"))
         return found and str(found.version)
 
-    promoted(served, "moved")
+    promote(served, "moved")
     assert champion_before() is None
-    promoted(served, "moved")
+    promote(served, "moved")
     assert champion_before() == "1"
     client.create_model_version("moved", served.uri, served.run_id, model_id=served.uri.removeprefix("models:/"))
     for version in ("3", "1"):
@@ -178,7 +180,7 @@ def test_a_rollback_goes_by_what_was_promoted_where_the_alias_was_moved_by_hand(
         assert champion_before() == "2"
     client.delete_registered_model_alias("moved", "champion")
     assert champion_before() == "2"
-    promoted(served, "moved")  # after an alias that was removed too
+    promote(served, "moved")  # after an alias that was removed too
     assert champion_before() == "2"
 
 
@@ -186,19 +188,19 @@ def test_a_rollback_to_a_version_that_was_deleted_is_refused_by_its_number(serve
     """It does not fall back to the next lower one."""
     uri = served.config.tracking.uri
     client = MlflowClient(uri)
-    assert [promoted(served, "erased") for _ in range(3)] == ["1", "2", "3"]
+    assert [promote(served, "erased") for _ in range(3)] == ["1", "2", "3"]
     client.delete_model_version("erased", "2")
     config = served.config.model_copy(update={"registry": Registry(model="erased")})
     with pytest.raises(TrackingError, match="version 2 of erased, the champion before version 3, is deleted from the registry"):
         rollback(config)
     assert str(client.get_model_version_by_alias("erased", "champion").version) == "3"
-    assert promoted(served, "erased") == "4"  # the remedy
+    assert promote(served, "erased") == "4"  # the remedy
 
 
 def test_a_rollback_to_a_run_that_was_deleted_leaves_the_alias(served: Served) -> None:
     uri = served.config.tracking.uri
     client = MlflowClient(uri)
-    assert [promoted(served, "without a run") for _ in range(2)] == ["1", "2"]
+    assert [promote(served, "without a run") for _ in range(2)] == ["1", "2"]
     config = served.config.model_copy(update={"registry": Registry(model="without a run")})
     client.delete_run(served.run_id)
     try:
@@ -212,32 +214,32 @@ def test_a_rollback_to_a_run_that_was_deleted_leaves_the_alias(served: Served) -
 
 def test_a_rollback_to_a_run_that_is_gone_for_good_leaves_the_alias(served: Served) -> None:
     client = MlflowClient(uri := served.config.tracking.uri)
-    gone = client.create_run("0").info.run_id
+    deleted_run = client.create_run("0").info.run_id
     name = "gone"
-    first = alias.promote_model(client, uri, name, served.uri, gone, None, {})
+    first = alias.promote_model(client, uri, name, served.uri, deleted_run, None, {})
     alias.promote_model(client, uri, name, served.uri, served.run_id, first, {})
-    client.delete_run(gone)
-    client._tracking_client.store._hard_delete_run(gone)  # as `mlflow gc` does
+    client.delete_run(deleted_run)
+    client._tracking_client.store._hard_delete_run(deleted_run)  # as `mlflow gc` does
     config = served.config.model_copy(update={"registry": Registry(model=name)})
-    with pytest.raises(TrackingError, match=rf"version 1 of gone does not become the champion again: its run {gone} is gone from"):
+    with pytest.raises(TrackingError, match=rf"version 1 of gone does not become the champion again: its run {deleted_run} is gone from"):
         rollback(config)
     assert str(client.get_model_version_by_alias(name, "champion").version) == "2"
-    assert promoted(served, name) == "3"  # its run is gone for good, and another is promoted
+    assert promote(served, name) == "3"  # its run is gone for good, and another is promoted
 
 
 def test_a_champion_whose_alias_was_moved_or_removed_by_hand_is_still_the_rival(served: Served) -> None:
     uri = served.config.tracking.uri
     client = MlflowClient(uri)
 
-    def rival_of(run_id: str) -> str | None:
+    def rival_version(run_id: str) -> str | None:
         rival = alias.rival(alias.champion(client, uri, "rivals"), alias.history(client, uri, "rivals"), run_id)
         return rival and str(rival.version)
 
-    assert rival_of("another run") is None
-    promoted(served, "rivals")
-    assert (rival_of("another run"), rival_of(served.run_id)) == ("1", None)
+    assert rival_version("another run") is None
+    promote(served, "rivals")
+    assert (rival_version("another run"), rival_version(served.run_id)) == ("1", None)
     client.delete_registered_model_alias("rivals", "champion")
-    assert (rival_of("another run"), rival_of(served.run_id)) == ("1", None)
+    assert (rival_version("another run"), rival_version(served.run_id)) == ("1", None)
 
 
 def test_a_gate_that_is_not_set_does_not_wait_for_one_that_failed() -> None:
@@ -249,7 +251,7 @@ def test_a_gate_that_is_not_set_does_not_wait_for_one_that_failed() -> None:
     assert skip_reasons(Registry(slices=("city",), latency_ms=5.0), None) == {}
 
 
-def promoted(served: Served, name: str) -> str:
+def promote(served: Served, name: str) -> str:
     uri = served.config.tracking.uri
     client = MlflowClient(uri)
     present = alias.champion(client, uri, name)
@@ -279,10 +281,10 @@ def test_of_promotions_at_once_one_wins_and_the_others_are_told(served: Served) 
 def test_a_champion_that_was_replaced_meanwhile_is_named(served: Served) -> None:
     uri = served.config.tracking.uri
     client = MlflowClient(uri)
-    assert promoted(served, "replaced") == "1"
+    assert promote(served, "replaced") == "1"
     with pytest.raises(TrackingError, match="the champion is now version 1, not none; run again to be compared with it"):
         alias.promote_model(client, uri, "replaced", served.uri, served.run_id, None, {})
-    assert promoted(served, "replaced") == "3"
+    assert promote(served, "replaced") == "3"
     assert client.get_model_version("replaced", "3").tags[alias.PREVIOUS] == "1"
 
 
@@ -294,11 +296,11 @@ def test_a_promotion_that_was_broken_off_is_finished_by_the_next(served: Served,
     with monkeypatch.context() as patched:
         patched.setattr(MlflowClient, "set_registered_model_alias", away)
         with pytest.raises(TrackingError, match=r"version 1 of away is registered, but .*Connection refused; run the same command again"):
-            promoted(served, "away")
+            promote(served, "away")
     with pytest.raises(TrackingError, match="is being promoted as version 1"):  # its process is alive: this one
-        promoted(served, "away")
+        promote(served, "away")
     client.set_model_version_tag("away", "1", alias.HEARTBEAT, '{"time": 0, "host": "nowhere", "process": 1}')
-    assert promoted(served, "away") == "3"
+    assert promote(served, "away") == "3"
     assert [int(version.version) for version in client.search_model_versions("name = 'away'")] == [3, 2]
 
 
@@ -308,9 +310,9 @@ def test_a_model_in_a_process_of_its_own_predicts_as_in_this_one(served: Served,
     expected = Predictor(served.config.task, served.manifest, served.weights).predict(rows)
     with ModelProcess(folder) as model:
         (batch,) = rows.combine_chunks().to_batches()
-        found = model.predict(batch).to_pandas()
-        assert found["prediction"].tolist() == expected["prediction"].tolist()
-        assert (found["probability_true"] - expected["probability_true"]).abs().max() < 1e-7
+        predictions = model.predict(batch).to_pandas()
+        assert predictions["prediction"].tolist() == expected["prediction"].tolist()
+        assert (predictions["probability_true"] - expected["probability_true"]).abs().max() < 1e-7
         assert len(model.predict(batch.slice(0, 0))) == 0
         with pytest.raises(SourceError, match=r"the rows have no column age \(double\), which the model takes"):
             model.predict(batch.drop_columns(["age"]))
@@ -318,10 +320,10 @@ def test_a_model_in_a_process_of_its_own_predicts_as_in_this_one(served: Served,
         wide = batch.set_column(batch.schema.names.index("children"), "children", batch.column("children").cast(pa.int64()))
         assert model.predict(wide).equals(model.predict(batch))
         children = pa.array([2**31, 1.5, float("nan"), None, 2.0], pa.float64())
-        told = model.predict(batch.slice(0, 5).set_column(batch.schema.names.index("children"), "children", children))
-        reasons = told["refused"].to_pylist()
+        refusals = model.predict(batch.slice(0, 5).set_column(batch.schema.names.index("children"), "children", children))
+        reasons = refusals["refused"].to_pylist()
         assert [str(reason).partition(":")[0] for reason in reasons[:3]] == ["the values of column children cannot be cast to int32"] * 3
-        assert told["prediction"].to_pylist()[:3] == [None] * 3 and reasons[4] is None and told["prediction"][4].is_valid
+        assert refusals["prediction"].to_pylist()[:3] == [None] * 3 and reasons[4] is None and refusals["prediction"][4].is_valid
         assert model.about["pipeline"] == "served"
         model._process.kill()
         with pytest.raises(DatasetError, match=r"the process of the model ended with -9: .*; run again"):
@@ -334,7 +336,7 @@ def test_a_model_in_a_process_of_its_own_predicts_as_in_this_one(served: Served,
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("kind", "faults"),
     [
         (pa.int8(), []),
         (pa.int64(), []),
@@ -345,8 +347,8 @@ def test_a_model_in_a_process_of_its_own_predicts_as_in_this_one(served: Served,
         (pa.timestamp("us"), ["n as timestamp[us], not int32"]),
     ],
 )
-def test_a_number_of_another_type_will_do(found: pa.DataType, told: list[str]) -> None:
-    assert misfits(pa.schema({"n": pa.int32()}), pa.schema({"n": found})) == told
+def test_a_number_of_another_type_will_do(kind: pa.DataType, faults: list[str]) -> None:
+    assert misfits(pa.schema({"n": pa.int32()}), pa.schema({"n": kind})) == faults
 
 
 @pytest.mark.parametrize(
@@ -368,5 +370,5 @@ def test_a_number_that_the_models_type_lacks_is_refused_and_no_other(kind: pa.Da
         table, reasons = fitting_rows(rows, pa.schema({"x": kind}))
         assert table["x"].to_pylist() == expected
         assert [reason is None for reason in reasons.to_pylist()] == [
-            value is not None or given is None for value, given in zip(expected, values, strict=True)
+            value is not None or raw is None for value, raw in zip(expected, values, strict=True)
         ]

@@ -27,8 +27,8 @@ from pipelines.serving.model.model import drop_unproven_query
 
 def test_conditions_in_the_same_words_are_all_asked() -> None:
     query = "SELECT * FROM (SELECT y AS x FROM (SELECT * FROM t WHERE x > 0) WHERE x > 0) WHERE x > 0"
-    (found,) = rowwise(query, {"t": ["x", "y"]})
-    asked = {name: to_duckdb_sql(condition) for name, condition in found.conditions.items()}
+    (branch,) = rowwise(query, {"t": ["x", "y"]})
+    asked = {name: to_duckdb_sql(condition) for name, condition in branch.conditions.items()}
     assert asked == {"WHERE x > 0": '"x" > 0', "WHERE x > 0 (2)": '"x" > 0', "WHERE x > 0 (3)": '"y" > 0'}
     rows = pa.table({"x": [1, 0, 1], "y": [1, 1, 0]})
     assert Evaluator().refusal_reasons(rows, asked).to_pylist() == [None, "WHERE x > 0", "WHERE x > 0 (3)"]
@@ -38,11 +38,11 @@ def test_conditions_in_the_same_words_are_all_asked() -> None:
 def test_hostile_decimals_have_all_digits_of_their_type(precision: int, scale: int) -> None:
     kind = pa.decimal128(precision, scale)
     rows = hostile_rows(pa.table({"m": pa.array([Decimal(0), None], kind)}), ["m"], {"1.25", "12345678901234567890", "1e-9"})
-    found = set(rows["m"].to_pylist())
+    decimals = set(rows["m"].to_pylist())
     assert rows.schema.field("m").type == kind
-    assert {Decimal(f"{sign}{'9' * precision}e-{scale}") for sign in ("", "-")} <= found
+    assert {Decimal(f"{sign}{'9' * precision}e-{scale}") for sign in ("", "-")} <= decimals
     if precision - scale >= 20:
-        assert Decimal(f"12345678901234567890.{'0' * (scale - 1)}1" if scale else "12345678901234567891") in found
+        assert Decimal(f"12345678901234567890.{'0' * (scale - 1)}1" if scale else "12345678901234567891") in decimals
 
 
 def test_a_text_that_is_no_day_leaves_the_other_days() -> None:
@@ -83,7 +83,7 @@ def test_what_may_go_well_the_next_time_makes_no_version(request: pytest.Fixture
 
 
 @pytest.mark.parametrize(
-    ("failing", "level", "told"),
+    ("failing", "level", "message"),
     [
         (duckdb.BinderException("Binder Error: no such function\nLINE 1"), logging.INFO, "served: Binder Error: no such function"),
         (UntranslatableError("UPPER is another value"), logging.INFO, "served: UPPER is another value"),
@@ -100,30 +100,32 @@ def test_a_query_that_cannot_be_served_is_said_and_a_defect_is_a_warning(caplog:
 
 
 def test_the_database_is_closed_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+    databases = []
 
     def fail(evaluator: Evaluator, *_: Any) -> None:
-        seen.append(evaluator)
+        databases.append(evaluator)
         raise UntranslatableError("another value")
 
     monkeypatch.setattr(served_check, "_prove", fail)
     with pytest.raises(UntranslatableError, match="another value"):
         served_check.prove(*[None] * 3)  # type: ignore[arg-type]
     with pytest.raises(duckdb.ConnectionException):
-        seen[0].types(pa.schema({"x": pa.int64()}), ['"x" + 1'])
+        databases[0].types(pa.schema({"x": pa.int64()}), ['"x" + 1'])
 
 
 def test_a_model_takes_raw_rows_only_with_the_duckdb_that_was_compared(caplog: pytest.LogCaptureFixture) -> None:
-    served, here = (
+    served, installed = (
         ServedQuery(table="t", inputs=schema_to_text(pa.schema({"x": pa.int64()})), columns={"x": '"x" + 1'}, conditions={}),
         version("duckdb"),
     )
-    manifest = Manifest(name="t", version="", digest="", attempt="", encoders={}, splits={}, served_query=served, versions={"duckdb": here})
+    manifest = Manifest(
+        name="t", version="", digest="", attempt="", encoders={}, splits={}, served_query=served, versions={"duckdb": installed}
+    )
     assert drop_unproven_query(manifest).served_query == served
     assert not caplog.records
     assert drop_unproven_query(manifest.model_copy(update={"versions": {"duckdb": "0.1"}})).served_query is None
     (warning,) = caplog.records
-    assert "DuckDB 0.1" in warning.message and f"DuckDB {here} is installed here" in warning.message
+    assert "DuckDB 0.1" in warning.message and f"DuckDB {installed} is installed here" in warning.message
 
 
 def test_the_machine_s_time_zone_is_not_that_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:

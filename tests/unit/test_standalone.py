@@ -48,25 +48,25 @@ VALUES = {
 }
 
 
-def encoder_of(settings: dict[str, Any], state: dict[str, Any]) -> Encoder:
+def make_encoder(settings: dict[str, Any], state: dict[str, Any]) -> Encoder:
     parsed = settings_of(settings)
     return implementation(parsed)(parsed, state)
 
 
 def both(settings: dict[str, Any], state: dict[str, Any], kind: pa.DataType, values: list[Any]) -> tuple[pa.Array, np.ndarray, np.ndarray]:
     """What ETL's encoder gives, and the values and the refused rows of the script's, which gets the values as JSON has them."""
-    encoder = encoder_of(settings, state)
-    wanted = encoder.encode(pa.array(values, kind))
+    encoder = make_encoder(settings, state)
+    expected = encoder.encode(pa.array(values, kind))
     complete = encoder.settings.model_dump(mode="json")
     column = columns.read_columns([{"x": json_value(value)} for value in values], {"x": str(kind)})["x"]
     encoded, refused = columns.ENCODERS[model.encoder_name(complete)](complete, state, column)
-    return wanted, encoded, refused
+    return expected, encoded, refused
 
 
 def assert_equal(settings: dict[str, Any], state: dict[str, Any], kind: pa.DataType, values: list[Any]) -> None:
-    wanted, encoded, refused = both(settings, state, kind, values)
-    assert refused.tolist() == wanted.is_null().to_pylist()
-    assert encoded[~refused].tolist() == wanted.filter(wanted.is_valid()).to_pylist()
+    expected, encoded, refused = both(settings, state, kind, values)
+    assert refused.tolist() == expected.is_null().to_pylist()
+    assert encoded[~refused].tolist() == expected.filter(expected.is_valid()).to_pylist()
 
 
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
@@ -151,14 +151,14 @@ MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ã �
 )
 @given(text=st.text(max_size=30) | st.text(st.sampled_from("helo wrdé"), max_size=30))
 def test_tokens_and_windows(settings: dict[str, Any], state: dict[str, Any], text: str) -> None:
-    encoder = encoder_of(settings, state)
-    wanted, encoded, refused = both(settings, state, pa.string(), [text, None])
-    assert refused.tolist() == wanted.is_null().to_pylist()
+    encoder = make_encoder(settings, state)
+    expected, encoded, refused = both(settings, state, pa.string(), [text, None])
+    assert refused.tolist() == expected.is_null().to_pylist()
     if text:
-        assert encoded[0].tolist() == wanted[0].as_py()
+        assert encoded[0].tolist() == expected[0].as_py()
         column = encoder.column("x", "feature")
         windows = model.windows(encoded[0], 4, column.dtype)
-        assert windows.tolist() == encoder.windows([wanted[0].values.to_numpy()]).tolist()
+        assert windows.tolist() == encoder.windows([expected[0].values.to_numpy()]).tolist()
 
 
 @pytest.mark.parametrize("keep", ["first", "last"])
@@ -169,10 +169,10 @@ def test_sequences(keep: str, length: int) -> None:
     encoded = [
         both(settings, state, kind, values) for kind, values in [(pa.string(), texts), (pa.list_(pa.int64()), [[7, None, 3], [], None])]
     ]
-    for wanted, values, refused in encoded:
-        assert refused.tolist() == wanted.is_null().to_pylist()
+    for expected, values, refused in encoded:
+        assert refused.tolist() == expected.is_null().to_pylist()
         column = TensorColumn(name="x", dtype="int32", shape=(length,))
-        assert values[~refused].tolist() == to_numpy(column, wanted.drop_null()).tolist()
+        assert values[~refused].tolist() == to_numpy(column, expected.drop_null()).tolist()
 
 
 NESTED = [[[1.5, 2.5], [3.5, -0.0]], [[1.0, 2.0]], None, [[1.0, None], [0.0, 0.0]], [[1e39, 0.0], [0.0, 0.0]]]
@@ -191,11 +191,11 @@ FLAT = [[1.0, 2.0, 255.0, 3.0], [1.0], [256.0, 0.0, 0.0, 0.5], None, [0.0] * 4]
 def test_arrays(settings: dict[str, Any], state: dict[str, Any]) -> None:
     cases: list[tuple[pa.DataType, list[Any]]] = [(pa.list_(pa.float64()), FLAT)]
     cases += [(pa.list_(pa.list_(pa.float64())), NESTED)] if settings["encoder"] != "image" else [(pa.binary(), [b"abcd", b"abc", None])]
-    column = encoder_of(settings, state).column("x", "feature")
+    column = make_encoder(settings, state).column("x", "feature")
     for kind, values in cases:
-        wanted, encoded, refused = both(settings, state, kind, values)
-        assert refused.tolist() == wanted.is_null().to_pylist()
-        assert encoded[~refused].tobytes() == to_numpy(column, wanted.drop_null()).tobytes()
+        expected, encoded, refused = both(settings, state, kind, values)
+        assert refused.tolist() == expected.is_null().to_pylist()
+        assert encoded[~refused].tobytes() == to_numpy(column, expected.drop_null()).tobytes()
 
 
 def test_the_files_of_a_script_define_different_names() -> None:

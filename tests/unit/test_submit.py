@@ -15,24 +15,24 @@ import ray
 ROOT = Path(__file__).parents[2]
 
 
-def said(arguments: list[str], code: int, **variables: str) -> str:
+def submit_output(arguments: list[str], code: int, **variables: str) -> str:
     environment = {**os.environ, "RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9", **variables}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "cluster/submit.py", *arguments],
         cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == code, done.stdout
-    assert "Traceback" not in done.stdout
-    return done.stdout
+    assert process.returncode == code, process.stdout
+    assert "Traceback" not in process.stdout
+    return process.stdout
 
 
 @pytest.mark.parametrize("arguments", [[], ["--follow", "a", "--", "true"]])
 def test_it_wants_a_command_or_a_job(arguments: list[str]) -> None:
-    assert "give a command after --, or --follow NAME" in said(arguments, 2)
+    assert "give a command after --, or --follow NAME" in submit_output(arguments, 2)
 
 
 def test_a_ray_that_is_not_there_is_named() -> None:
-    assert "no Ray accepts jobs at http://127.0.0.1:9: " in said(["--", "true"], 1)
+    assert "no Ray accepts jobs at http://127.0.0.1:9: " in submit_output(["--", "true"], 1)
 
 
 def test_a_ray_that_ends_before_it_has_the_job_is_told_in_a_line(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_a_ray_that_ends_before_it_has_the_job_is_told_in_a_line(tmp_path: Path)
     server = HTTPServer(("127.0.0.1", 0), Version)
     Thread(target=answer_and_end, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    told = said(["--name", "a", "--working-dir", str(tmp_path), "--", "true"], 1, RAY_API_SERVER_ADDRESS=address)
-    assert told.startswith("Ray did not accept job a: ") and len(told.splitlines()) == 1
+    output = submit_output(["--name", "a", "--working-dir", str(tmp_path), "--", "true"], 1, RAY_API_SERVER_ADDRESS=address)
+    assert output.startswith("Ray did not accept job a: ") and len(output.splitlines()) == 1
 
 
 def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
