@@ -186,9 +186,7 @@ def test_the_description_has_the_columns_of_the_model(served: ServedModel) -> No
     assert kinds["pixels"] == {"type": "string", "contentEncoding": "base64"} and kinds["born"] == {"type": "string", "format": "date"}
     assert kinds["pair"]["items"]["anyOf"][0] == {"type": "number"}
     assert description["security"] == [{"token": []}] and "security" not in openapi(served, SETTINGS, needs_token=False)
-    assert "probability_true, refused" in page(description) and f"&#34;word&#34;: &#34;{served.example['word']}&#34;" in page(
-        description
-    )
+    assert "probability_true, refused" in page(description) and f"&#34;word&#34;: &#34;{served.example['word']}&#34;" in page(description)
 
 
 def test_a_page_shows_hostile_names_as_text(served: ServedModel) -> None:

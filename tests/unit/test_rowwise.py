@@ -83,7 +83,7 @@ def test_what_may_go_well_the_next_time_makes_no_version(request: pytest.Fixture
 
 
 @pytest.mark.parametrize(
-    ("failing", "level", "message"),
+    ("failing", "level", "reason"),
     [
         (duckdb.BinderException("Binder Error: no such function\nLINE 1"), logging.INFO, "served: Binder Error: no such function"),
         (UntranslatableError("UPPER is another value"), logging.INFO, "served: UPPER is another value"),
@@ -93,10 +93,10 @@ def test_what_may_go_well_the_next_time_makes_no_version(request: pytest.Fixture
     indirect=["failing"],
 )
 @pytest.mark.usefixtures("failing")
-def test_a_query_that_cannot_be_served_is_said_and_a_defect_is_a_warning(caplog: pytest.LogCaptureFixture, level: int, told: str) -> None:
+def test_a_query_that_cannot_be_served_is_said_and_a_defect_is_a_warning(caplog: pytest.LogCaptureFixture, level: int, reason: str) -> None:
     with caplog.at_level("INFO", "pipelines"):
         assert served.translate_query(*[None] * 3) is None  # type: ignore[arg-type]
-    assert [(record.levelno, told in record.message) for record in caplog.records] == [(level, True)]
+    assert [(record.levelno, reason in record.message) for record in caplog.records] == [(level, True)]
 
 
 def test_the_database_is_closed_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
