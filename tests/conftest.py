@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from pipelines.spark.class_archive import use_class_archive
+
 # Machines are shared: an example that takes long is no failure.
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
@@ -20,6 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A test's JVM lives for seconds: the compiler that optimizes and the concurrent collector take half of its processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+use_class_archive()  # also for the Java of spark-submit
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")

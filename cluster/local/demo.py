@@ -26,11 +26,12 @@ from sessions import leave_on_signals, process
 
 from pipelines.config import Config, from_command_line
 from pipelines.data.versions.versions import open_version
+from pipelines.spark.class_archive import use_class_archive
 
 
 def main(arguments: list[str]) -> None:
     os.environ.setdefault("LOCKSTEP_HOME", str(Path.cwd()))
-    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark"))
+    use_class_archive()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     etl_seconds = measure_seconds(etl, arguments)

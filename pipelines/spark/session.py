@@ -16,6 +16,7 @@ from pipelines.data.sources.files import OPEN_BYTES
 from pipelines.runtime.compat.spark import jvm
 from pipelines.spark.ambient_settings import check_python, environment_of_new_processes, executor_settings, fix_driver, fix_settings
 from pipelines.spark.cancellation import JOB_MARK, JobCancellation, quiet_worker_settings, silence_broken_connections
+from pipelines.spark.class_archive import use_class_archive
 from pipelines.spark.driver import java_signals
 from pipelines.spark.security import private_settings
 from pipelines.spark.wide_tables import column_settings
@@ -93,6 +94,7 @@ def session(name: str) -> SparkSession:
     silence_broken_connections()
     cancellation = JobCancellation()
     cancellation.install()
+    use_class_archive()
     with environment_of_new_processes():
         java_signals.listen()
         fix_driver()

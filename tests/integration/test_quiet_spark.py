@@ -3,18 +3,21 @@
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from quiet_spark import install
 
 from pipelines.runtime.compat.spark import jvm
+from pipelines.spark.class_archive import archive_path
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_before_a_job_s_first_line_spark_says_nothing(tmp_path: Path) -> None:
-    assert install().read_text() == (ROOT / "cluster/local/spark/log4j2.properties").read_text()
+    assert zipfile.ZipFile(install()).read("log4j2.properties") == (ROOT / "cluster/local/spark/log4j2.properties").read_bytes()
     environment = {key: value for key, value in os.environ.items() if key == "SPARK_SUBMIT_OPTS" or "SPARK_" not in key}
     environment |= {"LOCKSTEP_HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = ["spark-submit", "jobs/etl.py", "conf/digits.yaml", "--train.wrokers", "2"]
@@ -32,3 +35,10 @@ def test_what_the_driver_receives_as_an_exception_java_does_not_print_too(spark:
         for name in ("TaskContextImpl", "executor.Executor", "scheduler.TaskSchedulerImpl")
     }
     assert levels == {"TaskContextImpl": "OFF", "executor.Executor": "OFF", "scheduler.TaskSchedulerImpl": "ERROR"}
+
+
+@pytest.mark.skipif(not archive_path().exists(), reason="make has not written an archive of Java's classes")
+def test_java_loads_its_classes_from_the_archive(spark: SparkSession) -> None:
+    """It would ignore one that does not fit without a word."""
+    process = jvm().java.lang.ProcessHandle.current().pid()
+    assert str(archive_path()) in Path(f"/proc/{process}/maps").read_text()
