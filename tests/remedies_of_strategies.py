@@ -19,7 +19,7 @@ from pipelines.strategies.sharded.recompute import check_recompute
 from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.language import Language
-from pipelines.tasks.tensor_parallel_plan import Split
+from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.vision import Vision
 from pipelines.train.exact.deterministic import check_model
 from pipelines.train.reduce.context import WorkerContext
@@ -195,8 +195,8 @@ class Hollow(Language):
 
 
 class Misnamed(Language):
-    def parallel_plan(self, model: nn.Module) -> dict[str, Split]:
-        return {"network.blocks.*.perceptron": Split("columns")}
+    def parallel_plan(self, model: nn.Module) -> dict[str, LayerPlan]:
+        return {"network.blocks.*.perceptron": LayerPlan("columns")}
 
 
 def recomputed(kind: str, block: nn.Module | None) -> None:
@@ -331,8 +331,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: pipeline(Tied, degree=1), lambda folder: pipeline(Language)),
     ),
     "so that a worker would have none; lower it": (
-        lambda folder: check_divisible(nn.Sequential(nn.Embedding(5, 8)), {"0": Split("rows")}, 4),
-        (lambda folder: check_divisible(nn.Sequential(nn.Embedding(5, 8)), {"0": Split("rows")}, 3),),
+        lambda folder: check_divisible(nn.Sequential(nn.Embedding(5, 8)), {"0": LayerPlan("rows")}, 4),
+        (lambda folder: check_divisible(nn.Sequential(nn.Embedding(5, 8)), {"0": LayerPlan("rows")}, 3),),
     ),
     "but its model has no such module; correct the plan": (
         lambda folder: gpts(Misnamed, strategy={"kind": "sharded", "tensor": 2}),

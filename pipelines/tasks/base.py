@@ -18,7 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.data import Batch, Data, row_count
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics import Monitor
-from pipelines.tasks.tensor_parallel_plan import Split
+from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.tokens import Divisible
 from pipelines.tasks.trivial import TrivialPredictor
 
@@ -129,7 +129,7 @@ class Task(ABC):
         """
         return ()
 
-    def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:
+    def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """How workers divide the model's modules, by name, under strategy `sharded` with `tensor`; empty if they cannot.
 
         `model` may be without values. A module that is not named is computed whole by each of them. Dropout of a divided tensor would

@@ -92,7 +92,7 @@ class Attention(nn.Module):
         # Query, key and value of a head lie together, so that workers can divide heads: `qkv` then returns only some of them.
         queries, keys, values = self.qkv(hidden).unflatten(2, (-1, 3, hidden.shape[2] // self.heads)).permute(3, 0, 2, 1, 4)
         queries, keys = (_normed(_rotated(part, cosines, sines)) for part in (queries, keys))
-        return self.outputs(self.tokens.attended(queries, keys, values).transpose(1, 2).flatten(2))
+        return self.outputs(self.tokens.attend(queries, keys, values).transpose(1, 2).flatten(2))
 
 
 def _normed(values: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from pipelines.tasks.gpt import GPT
 from pipelines.tasks.metric_classes import Perplexity, Ratio
 from pipelines.tasks.metrics import METRICS
 from pipelines.tasks.stages import Link, cut
-from pipelines.tasks.tensor_parallel_plan import Split
+from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.tokens import Divisible, Tokens
 from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 
@@ -62,20 +62,20 @@ class Language(Task):
         last = Link(lambda hidden, batch: model.likelihood(network.logits(hidden), batch), (network.head,))
         return cut(count, first, [_link(network, block) for block in network.blocks], last)
 
-    def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:
+    def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """Workers divide attention by heads, perceptrons by hidden units, and the vocabulary, whose logits are never gathered."""
         if not isinstance(model, OverWindows):
             return {}
         heads, block = self.settings.heads, "network.blocks.*"
         return {
-            "network.embedding": Split("rows"),
-            f"{block}.attention.qkv": Split("columns", heads, "heads"),
-            f"{block}.attention.outputs": Split("rows", heads, "heads"),
-            f"{block}.wide": Split("columns"),
-            f"{block}.narrow": Split("rows"),
-            "network.head": Split("logits"),
-            "cross_entropy": Split("whole"),
-            "logits": Split("whole"),
+            "network.embedding": LayerPlan("rows"),
+            f"{block}.attention.qkv": LayerPlan("columns", heads, "heads"),
+            f"{block}.attention.outputs": LayerPlan("rows", heads, "heads"),
+            f"{block}.wide": LayerPlan("columns"),
+            f"{block}.narrow": LayerPlan("rows"),
+            "network.head": LayerPlan("logits"),
+            "cross_entropy": LayerPlan("whole"),
+            "logits": LayerPlan("whole"),
         }
 
     def divisible_tokens(self, model: nn.Module) -> Divisible | None:
@@ -180,11 +180,11 @@ class OverWindows(nn.Module):
 
     def given(self, batch: Batch) -> Tensor:
         """The worker's tokens from which the network predicts the next ones."""
-        return self.tokens.own(batch[self.column].long()[:, :-1])
+        return self.tokens.local(batch[self.column].long()[:, :-1])
 
     def likelihood(self, logits: Tensor, batch: Batch) -> Tensor:
         """The output, from the network's logits."""
-        given, wanted = self.given(batch), self.tokens.own(batch[self.column].long()[:, 1:])
+        given, wanted = self.given(batch), self.tokens.local(batch[self.column].long()[:, 1:])
         nats = self.cross_entropy(logits.float().flatten(0, 1), wanted.flatten()).view(wanted.shape)
         predicted = ((given != END) | (wanted != END)).float()
         bytes_ = self._bytes_per_token.to(wanted.device)[wanted]

@@ -13,7 +13,7 @@ from pipelines.tasks.ensemble import Heads, SharedLinear
 from pipelines.tasks.stages import Link, cut, links_of
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import is_binary
-from pipelines.tasks.tensor_parallel_plan import Split
+from pipelines.tasks.tensor_parallel_plan import LayerPlan
 
 
 class Tabular(Supervised):
@@ -27,18 +27,18 @@ class Tabular(Supervised):
             return ()
         return cut(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), links_of(model.layers))
 
-    def parallel_plan(self, model: nn.Module) -> Mapping[str, Split]:
+    def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """Of two hidden layers, workers divide the outputs of the first, which are the inputs of the second. With batch norm, dropout or
         members, the outputs of each are gathered. The last layer is whole unless it is the second of two."""
         if not isinstance(model, Perceptron):
             return {}
         linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
         if self.settings.members > 1:
-            return {name: Split("gathered columns") for name in linear}
+            return {name: LayerPlan("gathered columns") for name in linear}
         if self.settings.batch_norm or self.settings.dropout:
-            return {name: Split("gathered columns") for name in linear[:-1]}
+            return {name: LayerPlan("gathered columns") for name in linear[:-1]}
         paired = linear[: len(linear) // 2 * 2]
-        return {name: Split("rows" if number % 2 else "columns") for number, name in enumerate(paired)}
+        return {name: LayerPlan("rows" if number % 2 else "columns") for number, name in enumerate(paired)}
 
 
 class Perceptron(nn.Module):

@@ -5,7 +5,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Split:
+class LayerPlan:
     """How the workers divide one module. Every worker has the whole input and the whole output of a module that is not divided."""
 
     by: Literal["columns", "gathered columns", "rows", "logits", "whole"]

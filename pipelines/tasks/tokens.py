@@ -1,4 +1,4 @@
-"""Which tokens of a row a worker computes, and what workers that divide a row's tokens need of each other."""
+"""The tokens of a row that a worker computes, and the exchange between workers that divide a row's tokens."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +11,7 @@ from torch.nn import functional
 class Tokens:
     """All tokens of a row. A strategy whose workers share a row's tokens has `strategies.sharded.tokens.DividedTokens` instead."""
 
-    def own(self, values: Tensor) -> Tensor:
+    def local(self, values: Tensor) -> Tensor:
         """The values of this worker's tokens, given those of all; the second dimension is the token."""
         return values
 
@@ -19,7 +19,7 @@ class Tokens:
         """The positions in the row of this worker's `count` tokens."""
         return torch.arange(count, device=device)
 
-    def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Causal attention of this worker's tokens to all earlier ones of the row and themselves; all have the shape (rows, heads,
         tokens, width), with this worker's tokens."""
         return functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)

@@ -58,8 +58,8 @@ def attended(tokens: Tokens, count: int) -> tuple[Tensor, ...]:
     """The worker's positions, its part of causal attention, and the gradients with respect to queries, keys and values."""
     generator = torch.Generator().manual_seed(0)
     given = torch.randn(4, 2, count, 3, 8, generator=generator)  # rows, tokens, heads, width; the last one is a gradient
-    queries, keys, values, gradient = (tokens.own(each).transpose(1, 2).requires_grad_() for each in given)
-    output = tokens.attended(queries, keys, values)
+    queries, keys, values, gradient = (tokens.local(each).transpose(1, 2).requires_grad_() for each in given)
+    output = tokens.attend(queries, keys, values)
     gradients = torch.autograd.grad(output, (queries, keys, values), gradient)
     return tokens.positions(output.shape[2], output.device), output.detach(), *gradients
 

@@ -18,7 +18,7 @@ from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.tasks.gpt import GPT
 from pipelines.tasks.language import Language
-from pipelines.tasks.tensor_parallel_plan import Split
+from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.train.checkpoint.digest_log import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import WorkerContext
@@ -163,7 +163,7 @@ def test_what_heads_do_not_allow_is_said_before_a_worker_starts(degree: int, mes
 
 def test_a_vocabulary_that_leaves_a_worker_without_tokens_is_refused_before_a_worker_starts() -> None:
     """Of five tokens torch would give four workers 2, 2, 1 and 0."""
-    layers = ((nn.Embedding(5, 8), Split("rows"), "vectors"), (nn.Linear(8, 5), Split("logits"), "classes"))
+    layers = ((nn.Embedding(5, 8), LayerPlan("rows"), "vectors"), (nn.Linear(8, 5), LayerPlan("logits"), "classes"))
     for layer, split, divided in layers:
         model, plan = nn.Sequential(layer), {"0": split}
         check_divisible(model, plan, 3)
@@ -188,13 +188,13 @@ class Undivided(Language):
 
 
 class Misnamed(Language):
-    def parallel_plan(self, model: nn.Module) -> dict[str, Split]:
-        return {"network.blocks.*.perceptron": Split("columns")}
+    def parallel_plan(self, model: nn.Module) -> dict[str, LayerPlan]:
+        return {"network.blocks.*.perceptron": LayerPlan("columns")}
 
 
 class Misplaced(Language):
-    def parallel_plan(self, model: nn.Module) -> dict[str, Split]:
-        return {"network.dropout": Split("columns")}
+    def parallel_plan(self, model: nn.Module) -> dict[str, LayerPlan]:
+        return {"network.dropout": LayerPlan("columns")}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ DATA_PARALLEL = ("replicate", "shard")
 
 def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
     """Raise ConfigError for a degree that the task does not support; `model` is the task's, with or without values."""
-    supported, degrees = _supported(task, model), settings.strategy_as(Settings).degrees(settings.max_workers)
+    supported, degrees = _list_supported(task, model), settings.strategy_as(Settings).degrees(settings.max_workers)
     for name, degree in degrees._asdict().items():
         if degree > 1 and name not in supported:
             raise ConfigError(
@@ -52,18 +52,18 @@ def check_degrees(settings: Train, task: Task, model: nn.Module) -> None:
         check_tokens(divisible, degrees.context)
 
 
-def _supported(task: Task, model: nn.Module) -> tuple[str, ...]:
-    found = {
+def _list_supported(task: Task, model: nn.Module) -> tuple[str, ...]:
+    model_degrees = {
         "pipeline": bool(task.stages(model, 1)),
         "tensor": bool(task.parallel_plan(model)),
         "context": task.divisible_tokens(model) is not None,
     }
-    return (*DATA_PARALLEL, *(name for name, is_supported in found.items() if is_supported))
+    return (*DATA_PARALLEL, *(name for name, is_supported in model_degrees.items() if is_supported))
 
 
 def device_mesh(degrees: Degrees, context: WorkerContext, timeout_seconds: float) -> DeviceMesh:
-    """The workers as a mesh with a dimension for each degree above 1, by name, and always one for `shard`; a collective operation along
-    a dimension waits as long as one of all workers does. Collective.
+    """Arrange the workers as a mesh with a dimension for each degree above 1, by name, and always one for `shard`. A collective operation
+    along a dimension waits as long as one of all workers. Collective.
 
     Workers of a context group compute different tokens, so that their gradients are summed, as those of different rows: they are part
     of `shard`, and parameters are spread over them too.
@@ -71,19 +71,19 @@ def device_mesh(degrees: Degrees, context: WorkerContext, timeout_seconds: float
     ranks = torch.arange(context.world_size).view(degrees)
     ranks = ranks.permute(0, 1, 3, 2, 4).reshape(degrees.replicate, degrees.shard * degrees.context, degrees.pipeline, degrees.tensor)
     sizes = dict(zip(("replicate", "shard", "pipeline", "tensor"), ranks.shape, strict=True))
-    named = {name: size for name, size in sizes.items() if size > 1 or name == "shard"}
+    sizes = {name: size for name, size in sizes.items() if size > 1 or name == "shard"}
     with timeout_of_new_groups(COLLECTIVE_SHARE * timeout_seconds):
-        return DeviceMesh(context.device.type, ranks.view(*named.values()), mesh_dim_names=tuple(named))
+        return DeviceMesh(context.device.type, ranks.view(*sizes.values()), mesh_dim_names=tuple(sizes))
 
 
 def divide_tokens(degrees: Degrees, task: Task, model: nn.Module, context: WorkerContext, timeout_seconds: float) -> Division:
-    """How the model's tokens are divided over workers. Collective."""
+    """Divide the model's tokens over workers. Collective."""
     if degrees.context == 1:
         return Division()
     ranks = torch.arange(context.world_size).view(degrees).movedim(3, -1).reshape(-1, degrees.context)
     with timeout_of_new_groups(COLLECTIVE_SHARE * timeout_seconds):
-        own, _ = dist.new_subgroups_by_enumeration(ranks.tolist())
-    return Division(task.divisible_tokens(model), DeviceMesh.from_group(own, context.device.type))
+        group, _ = dist.new_subgroups_by_enumeration(ranks.tolist())
+    return Division(task.divisible_tokens(model), DeviceMesh.from_group(group, context.device.type))
 
 
 def data_parallel(mesh: DeviceMesh) -> DeviceMesh:

@@ -1,4 +1,4 @@
-"""Spreads a model's parameters over workers, block by block, by torch's `fully_shard`; and says which models it cannot spread."""
+"""Spreads a model's parameters over workers, block by block, by torch's `fully_shard`; and refuses models that it cannot spread."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,20 +16,22 @@ from pipelines.train.precision import Precision
 _REMEDY = "strategy sharded cannot spread it over workers; change the model, or set train.strategy to ddp"
 
 
-def spread(root: nn.Module, blocks: Sequence[nn.Module], settings: Settings, precision: Precision, mesh: DeviceMesh) -> list[FSDPModule]:
+def shard_parameters(
+    root: nn.Module, blocks: Sequence[nn.Module], settings: Settings, precision: Precision, mesh: DeviceMesh
+) -> list[FSDPModule]:
     """Spread the parameters of each block, and then those of the root outside of blocks, over the workers of a mesh with a dimension
     `shard` and perhaps one of replicas before it.
 
     Returns the blocks and the root: each gathers its parameters for its passes, and sums its gradients over workers. Settings of the
     root that concern gradients are those of the blocks too.
     """
-    policy = _mixed_precision(root, precision)
-    place = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if settings.offload else OffloadPolicy()
+    policy = _choose_mixed_precision(root, precision)
+    offload_policy = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if settings.offload else OffloadPolicy()
     units = []
     for part in (*blocks, root):
         # The root's backward pass begins when its forward pass ends.
-        frees = settings.reshard_after_forward and part is not root
-        unit = fully_shard(part, mesh=mesh, mp_policy=policy, offload_policy=place, reshard_after_forward=frees)
+        is_freed = settings.reshard_after_forward and part is not root
+        unit = fully_shard(part, mesh=mesh, mp_policy=policy, offload_policy=offload_policy, reshard_after_forward=is_freed)
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)
         unit.set_reduce_scatter_unused_params(True)  # else a worker whose rows use fewer parameters would send fewer bytes
@@ -37,8 +39,8 @@ def spread(root: nn.Module, blocks: Sequence[nn.Module], settings: Settings, pre
     return units
 
 
-def home_of_parameters(settings: Settings, device: torch.device) -> torch.device:
-    """Where a worker keeps its part of parameters, gradients and optimizer state."""
+def parameter_device(settings: Settings, device: torch.device) -> torch.device:
+    """The device of a worker's part of parameters, gradients and optimizer state."""
     return torch.device("cpu") if settings.offload else device
 
 
@@ -64,7 +66,7 @@ def check_parameters(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
             raise ConfigError(f"{name} is used by two blocks, or by one and outside of it; {_REMEDY}")
 
 
-def _mixed_precision(model: nn.Module, precision: Precision) -> MixedPrecisionPolicy:
+def _choose_mixed_precision(model: nn.Module, precision: Precision) -> MixedPrecisionPolicy:
     """With bf16, gather parameters in bf16 and sum gradients in fp32.
 
     Models with batch norm gather fp32, since it wants parameters in the precision of its statistics; so does fp16, in which gradients

@@ -17,11 +17,11 @@ from torch.distributed.pipelining import (
 
 from pipelines.config.train import Train
 from pipelines.strategies.sharded.degrees import data_parallel
-from pipelines.strategies.sharded.parameter_shards import spread
+from pipelines.strategies.sharded.parameter_shards import shard_parameters
 from pipelines.strategies.sharded.recompute import recompute
 from pipelines.strategies.sharded.relay import receive, send
 from pipelines.strategies.sharded.settings import Settings
-from pipelines.strategies.sharded.stages import keep, owners, stage_blocks, stages_by_place
+from pipelines.strategies.sharded.stages import owners, remove_other_stages, stage_blocks, stages_by_place
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.precision import Precision
 
@@ -34,8 +34,8 @@ _SCHEDULES: dict[str, Any] = {
 
 
 class Pipeline:
-    """This worker's place in a pipeline. What other places compute is removed from the model, the rest is spread over data-parallel
-    workers, and has no memory yet."""
+    """This worker's place in a pipeline. The constructor removes the stages of other places from the model, and spreads this worker's
+    over data-parallel workers, still without memory."""
 
     def __init__(
         self, settings: Train, task: Task, model: nn.Module, precision: Precision, devices: DeviceMesh, device: torch.device
@@ -49,12 +49,14 @@ class Pipeline:
         self.holder = {name: self._place_of[stage] for name, stage in owners(model, stages).items()}
         """The place that holds a parameter or buffer, by name."""
         self._parts = {number: _Part(stages[number], precision, self._device) for number in by_place[self.place]}
-        keep(stages, [*self._parts])
+        remove_other_stages(stages, [*self._parts])
         self._units = []
         for part in self._parts.values():
             inside = stage_blocks(part, blocks)
             _prepare(part, inside, settings)
-            self._units += spread(part, inside, _staying(settings.strategy_as(Settings)), precision, data_parallel(devices))
+            self._units += shard_parameters(
+                part, inside, _without_resharding(settings.strategy_as(Settings)), precision, data_parallel(devices)
+            )
 
     @property
     def last_place(self) -> int:
@@ -62,31 +64,31 @@ class Pipeline:
         return self._place_of[len(self._place_of) - 1]
 
     def schedule(self, microbatches: int, loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Sequence[Batch]], None]:
-        """A function that runs the forward and backward passes of a step, given its microbatches, which all have equally many rows.
+        """Create a function that runs the forward and backward passes of a step, given its microbatches of equally many rows.
 
-        `loss` maps the last stage's output for a microbatch, and the microbatch's number, to what its backward pass starts from.
+        `loss` maps the last stage's output for a microbatch, and the microbatch's number, to the tensor that its backward pass starts from.
         """
         count = len(self._place_of)
         stages: list[Any] = [PipelineStage(part, number, count, self._device, group=self.group) for number, part in self._parts.items()]
-        kind, given = _SCHEDULES[self._schedule_name], stages if len(stages) > 1 else stages[0]
-        schedule = kind(given, n_microbatches=microbatches, loss_fn=loss, scale_grads=False)
+        schedule_class, one_or_all = _SCHEDULES[self._schedule_name], stages if len(stages) > 1 else stages[0]
+        schedule = schedule_class(one_or_all, n_microbatches=microbatches, loss_fn=loss, scale_grads=False)
         numbers = torch.arange(microbatches)
 
         def run(rows: Sequence[Batch]) -> None:
-            self._give(rows)
+            self._set_rows(rows)
             schedule.step(number=numbers, target=numbers, return_outputs=False)
 
         return run
 
     def outputs(self, microbatches: Sequence[Batch]) -> list[Tensor]:
         """The model's output for each microbatch, of any size, at the last place; empty tensors at others."""
-        self._give(microbatches)
-        found = [self._output(number) for number in range(len(microbatches))]
+        self._set_rows(microbatches)
+        outputs = [self._output(number) for number in range(len(microbatches))]
         for unit in self._units:
             unit.reshard()
-        return found
+        return outputs
 
-    def _give(self, microbatches: Sequence[Batch]) -> None:
+    def _set_rows(self, microbatches: Sequence[Batch]) -> None:
         for part in self._parts.values():
             part.rows = microbatches
 
@@ -112,9 +114,9 @@ class _Part(nn.Module):
         self._precision, self._device = precision, device
 
     def forward(self, hidden: Tensor | None = None, *, number: Tensor) -> Tensor:
-        given = torch.empty(0, device=self._device) if hidden is None else hidden
+        stage_input = torch.empty(0, device=self._device) if hidden is None else hidden
         with self._precision.autocast(self._device.type):
-            output: Tensor = self.stage(given, self.rows[int(number)])
+            output: Tensor = self.stage(stage_input, self.rows[int(number)])
         return output.contiguous()
 
 
@@ -126,7 +128,7 @@ def _prepare(part: _Part, blocks: Sequence[nn.Module], settings: Train) -> None:
             compiled.forward = torch.compile(compiled.forward)
 
 
-def _staying(settings: Settings) -> Settings:
-    """Gathered parameters stay until the end of a step: every microbatch would gather them anew, and the schedules that divide
-    backward passes would not find them."""
+def _without_resharding(settings: Settings) -> Settings:
+    """Settings with which gathered parameters stay until the end of a step: every microbatch would gather them anew, and schedules that
+    divide backward passes would not find them."""
     return settings.model_copy(update={"reshard_after_forward": False})

@@ -15,14 +15,14 @@ from pipelines.config.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
 from pipelines.strategies.sharded.microbatches import Microbatches
-from pipelines.strategies.sharded.parameter_shards import check_parameters, home_of_parameters
+from pipelines.strategies.sharded.parameter_shards import check_parameters, parameter_device
 from pipelines.strategies.sharded.pipeline import Pipeline
 from pipelines.strategies.sharded.recompute import check_recompute
-from pipelines.strategies.sharded.relay import from_place
+from pipelines.strategies.sharded.relay import broadcast_from
 from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
 from pipelines.strategies.sharded.stages import check_stages, microbatches_per_step
-from pipelines.strategies.sharded.tensor import divide, divided_cross_entropy
+from pipelines.strategies.sharded.tensor import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
@@ -54,7 +54,7 @@ class Pipelined(Strategy):
         self._whole = parameters_and_buffers(self.model)
         self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
         self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
-        allocate(self.model, context.device, home_of_parameters(settings.strategy_as(Settings), context.device))
+        allocate(self.model, context.device, parameter_device(settings.strategy_as(Settings), context.device))
         fill(self.model, parameters_and_buffers(build()) if context.rank == 0 else {}, context, self._whole)
         self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
@@ -85,7 +85,7 @@ class Pipelined(Strategy):
         self._counted = [counted for _, counted in microbatches]
         self._sums.zero_()
         self.clock.enter(OTHER)  # passes alternate with waiting for neighbours, and are not separated
-        with divided_cross_entropy(self._is_divided):
+        with parallel_cross_entropy(self._is_divided):
             self._run([rows for rows, _ in microbatches])
         rows = row_count(batch) if self._pipeline.place == 0 else 0
         own = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
@@ -111,11 +111,11 @@ class Pipelined(Strategy):
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         self.model.eval()
-        with divided_cross_entropy(self._is_divided):
+        with parallel_cross_entropy(self._is_divided):
             outputs = torch.cat(self._pipeline.outputs(self._microbatches.divide_evenly(batch)))
         if not row_count(batch):
             return torch.empty(0)
-        return from_place(outputs[: row_count(batch)], self._pipeline.last_place, self._pipeline.group, self._context.device)
+        return broadcast_from(outputs[: row_count(batch)], self._pipeline.last_place, self._pipeline.group, self._context.device)
 
     def sample(self, epoch: int) -> str:
         """Rank 0 writes it on its CPU, with the gathered model: a text is written token by token, for which stages would wait."""

@@ -1,4 +1,4 @@
-"""Activation checkpointing: a block's activations are not kept for its backward pass, but computed again."""
+"""Activation checkpointing: a block's backward pass computes activations again, instead of keeping them."""
 
 from functools import partial
 from typing import Any, Literal
@@ -38,7 +38,7 @@ def check_recompute(settings: Train, task: Task, model: nn.Module) -> None:
         )
 
 
-def _policy(context: object, operation: Any, *arguments: object, **named: object) -> CheckpointPolicy:
+def _policy(context: object, operation: Any, *arguments: object, **options: object) -> CheckpointPolicy:
     name: str = operation.name().removeprefix("aten::").partition(".")[0]
     is_kept = name in _EXPENSIVE or name.startswith("_scaled_dot_product_")
     return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE

@@ -1,4 +1,4 @@
-"""Passes tensors whose shape and dtype the receiver does not know between workers of a group."""
+"""Passes tensors between workers of a group. The receiver need not know shape and dtype."""
 
 import torch
 import torch.distributed as dist
@@ -18,11 +18,11 @@ def receive(place: int, group: dist.ProcessGroup, device: torch.device) -> Tenso
     return tensor
 
 
-def from_place(tensor: Tensor, place: int, group: dist.ProcessGroup, device: torch.device) -> Tensor:
-    """The tensor of the worker at that place; what others give does not count. Collective."""
+def broadcast_from(tensor: Tensor, place: int, group: dist.ProcessGroup, device: torch.device) -> Tensor:
+    """The tensor of the worker at that place, on all workers of the group. Collective."""
     header = [(tensor.shape, tensor.dtype)]
     dist.broadcast_object_list(header, group=group, group_src=place, device=device)
     shape, dtype = header[0]
-    found = tensor.contiguous() if dist.get_rank(group) == place else torch.empty(shape, dtype=dtype, device=device)
-    dist.broadcast(found, group=group, group_src=place)
-    return found
+    output = tensor.contiguous() if dist.get_rank(group) == place else torch.empty(shape, dtype=dtype, device=device)
+    dist.broadcast(output, group=group, group_src=place)
+    return output

@@ -26,7 +26,7 @@ class Degrees(NamedTuple):
 
     @property
     def workers_per_replica(self) -> int:
-        """Number of consecutive workers that compute the same rows together, each a part of the model or of the tokens."""
+        """Number of consecutive workers that compute the same rows together, each with a part of the model or of the tokens."""
         return self.pipeline * self.context * self.tensor
 
 
@@ -81,10 +81,10 @@ class Settings(StrategySettings):
     def check(self, train: Training) -> None:
         """Raise ValueError for degrees that do not fit each number of workers."""
         workers = range(train.min_workers, train.max_workers + 1)
-        others = {name: degree for name in Degrees._fields if (degree := getattr(self, name)) != 1}
-        if len(workers) > 1 and others not in ({"shard": "auto"}, {"replicate": "auto"}):
+        non_default = {name: degree for name in Degrees._fields if (degree := getattr(self, name)) != 1}
+        if len(workers) > 1 and non_default not in ({"shard": "auto"}, {"replicate": "auto"}):
             raise ValueError(
-                f"workers is {[workers[0], workers[-1]]}, but {_listed(others)}, which does not fit every number between them; set "
+                f"workers is {[workers[0], workers[-1]]}, but {_describe(non_default)}, which does not fit every number between them; set "
                 "strategy.shard or strategy.replicate to auto and all others to 1, or workers to one number"
             )
         for count in workers:
@@ -102,29 +102,29 @@ class Settings(StrategySettings):
 
     def degrees(self, workers: int) -> Degrees:
         """The degrees for that number of workers. Raises ValueError if they do not fit it."""
-        given: dict[str, Degree] = {name: getattr(self, name) for name in Degrees._fields}
-        fixed = {name: degree for name, degree in given.items() if degree != "auto"}
-        free = [f"strategy.{name}" for name in given if name not in fixed]
+        degrees: dict[str, Degree] = {name: getattr(self, name) for name in Degrees._fields}
+        fixed = {name: degree for name, degree in degrees.items() if degree != "auto"}
+        free = [f"strategy.{name}" for name in degrees if name not in fixed]
         if len(free) > 1:
             raise ValueError(f"{' and '.join(free)} are auto; set one of them to a number, such as {free[0]} to 1")
         product = prod(fixed.values())
         if not free and product != workers:
             raise ValueError(
-                f"{_listed(fixed)}, which makes {product} workers, but workers is {workers}; set one of them to auto, or workers to "
+                f"{_describe(fixed)}, which makes {product} workers, but workers is {workers}; set one of them to auto, or workers to "
                 f"{product}"
             )
         if workers % product:
             raise ValueError(
-                f"{_listed(fixed)}, which makes {product} workers, and {free[0]} is auto; {product} must divide {workers}, the number of "
+                f"{_describe(fixed)}, which makes {product} workers, and {free[0]} is auto; {product} must divide {workers}, the number of "
                 f"workers: make it one of {divisors(workers)}, or set workers to {-(-workers // product) * product}"
             )
-        return Degrees(**{name: workers // product if degree == "auto" else degree for name, degree in given.items()})
+        return Degrees(**{name: workers // product if degree == "auto" else degree for name, degree in degrees.items()})
 
 
-def _listed(degrees: Mapping[str, Degree]) -> str:
+def _describe(degrees: Mapping[str, Degree]) -> str:
     """The degrees other than 1, or the first of them."""
-    named = [f"strategy.{name} is {degree}" for name, degree in degrees.items()]
-    return " and ".join([text for text in named if not text.endswith(" is 1")] or named[:1])
+    texts = [f"strategy.{name} is {degree}" for name, degree in degrees.items()]
+    return " and ".join([text for text in texts if not text.endswith(" is 1")] or texts[:1])
 
 
 def divisors(number: int) -> str:

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from pipelines.config.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
-from pipelines.strategies.sharded.parameter_shards import check_parameters, home_of_parameters, spread
+from pipelines.strategies.sharded.parameter_shards import check_parameters, parameter_device, shard_parameters
 from pipelines.strategies.sharded.recompute import check_recompute, recompute
 from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
-from pipelines.strategies.sharded.tensor import divide, divided_cross_entropy
+from pipelines.strategies.sharded.tensor import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import convert_sync_batch_norm, loss_and_weight
 from pipelines.train.buffers import ModelBuffers
@@ -64,8 +64,8 @@ class Sharded(Strategy):
             for part in blocks or [self.model]:
                 part.forward = torch.compile(part.forward)
         self._root = _Root(self.model)
-        self._units = spread(self._root, blocks, settings.strategy_as(Settings), self._precision, data_parallel(mesh))
-        allocate(self._root, context.device, home_of_parameters(settings.strategy_as(Settings), context.device))
+        self._units = shard_parameters(self._root, blocks, settings.strategy_as(Settings), self._precision, data_parallel(mesh))
+        allocate(self._root, context.device, parameter_device(settings.strategy_as(Settings), context.device))
         fill(self.model, parameters_and_buffers(build()) if context.rank == 0 else {}, context)
         self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
@@ -104,7 +104,7 @@ class Sharded(Strategy):
     def predict(self, batch: Batch) -> Tensor:
         rows = batch if row_count(batch) else self._borrowed(batch)
         self.model.eval()
-        with self._precision.autocast(self._context.device.type), divided_cross_entropy(self._is_divided):
+        with self._precision.autocast(self._context.device.type), parallel_cross_entropy(self._is_divided):
             output: Tensor = self._root(operator.call, rows)
         self._free()
         return output if rows is batch else torch.empty(0)
@@ -161,7 +161,7 @@ class Sharded(Strategy):
     def _computed(self, rows: Batch, share: float) -> Tensor:
         """The sums of a pass, and its gradients, each multiplied by `share`."""
         self.clock.enter(FORWARD)  # in it and in the backward pass, workers also exchange parameters and wait for each other
-        with divided_cross_entropy(self._is_divided):
+        with parallel_cross_entropy(self._is_divided):
             with self._precision.autocast(self._context.device.type):
                 loss, weight = self._root(partial(loss_and_weight, self._task), rows)
             self._update.backward(loss * share)

@@ -1,4 +1,4 @@
-"""The stages of a pipeline: which worker computes which, what of the model each of them holds, and which models cannot be cut."""
+"""The stages of a pipeline: their workers, their parts of the model, and the models that cannot be cut into stages."""
 
 from collections.abc import Iterator, Sequence
 
@@ -31,8 +31,8 @@ def microbatches_per_step(settings: Train, workers: int) -> int:
     degrees = parallel.degrees(workers)
     places, rows = degrees.pipeline, settings.global_batch // (degrees.replicate * degrees.shard)
     if parallel.microbatches == "auto":
-        most = rows // (settings.grad_accum_steps * places)
-        return settings.grad_accum_steps * places * max(1, min(_MICROBATCHES_PER_PLACE, most))
+        largest = rows // (settings.grad_accum_steps * places)
+        return settings.grad_accum_steps * places * max(1, min(_MICROBATCHES_PER_PLACE, largest))
     if parallel.microbatches % places:
         raise ConfigError(
             f"train.strategy.microbatches is {parallel.microbatches}; it must be a multiple of {places}, the degree pipeline, such as "
@@ -49,23 +49,23 @@ def microbatches_per_step(settings: Train, workers: int) -> int:
 def owners(model: nn.Module, stages: Sequence[nn.Module]) -> dict[str, int]:
     """The number of the stage that holds each parameter and buffer, by the model's names; those of no stage are left out."""
     stage_of = {module: number for number, stage in enumerate(stages) for module in stage.modules()}
-    found = {}
+    stage_by_name = {}
     for path, module in model.named_modules(remove_duplicate=False):
         if module in stage_of:
-            found.update({f"{path}.{name}" if path else name: stage_of[module] for name, _ in _direct(module)})
-    return found
+            stage_by_name.update({f"{path}.{name}" if path else name: stage_of[module] for name, _ in _direct_tensors(module)})
+    return stage_by_name
 
 
-def keep(stages: Sequence[nn.Module], own: Sequence[int]) -> None:
-    """Remove from the model the parameters and buffers of all stages but the worker's own. Their names stay, without values."""
-    held = {module for number in own for module in stages[number].modules()}
-    for module in [module for stage in stages for module in stage.modules() if module not in held]:
-        for name, _ in list(_direct(module)):
+def remove_other_stages(stages: Sequence[nn.Module], worker_stages: Sequence[int]) -> None:
+    """Remove from the model the parameters and buffers of all stages of other workers. Their names stay, without values."""
+    kept_modules = {module for number in worker_stages for module in stages[number].modules()}
+    for module in [module for stage in stages for module in stage.modules() if module not in kept_modules]:
+        for name, _ in list(_direct_tensors(module)):
             setattr(module, name, None)
 
 
-def _direct(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The parameters and buffers of a module itself, by name."""
+def _direct_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The parameters and buffers of a module, without those of its children, by name."""
     yield from module.named_parameters(recurse=False)
     yield from module.named_buffers(recurse=False)
 
@@ -81,11 +81,11 @@ def check_stages(settings: Train, task: Task, model: nn.Module) -> None:
     parallel = settings.strategy_as(Settings)
     places = parallel.degrees(settings.max_workers).pipeline
     microbatches_per_step(settings, settings.max_workers)
-    beside = f"train.strategy.pipeline is {places}, but"
+    prefix = f"train.strategy.pipeline is {places}, but"
     if settings.precision == "fp16":
-        raise ConfigError(f"{beside} train.precision is fp16, whose loss scale stages would have to agree on; set it to bf16 or fp32")
+        raise ConfigError(f"{prefix} train.precision is fp16, whose loss scale stages would have to agree on; set it to bf16 or fp32")
     if parallel.reduce_every_pass:
-        raise ConfigError(f"{beside} reduce_every_pass is true, and a pipeline sums gradients after its last microbatch; set it to false")
+        raise ConfigError(f"{prefix} reduce_every_pass is true, and a pipeline sums gradients after its last microbatch; set it to false")
     schedule = parallel.schedule
     if schedule.endswith("ZeroBubble") and (settings.compile or parallel.activation_checkpointing != "none"):
         name = "train.compile" if settings.compile else "activation_checkpointing"
@@ -93,26 +93,26 @@ def check_stages(settings: Train, task: Task, model: nn.Module) -> None:
             f"train.strategy.schedule is {schedule}, which divides backward passes, as {name} does not allow; set the schedule to 1F1B or "
             "Interleaved1F1B"
         )
-    _check_model(task, model, task.stages(model, sum(map(len, stages_by_place(schedule, places)))), beside)
+    _check_model(task, model, task.stages(model, sum(map(len, stages_by_place(schedule, places)))), prefix)
 
 
-def _check_model(task: Task, model: nn.Module, stages: Sequence[nn.Module], beside: str) -> None:
+def _check_model(task: Task, model: nn.Module, stages: Sequence[nn.Module], prefix: str) -> None:
     name = type(task).__name__
     for path, module in model.named_modules():
         if isinstance(module, BatchNorm) or getattr(module, "track_running_stats", False):
             kind = "a batch norm" if isinstance(module, BatchNorm) else f"a {type(module).__name__}"
             raise ConfigError(
-                f"{beside} {path} of task {name} is {kind}, whose statistics would be those of a microbatch; set pipeline to 1, or choose "
+                f"{prefix} {path} of task {name} is {kind}, whose statistics would be those of a microbatch; set pipeline to 1, or choose "
                 "a network whose layers keep no statistics"
             )
     uses: dict[nn.Parameter, list[str]] = {}
     for number, stage in enumerate(stages):
         if next(stage.parameters(), None) is None:
-            raise ConfigError(f"{beside} stage {number} of task {name} has no parameters; set pipeline to 1, or change its stages")
+            raise ConfigError(f"{prefix} stage {number} of task {name} has no parameters; set pipeline to 1, or change its stages")
         for parameter in stage.parameters():
             uses.setdefault(parameter, []).append(str(number))
     for path, parameter in model.named_parameters():
-        held = uses.get(parameter, [])
-        if len(held) != 1:
-            where = f"in stages {' and '.join(held)}, which cannot share weights" if held else "in no stage"
-            raise ConfigError(f"{beside} {path} of task {name} is {where}; set pipeline to 1, or change the model")
+        users = uses.get(parameter, [])
+        if len(users) != 1:
+            where = f"in stages {' and '.join(users)}, which cannot share weights" if users else "in no stage"
+            raise ConfigError(f"{prefix} {path} of task {name} is {where}; set pipeline to 1, or change the model")

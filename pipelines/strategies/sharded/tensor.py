@@ -18,27 +18,27 @@ from torch.distributed.tensor.parallel import (
 
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.settings import divisors
-from pipelines.tasks.tensor_parallel_plan import Split
+from pipelines.tasks.tensor_parallel_plan import LayerPlan
 
 
-def divide(model: nn.Module, plan: Mapping[str, Split], mesh: DeviceMesh) -> None:
+def divide(model: nn.Module, plan: Mapping[str, LayerPlan], mesh: DeviceMesh) -> None:
     """Divide the model's layers over the workers of a mesh with one dimension. Names of parameters do not change."""
-    parallelize_module(model, mesh, {name: _style(module, split) for name, module, split in _planned(model, plan)})
+    parallelize_module(model, mesh, {name: _style(module, split) for name, module, split in _match_layers(model, plan)})
 
 
-def check_divisible(model: nn.Module, plan: Mapping[str, Split], degree: int) -> None:
+def check_divisible(model: nn.Module, plan: Mapping[str, LayerPlan], degree: int) -> None:
     """Raise ConfigError, naming the layer, if the degree does not divide what the plan divides, or if the model does not fit the plan."""
     for pattern in plan:
         if not any(fnmatchcase(name, pattern) for name, _ in model.named_modules()):
             raise ConfigError(f"parallel_plan of the task divides {pattern}, but its model has no such module; correct the plan")
-    _check_not_shared(model, {name for name, _, _ in _planned(model, plan)}, degree)
-    for name, module, split in _planned(model, plan):
+    _check_not_shared(model, {name for name, _, _ in _match_layers(model, plan)}, degree)
+    for name, module, split in _match_layers(model, plan):
         if split.by != "whole" and not isinstance(module, nn.Linear | nn.Embedding):
             raise ConfigError(
                 f"parallel_plan of the task divides {name}, a {type(module).__name__}; it can divide only Linear and Embedding"
             )
         if not isinstance(module, nn.Linear) or split.by == "logits":
-            _check_nobody_is_left_out(name, module, split, degree)
+            _check_every_worker_has_part(name, module, split, degree)
             continue  # torch divides classes and vectors of an embedding unevenly too
         parts, unit = (split.parts, split.unit) if split.parts else _size(module, split)
         if parts % degree:
@@ -48,19 +48,19 @@ def check_divisible(model: nn.Module, plan: Mapping[str, Split], degree: int) ->
             )
 
 
-def _check_nobody_is_left_out(name: str, module: nn.Module, split: Split, degree: int) -> None:
+def _check_every_worker_has_part(name: str, module: nn.Module, split: LayerPlan, degree: int) -> None:
     """Raise ConfigError if a worker would have no class, or no vector of an embedding, with which torch cannot compute."""
     count = module.weight.shape[0] if split.by in ("rows", "logits") and isinstance(module, nn.Linear | nn.Embedding) else degree
-    if not _gives_each_some(count, degree):
-        fitting = max(fewer for fewer in range(1, degree) if _gives_each_some(count, fewer))
+    if not _is_enough(count, degree):
+        fitting = max(fewer for fewer in range(1, degree) if _is_enough(count, fewer))
         raise ConfigError(
             f"train.strategy.tensor is {degree}, but {name} divides {count} {'classes' if split.by == 'logits' else 'vectors'}, so that a "
             f"worker would have none; lower it, such as to {fitting}"
         )
 
 
-def _gives_each_some(count: int, degree: int) -> bool:
-    """Whether each worker gets at least one of them: torch gives all but the last ones equally many, rounded up."""
+def _is_enough(count: int, degree: int) -> bool:
+    """Whether each worker gets a part of `count`: torch gives all but the last workers equally many, rounded up."""
     return (degree - 1) * -(-count // degree) < count
 
 
@@ -70,29 +70,29 @@ def _check_not_shared(model: nn.Module, divided: set[str], degree: int) -> None:
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             holders.setdefault(parameter, []).append((path, f"{path}.{name}"))
-    for (path, name), *others in holders.values():
-        if others and divided & {path, *(other for other, _ in others)}:
+    for (path, name), *sharers in holders.values():
+        if sharers and divided & {path, *(sharer for sharer, _ in sharers)}:
             raise ConfigError(
-                f"train.strategy.tensor is {degree}, but {others[0][1]} is {name}, and layers that workers divide cannot share weights; "
+                f"train.strategy.tensor is {degree}, but {sharers[0][1]} is {name}, and layers that workers divide cannot share weights; "
                 "set it to 1, or give each layer weights of its own"
             )
 
 
-def divided_cross_entropy(is_divided: bool) -> AbstractContextManager:
-    """Where the cross entropy of divided logits, and its backward pass, are computed without gathering them."""
+def parallel_cross_entropy(is_divided: bool) -> AbstractContextManager:
+    """A context in which torch computes the cross entropy of divided logits, and its backward pass, without gathering them."""
     return loss_parallel() if is_divided else nullcontext()
 
 
-def _planned(model: nn.Module, plan: Mapping[str, Split]) -> Iterator[tuple[str, nn.Module, Split]]:
+def _match_layers(model: nn.Module, plan: Mapping[str, LayerPlan]) -> Iterator[tuple[str, nn.Module, LayerPlan]]:
     for pattern, split in plan.items():
         yield from ((name, module, split) for name, module in model.named_modules() if fnmatchcase(name, pattern))
 
 
-def _size(module: nn.Linear, split: Split) -> tuple[int, str]:
+def _size(module: nn.Linear, split: LayerPlan) -> tuple[int, str]:
     return (module.in_features, "inputs") if split.by == "rows" else (module.out_features, "outputs")
 
 
-def _style(module: nn.Module, split: Split) -> ParallelStyle:
+def _style(module: nn.Module, split: LayerPlan) -> ParallelStyle:
     match split.by:
         case "columns":
             return ColwiseParallel()

@@ -38,32 +38,32 @@ class DividedTokens(Tokens):
         self._size = count // (2 * self._workers)
         parts = (place, 2 * self._workers - 1 - place)
         self._ranges = [range(part * self._size, (part + 1) * self._size) for part in parts]
-        # Made here, since torch cannot make one while it records what `selective` checkpointing keeps.
-        self._masks = [causal_lower_right(self._size, each.stop) for each in self._ranges]
+        # Created here, since torch cannot make one while it records what `selective` checkpointing keeps.
+        self._masks = [causal_lower_right(self._size, part.stop) for part in self._ranges]
 
-    def own(self, values: Tensor) -> Tensor:
-        return torch.cat([values[:, each.start : each.stop] for each in self._ranges], dim=1)
+    def local(self, values: Tensor) -> Tensor:
+        return torch.cat([values[:, part.start : part.stop] for part in self._ranges], dim=1)
 
     def positions(self, count: int, device: torch.device) -> Tensor:
-        return torch.cat([torch.arange(each.start, each.stop, device=device) for each in self._ranges])
+        return torch.cat([torch.arange(part.start, part.stop, device=device) for part in self._ranges])
 
-    def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        keys, values = self._gathered(torch.stack([keys, values])).unbind()
-        found = [
-            functional.scaled_dot_product_attention(own, keys[:, :, : each.stop], values[:, :, : each.stop], mask)
-            for own, each, mask in zip(queries.split(self._size, _TOKEN), self._ranges, self._masks, strict=True)
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        keys, values = self._gather(torch.stack([keys, values])).unbind()
+        outputs = [
+            functional.scaled_dot_product_attention(part_queries, keys[:, :, : part.stop], values[:, :, : part.stop], mask)
+            for part_queries, part, mask in zip(queries.split(self._size, _TOKEN), self._ranges, self._masks, strict=True)
         ]
-        return torch.cat(found, dim=_TOKEN)
+        return torch.cat(outputs, dim=_TOKEN)
 
     def total(self, sums: Tensor) -> Tensor:
-        """The gradient passes on as it is: every worker computes the same loss of the total."""
+        """The sums over all workers. The gradient passes through unchanged: every worker computes the same loss of the total."""
         return DTensor.from_local(sums, self._mesh, [Partial()], run_check=False).full_tensor().clone()
 
-    def _gathered(self, pair: Tensor) -> Tensor:
-        """Keys and values of all tokens in their order, shape (2, rows, heads, tokens, width). Their gradients are summed over workers."""
+    def _gather(self, pair: Tensor) -> Tensor:
+        """Gather keys and values of all tokens in their order, shape (2, rows, heads, tokens, width). Sums their gradients over workers."""
         dim = _TOKEN + 1
-        spread = DTensor.from_local(pair, self._mesh, [Shard(dim)], run_check=False)
-        early, late = spread.full_tensor(grad_placements=[Partial()]).unflatten(dim, (self._workers, 2, -1)).unbind(dim + 1)
+        local = DTensor.from_local(pair, self._mesh, [Shard(dim)], run_check=False)
+        early, late = local.full_tensor(grad_placements=[Partial()]).unflatten(dim, (self._workers, 2, -1)).unbind(dim + 1)
         return torch.cat([early, late.flip(dim)], dim=dim).flatten(dim, dim + 1)
 
 
@@ -84,20 +84,20 @@ class Division:
         self._modules: tuple[OverTokens, ...] = ()
         self._tokens = Tokens()
         self.place: tuple[int, ...] = ()
-        """Which part of the tokens this worker computes, if they are divided: dropout draws other numbers for each."""
+        """The number of this worker's part of the tokens, if they are divided: dropout draws other numbers for each part."""
         if divisible and mesh:
             self._modules, self._tokens, self.place = divisible.modules, DividedTokens(divisible.count, mesh), (mesh.get_local_rank(),)
-        self._give(self._tokens)
+        self._set_tokens(self._tokens)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Within the block, every worker computes all tokens."""
-        self._give(Tokens())
+        self._set_tokens(Tokens())
         try:
             yield
         finally:
-            self._give(self._tokens)
+            self._set_tokens(self._tokens)
 
-    def _give(self, tokens: Tokens) -> None:
+    def _set_tokens(self, tokens: Tokens) -> None:
         for module in self._modules:
             module.tokens = tokens
