@@ -38,7 +38,7 @@ from pipelines.train.step import Flags, StepResult, of_all
 from pipelines.train.strategy import Strategy
 
 _NUMBERS = 6
-"""Of each client: sum of losses, weight, rows, norm of its change, 1 if that was clipped, 1."""
+"""Numbers of each client: sum of losses, weight, rows, norm of its change, 1 if that was clipped, 1."""
 
 
 class Federated(Strategy):
@@ -62,8 +62,8 @@ class Federated(Strategy):
         share = settings.model_copy(update={"global_batch": settings.global_batch // self._clients.per_round})
         self._client = Client(share, task, build().to(context.device), context, self.clock, self._outer.model_state)
         self._is_checked = False
-        self._last: list[float] = [0.0] * _NUMBERS
-        self._places = self._of_clients = self._rounds = 0
+        self._last_sums: list[float] = [0.0] * _NUMBERS
+        self._places = self._all_clients = self._rounds = 0
 
     @classmethod
     def check(cls, settings: Train, task: Task, version: Version) -> None:
@@ -77,29 +77,29 @@ class Federated(Strategy):
         """One round. It has no gradient, so its norm is -1."""
         if not self._is_checked:
             self._check(batch)
-        self._places, self._of_clients, self._rounds = batch.places, batch.clients, number + 1
-        owned = self._played[self._context.rank]
-        own = torch.zeros(len(owned), _NUMBERS, dtype=torch.float64, device=self._context.device)
+        self._places, self._all_clients, self._rounds = batch.places, batch.clients, number + 1
+        places = self._played[self._context.rank]
+        numbers = torch.zeros(len(places), _NUMBERS, dtype=torch.float64, device=self._context.device)
         changes: list[Tensor] = []
-        means = self._parameter_means.mean(self._deltas(batch, number, rate, own, changes))
+        means = self._parameter_means.mean(self._deltas(batch, number, rate, numbers, changes))
         if self._clients.noise:
             self._add_noise(means, number)
-        self._outer.step(means, self._buffer_means.mean([each] for each in changes)[0] if changes else None)
-        sums, flags_of_all = of_all(own, owned, batch.places, flags)
-        self._last = sums.tolist()
-        return StepResult(sums.new_tensor(-1), own[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
+        self._outer.step(means, self._buffer_means.mean([change] for change in changes)[0] if changes else None)
+        sums, flags_of_all = of_all(numbers, places, batch.places, flags)
+        self._last_sums = sums.tolist()
+        return StepResult(sums.new_tensor(-1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
 
     def metrics(self) -> dict[str, float]:
-        _, _, rows, norms, clipped, clients = self._last
-        found = {"federated/clients": clients, "federated/rows": rows / self._clients.local_epochs}
+        _, _, rows, norms, clipped, clients = self._last_sums
+        metrics = {"federated/clients": clients, "federated/rows": rows / self._clients.local_epochs}
         if clients:
-            found["federated/change_norm"] = norms / clients
+            metrics["federated/change_norm"] = norms / clients
             if self._clients.clip is not None:
-                found["federated/clipped"] = clipped / clients
+                metrics["federated/clipped"] = clipped / clients
         if noise_multiplier := self._clients.noise:
-            share = self._clients.per_round / self._of_clients
-            found["federated/epsilon"] = epsilon(share, noise_multiplier, self._rounds, self._clients.delta)
-        return found
+            share = self._clients.per_round / self._all_clients
+            metrics["federated/epsilon"] = epsilon(share, noise_multiplier, self._rounds, self._clients.delta)
+        return metrics
 
     def predict(self, batch: Batch) -> Tensor:
         return predict(self.model, aligned(batch), self._precision, self._context)
@@ -108,7 +108,7 @@ class Federated(Strategy):
         return sample(self.model, self._task, epoch, self._context)
 
     def sync_buffers(self) -> None:
-        """Nothing: every worker has the whole model."""
+        """Do nothing: every worker has the whole model."""
 
     def state_dict(self) -> dict[str, Any]:
         return self._outer.state_dict()
@@ -119,37 +119,37 @@ class Federated(Strategy):
     def weights(self) -> dict[str, Tensor]:
         return {} if self._context.rank else model_weights(self.model)
 
-    def _deltas(self, played: Round, number: int, rate: float, own: Tensor, changes: list[Tensor]) -> Iterator[list[Tensor]]:
-        """The change of every place of this worker, times its factor; zeros for an empty place. Fills `own`, and appends the changes of
-        buffers to `changes` if the model has some."""
+    def _deltas(self, played: Round, number: int, rate: float, numbers: Tensor, changes: list[Tensor]) -> Iterator[list[Tensor]]:
+        """The change of every place of this worker, times its factor; zeros for an empty place. Fills `numbers`, and appends the changes of
+        buffers, if the model has any, to `changes`."""
         start, has_buffers = self._outer.model_state, bool(self._outer.model_state.buffers.numel)
-        for at, place in enumerate(self._played[self._context.rank]):
+        for row, place in enumerate(self._played[self._context.rank]):
             turn = played.turns.get(place)
             if turn is None:
-                yield self._nothing  # there are empty places only with noise, with which a model has no buffers
+                yield self._zero_deltas  # there are empty places only with noise, with which a model has no buffers
                 continue
             sums = self._client.play(turn, number, rate)
             deltas = self._client.model_state.deltas(start)
-            norm, clipped = self._scaled(deltas, turn)
-            own[at] = torch.stack([*sums[:3], norm, clipped, norm.new_tensor(1.0)])
+            norm, clipped = self._clip_and_scale(deltas, turn)
+            numbers[row] = torch.stack([*sums[:3], norm, clipped, norm.new_tensor(1.0)])
             changes += [self._client.model_state.changes(start) * turn.factor] if has_buffers else []
             yield deltas
         self.clock.enter(EXCHANGE)
 
-    def _scaled(self, deltas: list[Tensor], turn: Turn) -> tuple[Tensor, Tensor]:
+    def _clip_and_scale(self, deltas: list[Tensor], turn: Turn) -> tuple[Tensor, Tensor]:
         """Clip a client's change, and multiply it by its factor. Returns its norm before, and 1 if it was clipped."""
         norm = nn.utils.get_total_norm(deltas).double()
         clip = self._clients.clip
-        within = norm.new_tensor(1.0) if clip is None else (clip / norm).clamp(max=1.0)
+        clip_factor = norm.new_tensor(1.0) if clip is None else (clip / norm).clamp(max=1.0)
         for delta in deltas:
-            delta.mul_((within * turn.factor).float())
-        return norm, (within < 1).double()
+            delta.mul_((clip_factor * turn.factor).float())
+        return norm, (clip_factor < 1).double()
 
     def _add_noise(self, means: list[Tensor], number: int) -> None:
         assert self._clients.clip is not None, "the config is checked"
         deviation = self._clients.noise * self._clients.clip / self._clients.per_round
-        drawn = noise(self._settings.seed, number, sum(mean.numel() for mean in means))
-        for mean, part in zip(means, torch.from_numpy(drawn).split([mean.numel() for mean in means]), strict=True):
+        normal = noise(self._settings.seed, number, sum(mean.numel() for mean in means))
+        for mean, part in zip(means, torch.from_numpy(normal).split([mean.numel() for mean in means]), strict=True):
             mean.add_((part * deviation).view(mean.shape).to(mean.device, mean.dtype))
 
     @property
@@ -168,7 +168,7 @@ class Federated(Strategy):
         return ReplicaMeans([like], self._played, self._context.rank)
 
     @cached_property
-    def _nothing(self) -> list[Tensor]:
+    def _zero_deltas(self) -> list[Tensor]:
         """The change of an empty place."""
         return [torch.zeros_like(parameter) for parameter in self._outer.model_state.parameters]
 

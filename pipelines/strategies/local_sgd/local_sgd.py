@@ -47,9 +47,9 @@ class LocalSgd(Strategy):
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         self._task, self._context, self._local = task, context, settings.strategy_as(Settings)
         replicas = self._local.replicas
-        self._shards_of_replica = settings.shards // replicas
+        self._shards_per_replica = settings.shards // replicas
         self._played = [shard_range(rank, context.world_size, replicas) for rank in range(context.world_size)]
-        self.mesh = Mesh(context, shard_counts=tuple(len(played) * self._shards_of_replica for played in self._played))
+        self.mesh = Mesh(context, shard_counts=tuple(len(played) * self._shards_per_replica for played in self._played))
         self.model = build().to(context.device)
         check_model(self.model)
         require_deterministic_kernels(context.device)
@@ -66,20 +66,20 @@ class LocalSgd(Strategy):
 
     def batches(self, loader: Loader) -> Iterator[list[Batch]]:
         """Each step's rows, one batch for each replica that this worker plays."""
-        return (_by_replica(loader.split_by_shard(batch), batch, self._shards_of_replica) for batch in loader)
+        return (_split_by_replica(loader.split_by_shard(batch), batch, self._shards_per_replica) for batch in loader)
 
     def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         if not self._is_checked:
             self._check(batch)
         self._is_current = False
         steps = zip(self._replicas.values(), batch, strict=True)
-        own = torch.stack([replica.step(rows, number, rate, measured) for replica, rows in steps])
+        sums_by_replica = torch.stack([replica.step(rows, number, rate, measured) for replica, rows in steps])
         self.clock.enter(EXCHANGE)
-        sums, flags_of_all = of_all(own, self._played[self._context.rank], self._local.replicas, flags)
+        sums, flags_of_all = of_all(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:
-            self._meet()
+            self._take_outer_step()
         loss_sum, weight, rows, norms, replicas_with_rows = sums
-        return StepResult(norms / replicas_with_rows.clamp(min=1), own[:, 0].sum(), loss_sum, weight, rows, flags_of_all)
+        return StepResult(norms / replicas_with_rows.clamp(min=1), sums_by_replica[:, 0].sum(), loss_sum, weight, rows, flags_of_all)
 
     def predict(self, batch: Batch) -> Tensor:
         self.sync_buffers()
@@ -105,18 +105,18 @@ class LocalSgd(Strategy):
         set_model_state_dict(self.model, state["model"])
         self._outer.load_state_dict(state["outer"])
         for number, replica in self._replicas.items():
-            own = state["replicas"][str(number)]
-            replica.load_state_dict(own)
+            replica_state = state["replicas"][str(number)]
+            replica.load_state_dict(replica_state)
             for name, error in self._errors(number).items():
-                error.copy_(own["errors"][name])
+                error.copy_(replica_state["errors"][name])
         self._is_current = True
 
     def weights(self) -> dict[str, Tensor]:
         self.sync_buffers()
         return {} if self._context.rank else model_weights(self.model)
 
-    def _meet(self) -> None:
-        """The outer step, after which all replicas and the model are the same."""
+    def _take_outer_step(self) -> None:
+        """Take the outer step, after which all replicas and the model are the same."""
         self._outer.step((self._int8 or self._parameter_means).mean(self._deltas()), self._mean_changes())
         for model_state in (self._mean, *(replica.model_state for replica in self._replicas.values())):
             model_state.copy(self._outer.model_state)
@@ -126,7 +126,7 @@ class LocalSgd(Strategy):
         return (replica.model_state.deltas(self._outer.model_state) for replica in self._replicas.values())
 
     def _errors(self, number: int) -> dict[str, Tensor]:
-        """What int8 has left out of a replica's deltas, by the parameter's name; empty with fp32."""
+        """Errors of a replica's int8 deltas that are not sent yet, by the parameter's name; empty with fp32."""
         return dict(zip(self._mean.names, self._int8.errors[number], strict=True)) if self._int8 else {}
 
     def _mean_changes(self) -> Tensor | None:
@@ -152,8 +152,8 @@ class LocalSgd(Strategy):
             first[0].check(first[1])
 
 
-def _by_replica(shards: list[Batch], batch: Batch, together: int) -> list[Batch]:
-    """A worker's batch cut into one for each replica; it holds the rows of `shards`, `together` of which belong to each replica."""
-    rows = [sum(map(row_count, shards[first : first + together])) for first in range(0, len(shards), together)]
+def _split_by_replica(shards: list[Batch], batch: Batch, shards_per_replica: int) -> list[Batch]:
+    """Split a worker's batch, which holds the rows of `shards`, into one for each replica."""
+    rows = [sum(map(row_count, shards[first : first + shards_per_replica])) for first in range(0, len(shards), shards_per_replica)]
     parts = {name: values.split(rows) for name, values in batch.items()}
     return [{name: split[number] for name, split in parts.items()} for number in range(len(rows))]

@@ -31,8 +31,8 @@ def largest_nodes(block: range, shards: int) -> list[Span]:
             return []
         if block.start <= start and stop <= block.stop:
             return [span]
-        left, right = halves(span)
-        return inside(left) + inside(right)
+        first, second = halves(span)
+        return inside(first) + inside(second)
 
     return inside((0, shards))
 
@@ -62,6 +62,6 @@ def tree_sum(span: Span, node_sum: Callable[[Span], Tensor | None]) -> Tensor:
     total = node_sum(span)
     if total is not None:
         return total
-    left, right = halves(span)
-    total = tree_sum(left, node_sum)
-    return total.add_(tree_sum(right, node_sum))
+    first, second = halves(span)
+    total = tree_sum(first, node_sum)
+    return total.add_(tree_sum(second, node_sum))
