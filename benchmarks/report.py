@@ -19,10 +19,10 @@ def show(title: str, rows: list[Row]) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[_text(row.get(name)) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-    left = [all(isinstance(row.get(name, ""), str) for row in rows) for name in names]
+    is_text_column = [all(isinstance(row.get(name, ""), str) for row in rows) for name in names]
 
     def line(values: Iterable[str]) -> str:
-        padded = zip(values, widths, left, strict=True)
+        padded = zip(values, widths, is_text_column, strict=True)
         return "  ".join(value.ljust(width) if text else value.rjust(width) for value, width, text in padded).rstrip()
 
     print(f"\n{title}\n", line(names), "  ".join("-" * width for width in widths), *map(line, cells), sep="\n", flush=True)
@@ -30,11 +30,12 @@ def show(title: str, rows: list[Row]) -> None:
 
 def save(benchmark: str, tables: dict[str, list[Row]], versions: dict[str, str], folder: Path = RESULTS) -> Path:
     """Write `<benchmark>-<cores>x-<processor>-<date>.json`, with tables by title. A second run on the same day replaces the first."""
-    about = machine()
+    facts = machine()
     now = datetime.now(UTC)
-    name = re.sub(r"[^a-z0-9]+", "-", str(about["processor"]).lower()).strip("-")
-    path = folder / f"{benchmark}-{about['cores']}x-{name}-{now:%Y-%m-%d}.json"
-    content = {"benchmark": benchmark, "date": now.isoformat(timespec="seconds"), "machine": about, "versions": versions, "tables": tables}
+    name = re.sub(r"[^a-z0-9]+", "-", str(facts["processor"]).lower()).strip("-")
+    path = folder / f"{benchmark}-{facts['cores']}x-{name}-{now:%Y-%m-%d}.json"
+    date = now.isoformat(timespec="seconds")
+    content = {"benchmark": benchmark, "date": date, "machine": facts, "versions": versions, "tables": tables}
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
@@ -42,8 +43,8 @@ def save(benchmark: str, tables: dict[str, list[Row]], versions: dict[str, str],
 
 def machine() -> dict[str, Any]:
     """Processor, number of cores that this process may use, memory in GiB, operating system, Python."""
-    known = Path("/proc/cpuinfo")
-    models = re.findall(r"^model name\s*:\s*(.+)$", known.read_text(), re.MULTILINE) if known.exists() else []
+    cpuinfo = Path("/proc/cpuinfo")
+    models = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else []
     return {
         "processor": models[0] if models else platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -53,7 +54,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def versions_of(*packages: str) -> dict[str, str]:
+def package_versions(*packages: str) -> dict[str, str]:
     """Versions of installed distributions, by name."""
     return {package: version(package) for package in packages}
 

@@ -76,8 +76,8 @@ def rates(programs: Sequence[Program], turns: int, seconds: float) -> list[list[
         order = programs if number % 2 else programs[::-1]
         spans.append({program.root.pid: _turn(program, seconds) for program in order})
     points = [_last(program) for program in programs]
-    taken = [[rate(each, *span[program.root.pid]) for program, each in zip(programs, points, strict=True)] for span in spans]
-    return [[each for each in turn if each is not None] for turn in taken if None not in turn]
+    rates_by_turn = [[rate(history, *span[program.root.pid]) for program, history in zip(programs, points, strict=True)] for span in spans]
+    return [[value for value in turn if value is not None] for turn in rates_by_turn if None not in turn]
 
 
 def _turn(program: Program, seconds: float) -> tuple[float, float]:

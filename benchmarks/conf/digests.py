@@ -47,7 +47,7 @@ def command(code: Path, home: Path, job: str, conf: str, *settings: str) -> subp
     return subprocess.Popen(words, cwd=code, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def output_of(process: subprocess.Popen[str]) -> str:
+def run_to_end(process: subprocess.Popen[str]) -> str:
     output, _ = process.communicate()
     if process.returncode:
         sys.exit(f"{' '.join(map(str, process.args))}: exit code {process.returncode}\n{output}")  # type: ignore[arg-type]
@@ -59,14 +59,14 @@ def train(code: Path, home: Path, database: str, **train: str) -> subprocess.Pop
     return command(code, home, "train", "digits", *settings, "--tracking.uri", f"sqlite:///{home}/{database}.db")
 
 
-def trained(home: Path, database: str, output: str) -> str:
+def model_digest_from(home: Path, database: str, output: str) -> str:
     """The model's digest in MLflow, of the run that `output` names."""
-    found = re.search(r"^run (\w+) of experiment", output, re.MULTILINE)
-    assert found, output
-    return str(MlflowClient(f"sqlite:///{home}/{database}.db").get_run(found[1]).data.tags["model.digest"])
+    match = re.search(r"^run (\w+) of experiment", output, re.MULTILINE)
+    assert match, output
+    return str(MlflowClient(f"sqlite:///{home}/{database}.db").get_run(match[1]).data.tags["model.digest"])
 
 
-def cut_off(code: Path, home: Path) -> None:
+def kill_during_training(code: Path, home: Path) -> None:
     """Begin a run, and interrupt it once it has a checkpoint."""
     process = train(code, home, "cut", **CUT)
     while process.poll() is None and not list(home.glob("cut/*/checkpoints/*/record.json")):
@@ -78,39 +78,39 @@ def cut_off(code: Path, home: Path) -> None:
 
 def dataset(code: Path, home: Path, conf: str) -> tuple[str, str]:
     """Run a pipeline's ETL. Returns the name and the digest of the version."""
-    made = home / "data" / conf
-    shutil.rmtree(made, ignore_errors=True)
-    output_of(command(code, home, "etl", conf, "--dataset.path", str(made), "--tracking.uri", f"sqlite:///{home}/etl.db"))
-    (manifest,) = made.glob("*/manifest.json")
+    folder = home / "data" / conf
+    shutil.rmtree(folder, ignore_errors=True)
+    run_to_end(command(code, home, "etl", conf, "--dataset.path", str(folder), "--tracking.uri", f"sqlite:///{home}/etl.db"))
+    (manifest,) = folder.glob("*/manifest.json")
     return manifest.parent.name, str(json.loads(manifest.read_bytes())["digest"])
 
 
 def models(code: Path, home: Path) -> Iterator[tuple[str, str]]:
     """Train models on the digits, and resume the interrupted run. Yields names and digests."""
     if (home / "cut").exists():
-        resumed = output_of(train(code, home, "cut", **CUT))
+        resumed = run_to_end(train(code, home, "cut", **CUT))
         assert " resumes: " in resumed, resumed
-        yield "exact, resumed", trained(home, "cut", resumed)
+        yield "exact, resumed", model_digest_from(home, "cut", resumed)
         (home / "cut.db").unlink()
         (home / "cut").rename(home / f"finished-{time.time_ns()}")
     for name, settings in MODELS.items():
-        yield name, trained(home, "mlflow", output_of(train(code, home, "mlflow", **settings)))
+        yield name, model_digest_from(home, "mlflow", run_to_end(train(code, home, "mlflow", **settings)))
 
 
 def digests(code: Path, home: Path, confs: list[str]) -> dict[str, str]:
     """All digests by name; each is printed as soon as it is computed."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for conf in confs:
         if missing := [path for path in raw_paths(ROOT / "conf" / f"{conf}.yaml") if not Path(path).exists()]:
             print(f"skipping {conf}: {', '.join(missing)} does not exist", file=sys.stderr)
             continue
-        version, found[conf] = dataset(code, home, conf)
-        print(f"{conf:20} {found[conf]}  version {version}", flush=True)
-    if "digits" in found:
+        version, by_name[conf] = dataset(code, home, conf)
+        print(f"{conf:20} {by_name[conf]}  version {version}", flush=True)
+    if "digits" in by_name:
         for name, digest in models(code, home):
-            found[name] = digest
+            by_name[name] = digest
             print(f"{name:20} {digest}", flush=True)
-    return found
+    return by_name
 
 
 def main() -> None:
@@ -123,18 +123,18 @@ def main() -> None:
     os.environ.setdefault("LOCKSTEP_RAW", str(ROOT.parent / "shared" / "data"))
     home = arguments.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
-    kept = home / "digests.json"
-    before = json.loads(kept.read_text()) if kept.exists() else {}
-    found = digests(arguments.code.absolute(), home, arguments.only)
-    if "digits" in found:
-        cut_off(arguments.code.absolute(), home)
-    kept.write_text(json.dumps({**before, **found}, indent=1) + "\n")
-    exact = {digest for name, digest in found.items() if name.startswith("exact")}
-    changed = [name for name, digest in found.items() if before.get(name, digest) != digest]
+    file = home / "digests.json"
+    before = json.loads(file.read_text()) if file.exists() else {}
+    by_name = digests(arguments.code.absolute(), home, arguments.only)
+    if "digits" in by_name:
+        kill_during_training(arguments.code.absolute(), home)
+    file.write_text(json.dumps({**before, **by_name}, indent=1) + "\n")
+    exact = {digest for name, digest in by_name.items() if name.startswith("exact")}
+    changed = [name for name, digest in by_name.items() if before.get(name, digest) != digest]
     if len(exact) > 1:
         changed.append("exact, by workers")
-    compared = ", ".join(name for name in found if name in before)
-    print(f"changed: {', '.join(changed)}" if changed else f"the same as before: {compared or 'nothing to compare with yet'}")
+    unchanged = ", ".join(name for name in by_name if name in before)
+    print(f"changed: {', '.join(changed)}" if changed else f"the same as before: {unchanged or 'nothing to compare with yet'}")
     sys.exit(bool(changed))
 
 

@@ -35,8 +35,8 @@ ROOT = Path(__file__).parents[2]
 class Figure:
     config: str
     metric: str
-    asked: float
-    """The target."""
+    target: float
+
     highest: bool = True
     """Whether more is better."""
     minutes: float = 5
@@ -88,12 +88,12 @@ def main() -> None:
     os.environ.setdefault("LOCKSTEP_HOME", str(ROOT))
     chosen = [figure for figure in FIGURES if figure.config in arguments.only and is_there(figure)]
     rows: list[Row] = []
-    done: dict[tuple[str, ...], dict[str, float]] = {}
+    metrics: dict[tuple[str, ...], dict[str, float]] = {}
     for figure in chosen:
         pipeline = (f"conf/{figure.config}.yaml", *figure.flags)
-        if pipeline not in done:
-            done[pipeline] = reached(figure, pipeline)
-        rows.append(row_of(figure, done[pipeline]))
+        if pipeline not in metrics:
+            metrics[pipeline] = measure_pipeline(figure, pipeline)
+        rows.append(make_row(figure, metrics[pipeline]))
         keep(rows[-1], arguments.results / "figures.json")
     show("figures, on the published test splits unless said otherwise", rows)
     sys.exit(any(row["reached it"] == "NO" for row in rows))
@@ -114,22 +114,22 @@ def raw_paths(conf: Path) -> list[str]:
     return [path for table in tables for path in table.paths if "://" not in path]
 
 
-def reached(figure: Figure, pipeline: tuple[str, ...]) -> dict[str, float]:
+def measure_pipeline(figure: Figure, pipeline: tuple[str, ...]) -> dict[str, float]:
     """Run the README's commands. Returns the metrics of their run, and the seconds that each command took."""
-    etl = seconds_of("spark-submit", "jobs/etl.py", *pipeline)
+    etl = run_seconds("spark-submit", "jobs/etl.py", *pipeline)
     began = time.time()
-    train = seconds_of(sys.executable, "jobs/train.py", *pipeline)
+    train = run_seconds(sys.executable, "jobs/train.py", *pipeline)
     config = from_command_line("benchmarks.conf.figures", list(pipeline))
     run = newest(config, "tags.strategy LIKE '%'", began)
-    found = {"etl seconds": etl, "train seconds": train, "waits": waits(config, run), **run.data.metrics}
+    metrics = {"etl seconds": etl, "train seconds": train, "waits": waits(config, run), **run.data.metrics}
     if figure.baseline:
         began = time.time()
-        seconds_of("spark-submit", "jobs/baseline.py", *pipeline)
-        found["baseline"] = newest(config, "tags.`mlflow.lockstep.kind` = 'baseline'", began).data.metrics[figure.metric]
-    return found
+        run_seconds("spark-submit", "jobs/baseline.py", *pipeline)
+        metrics["baseline"] = newest(config, "tags.`mlflow.lockstep.kind` = 'baseline'", began).data.metrics[figure.metric]
+    return metrics
 
 
-def seconds_of(*command: str) -> float:
+def run_seconds(*command: str) -> float:
     """Run a command in the repository's root, and return its seconds. Exits if it fails."""
     print("$", *command, flush=True)
     started = time.monotonic()
@@ -145,8 +145,8 @@ def newest(config: Config, condition: str, since: float) -> Run:
     experiment = client.get_experiment_by_name(config.experiment)
     assert experiment is not None, "the command has created it"
     finished = f"attributes.status = 'FINISHED' AND attributes.end_time >= {int(1_000 * since)} AND {condition}"
-    found = client.search_runs([experiment.experiment_id], finished, order_by=["attributes.end_time DESC"], max_results=1)
-    return found[0] if found else sys.exit(f"{config.name}: the command has finished no run")
+    runs = client.search_runs([experiment.experiment_id], finished, order_by=["attributes.end_time DESC"], max_results=1)
+    return runs[0] if runs else sys.exit(f"{config.name}: the command has finished no run")
 
 
 def waits(config: Config, run: Run) -> float:
@@ -155,20 +155,20 @@ def waits(config: Config, run: Run) -> float:
     return statistics.mean(point.value for point in points)
 
 
-def row_of(figure: Figure, found: dict[str, float]) -> Row:
-    value, asked = found[figure.metric], found.get("baseline", figure.asked)
-    asked = max(asked, figure.asked) if figure.highest else min(asked, figure.asked)
-    good = (value >= asked if figure.highest else value <= asked) and found["train seconds"] <= 60 * figure.minutes
+def make_row(figure: Figure, metrics: dict[str, float]) -> Row:
+    value, target = metrics[figure.metric], metrics.get("baseline", figure.target)
+    target = max(target, figure.target) if figure.highest else min(target, figure.target)
+    good = (value >= target if figure.highest else value <= target) and metrics["train seconds"] <= 60 * figure.minutes
     return {
         "config": figure.name,
         "figure": figure.metric,
         "reached": round(value, 4),
-        "asked": figure.asked,
-        **({"linear": round(found["baseline"], 4)} if "baseline" in found else {}),
-        "ETL, s": round(found["etl seconds"]),
-        "training, s": round(found["train seconds"]),
+        "asked": figure.target,
+        **({"linear": round(metrics["baseline"], 4)} if "baseline" in metrics else {}),
+        "ETL, s": round(metrics["etl seconds"]),
+        "training, s": round(metrics["train seconds"]),
         "asked, s": round(60 * figure.minutes),
-        "waits for data, %": round(100 * found["waits"], 2),
+        "waits for data, %": round(100 * metrics["waits"], 2),
         "reached it": "yes" if good else "NO",
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }
@@ -176,12 +176,15 @@ def row_of(figure: Figure, found: dict[str, float]) -> Row:
 
 def keep(row: Row, path: Path) -> None:
     """Save the row in the file, replacing the one of the same pipeline and figure."""
-    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"benchmark": "figures", "rows": []}
-    others = [old for old in kept["rows"] if (old["config"], old["figure"]) != (row["config"], row["figure"])]
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"benchmark": "figures", "rows": []}
+    other_rows = [old for old in content["rows"] if (old["config"], old["figure"]) != (row["config"], row["figure"])]
     order = [(figure.name, figure.metric) for figure in FIGURES]
     place = {pair: number for number, pair in enumerate(order)}
-    rows = sorted([*others, {**row, "machine": machine()}], key=lambda one: place.get((one["config"], one["figure"]), len(place)))
-    atomic.write_file(path, f"{json.dumps({**kept, 'rows': rows}, indent=1)}\n".encode())
+    rows = sorted(
+        [*other_rows, {**row, "machine": machine()}],
+        key=lambda other: place.get((other["config"], other["figure"]), len(place)),
+    )
+    atomic.write_file(path, f"{json.dumps({**content, 'rows': rows}, indent=1)}\n".encode())
 
 
 if __name__ == "__main__":

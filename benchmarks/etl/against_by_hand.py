@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from benchmarks.etl.options import add_options, submit_arguments
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config import Config, parse
 from pipelines.etl.run import run
 from pipelines.spark.session import session
@@ -57,13 +57,13 @@ def generate(folder: Path, rows: int, kind: str) -> Path:
 
 def _rows(random: np.random.Generator, rows: int) -> pa.Table:
     floats = {name: random.normal(number, number + 1, rows) for number, name in enumerate(FLOATS)}
-    whole = {name: _zipf(random, distinct, rows).astype(np.int32) for name, distinct in zip(WHOLE, DISTINCT, strict=True)}
+    integers = {name: _zipf(random, distinct, rows).astype(np.int32) for name, distinct in zip(WHOLE, DISTINCT, strict=True)}
     texts = {}
     for name, distinct in zip(TEXTS, DISTINCT, strict=True):
         names = pa.array([f"{value * 2654435761 % 2**32:08x}" for value in range(distinct)])
         texts[name] = names.take(pa.array(_zipf(random, distinct, rows)))
     label = (floats["float_0"] + random.normal(0, 1, rows) > 0).astype(np.int32)
-    return pa.table({**floats, **whole, **texts, "label": label})
+    return pa.table({**floats, **integers, **texts, "label": label})
 
 
 def _zipf(random: np.random.Generator, distinct: int, rows: int) -> np.ndarray:
@@ -91,7 +91,7 @@ def config(raw: Path, kind: str, folder: Path) -> Config:
     )
 
 
-def by_hand(spark: SparkSession, raw: Path, kind: str, output: Path) -> None:
+def run_baseline_job(spark: SparkSession, raw: Path, kind: str, output: Path) -> None:
     """The job as an expert would write it: one aggregate for the moments, one for all vocabularies, broadcast joins.
 
     Adaptive execution is off, since it would plan the 26 joins again after each broadcast, which takes a minute.
@@ -108,11 +108,11 @@ def by_hand(spark: SparkSession, raw: Path, kind: str, output: Path) -> None:
     moments = train.agg(
         *[F.avg(name).alias(f"{name}_mean") for name in FLOATS], *[F.stddev_pop(name).alias(f"{name}_std") for name in FLOATS]
     )
-    found = moments.first()
-    assert found is not None
+    statistics = moments.first()
+    assert statistics is not None
     encoded = table.select(
         "split", "hash", "label", *WHOLE, *TEXTS,
-        *[((F.col(name) - found[f"{name}_mean"]) / found[f"{name}_std"]).cast("float").alias(name) for name in FLOATS],
+        *[((F.col(name) - statistics[f"{name}_mean"]) / statistics[f"{name}_std"]).cast("float").alias(name) for name in FLOATS],
     )  # fmt: skip
     for name, vocabulary in vocabularies(train).items():
         joined = encoded.join(F.broadcast(vocabulary), encoded[name].cast("string") == vocabulary["value"], "left")
@@ -139,17 +139,17 @@ def measure(raw: Path, kind: str, folder: Path, repeats: int) -> dict[str, list[
     spark, settings = session("benchmark"), config(raw, kind, folder)
     seconds: dict[str, list[float]] = {"by hand": [], "ours": []}
     for _ in range(repeats):
-        for name, taken in seconds.items():
+        for name, seconds_by_run in seconds.items():
             output = folder / ("ours" if name == "ours" else "hand")
             shutil.rmtree(output, ignore_errors=True)
             start = time.perf_counter()
             if name == "ours":
                 run(settings)
             else:
-                by_hand(spark, raw, kind, output)
-            taken.append(time.perf_counter() - start)
+                run_baseline_job(spark, raw, kind, output)
+            seconds_by_run.append(time.perf_counter() - start)
             spark.catalog.clearCache()
-            print(f"{name}: {taken[-1]:.1f} s", flush=True)
+            print(f"{name}: {seconds_by_run[-1]:.1f} s", flush=True)
     return seconds
 
 
@@ -169,20 +169,20 @@ def main() -> None:
     if not arguments.small:  # warm-up: compiles the code of both jobs, and starts Python's workers
         measure(generate(arguments.folder, 50_000, kind), kind, arguments.folder, 1)
     seconds = measure(generate(arguments.folder, rows, kind), kind, arguments.folder, repeats)
-    best = {name: statistics.median(taken) for name, taken in seconds.items()}
+    best = {name: statistics.median(seconds_by_run) for name, seconds_by_run in seconds.items()}
     table: list[Row] = [
         {
             "job": name,
             "seconds": best[name],
-            "least": min(taken),
+            "least": min(seconds_by_run),
             "rows/s": int(rows / best[name]),
             "ratio": best[name] / best["by hand"],
         }
-        for name, taken in seconds.items()
+        for name, seconds_by_run in seconds.items()
     ]
     title = f"ETL of {rows:,} rows of {kind}, median of {repeats}"
     show(title, table)
-    print(save("etl", {title: table}, versions_of("pyspark", "pyarrow", "numpy"), arguments.results))
+    print(save("etl", {title: table}, package_versions("pyspark", "pyarrow", "numpy"), arguments.results))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.etl.options import add_options, submit_arguments
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config import Config, parse
 from pipelines.data.versions.data_profile import Files, Survey
 from pipelines.etl.run import run
@@ -82,7 +82,7 @@ def config(raw: Path, folder: Path) -> Config:
     )
 
 
-def ours(raw: Path, folder: Path, rows: int) -> list[Row]:
+def run_ours(raw: Path, folder: Path, rows: int) -> list[Row]:
     """The seconds of the whole, and of each stage with its tasks' and the bytes that they shuffled and spilled."""
     surveys: list[Survey] = []
 
@@ -98,21 +98,21 @@ def ours(raw: Path, folder: Path, rows: int) -> list[Row]:
     table: list[Row] = [
         {
             "stage": stage,
-            "seconds": taken,
-            "of write": taken / survey.seconds["write"],
-            "task seconds": sum(one.task_seconds for one in survey.spark if one.stage == stage),
-            "rows read": sum(one.rows_read for one in survey.spark if one.stage == stage),
-            "shuffled MB": sum(one.shuffled_bytes for one in survey.spark if one.stage == stage) / 1e6,
-            "spilled MB": sum(one.spilled_bytes for one in survey.spark if one.stage == stage) / 1e6,
+            "seconds": stage_seconds,
+            "of write": stage_seconds / survey.seconds["write"],
+            "task seconds": sum(event.task_seconds for event in survey.spark if event.stage == stage),
+            "rows read": sum(event.rows_read for event in survey.spark if event.stage == stage),
+            "shuffled MB": sum(event.shuffled_bytes for event in survey.spark if event.stage == stage) / 1e6,
+            "spilled MB": sum(event.spilled_bytes for event in survey.spark if event.stage == stage) / 1e6,
         }
-        for stage, taken in survey.seconds.items()
+        for stage, stage_seconds in survey.seconds.items()
     ]
-    whole: Row = {"stage": "all", "seconds": seconds, "rows/s": int(rows / seconds)}
-    return [*table, whole]
+    total: Row = {"stage": "all", "seconds": seconds, "rows/s": int(rows / seconds)}
+    return [*table, total]
 
 
-def by_duckdb(raw: Path, cores: int) -> Row:
-    """The same statistics of the same share of rows, with DuckDB's hash, and the keys that repeat."""
+def measure_duckdb(raw: Path, cores: int) -> Row:
+    """Measure the same statistics of the same share of rows with DuckDB, by its hash, and its search for repeated keys."""
     with duckdb.connect(config={"threads": cores}) as connection:
         train = f"(SELECT * FROM read_parquet('{raw}/*.parquet') WHERE hash(id) % 10 < 8)"
         moments = ", ".join(f"avg({name}), stddev_pop({name}), min({name}), max({name}), count({name})" for name in NUMBERS)
@@ -125,7 +125,7 @@ def by_duckdb(raw: Path, cores: int) -> Row:
         return {"job": "duckdb", "seconds": time.perf_counter() - start, "statistics": statistics}
 
 
-def by_hand(spark: SparkSession, raw: Path, output: Path) -> Row:
+def run_baseline_job(spark: SparkSession, raw: Path, output: Path) -> Row:
     """The job as an expert would write it, in the way of `against_by_hand`. Adaptive execution is off for its plans of many joins."""
     shutil.rmtree(output, ignore_errors=True)
     cores = spark.sparkContext.defaultParallelism
@@ -139,13 +139,13 @@ def by_hand(spark: SparkSession, raw: Path, output: Path) -> Row:
     bucket = F.pmod("hash", F.lit(10))
     table = read.withColumn("split", F.when(bucket < 8, "train").when(bucket < 9, "validation").otherwise("test"))
     train = table.where("split = 'train'")
-    moments = [one for name in NUMBERS for one in (F.avg(name).alias(f"{name}_mean"), F.stddev_pop(name).alias(f"{name}_std"))]
-    found = train.agg(*moments).first()
-    assert found is not None
+    moments = [moment for name in NUMBERS for moment in (F.avg(name).alias(f"{name}_mean"), F.stddev_pop(name).alias(f"{name}_std"))]
+    statistics = train.agg(*moments).first()
+    assert statistics is not None
     pairs = F.explode(F.array(*[F.struct(F.lit(name).alias("column"), F.col(name).cast("string").alias("value")) for name in CATEGORIES]))
     counted = train.select(pairs.alias("pair")).groupBy("pair.column", "pair.value").count().where(F.col("count") >= MIN_COUNT).collect()
     fit = time.perf_counter() - start
-    numbers = [((F.col(name) - found[f"{name}_mean"]) / found[f"{name}_std"]).cast("float").alias(name) for name in NUMBERS]
+    numbers = [((F.col(name) - statistics[f"{name}_mean"]) / statistics[f"{name}_std"]).cast("float").alias(name) for name in NUMBERS]
     encoded = table.select("split", "hash", F.col("label").cast("tinyint"), *numbers, *CATEGORIES)
     for name in CATEGORIES:
         words = sorted((row for row in counted if row["column"] == name), key=lambda row: (-row["count"], row["value"]))
@@ -175,22 +175,22 @@ def main() -> None:
     raw, small = generate(arguments.folder, arguments.rows), generate(arguments.folder, SMALL_ROWS)
     spark = session("benchmark")
     if not arguments.small:
-        ours(small, arguments.folder, SMALL_ROWS)  # warm-up: compiles Spark's code, and starts Python's workers
-    stages = ours(raw, arguments.folder, arguments.rows)
+        run_ours(small, arguments.folder, SMALL_ROWS)  # warm-up: compiles Spark's code, and starts Python's workers
+    stages = run_ours(raw, arguments.folder, arguments.rows)
     show(f"ETL of {arguments.rows:,} rows in {arguments.memory}", stages)
     fit = next(float(row["seconds"] or 0) for row in stages if row["stage"] == "fit")
     table: list[Row] = [{"job": "ours", "seconds": stages[-1]["seconds"], "fit": fit}]
     if "duckdb" in arguments.peers:
-        table.append(by_duckdb(raw, spark.sparkContext.defaultParallelism))
+        table.append(measure_duckdb(raw, spark.sparkContext.defaultParallelism))
         table[-1]["our fit"] = fit / float(table[-1]["seconds"] or 0)
     if "spark" in arguments.peers:
         if not arguments.small:
-            by_hand(spark, small, arguments.folder / "hand")
-        table.append(by_hand(spark, raw, arguments.folder / "hand"))
+            run_baseline_job(spark, small, arguments.folder / "hand")
+        table.append(run_baseline_job(spark, raw, arguments.folder / "hand"))
         table[-1]["ratio"] = float(stages[-1]["seconds"] or 0) / float(table[-1]["seconds"] or 0)
     show("Beside it", table)
     tables = {f"ETL of {arguments.rows:,} rows in {arguments.memory}": stages, "Beside it": table}
-    print(save("etl-long", tables, versions_of("pyspark", "pyarrow", "numpy", "duckdb"), arguments.results))
+    print(save("etl-long", tables, package_versions("pyspark", "pyarrow", "numpy", "duckdb"), arguments.results))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.etl.against_by_hand import config, generate
 from benchmarks.etl.options import add_options, submit_arguments
-from benchmarks.report import Row, save, show, versions_of
+from benchmarks.report import Row, package_versions, save, show
 from pipelines import api
 
 ROOT = Path(__file__).parents[2]
@@ -45,11 +45,11 @@ def turn(rows: int, folder: Path) -> float:
     return seconds
 
 
-def measured(checkout: Path, arguments: argparse.Namespace) -> float:
+def measure_etl(checkout: Path, arguments: argparse.Namespace) -> float:
     environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": submit_arguments(arguments.cores, "4g"), "PYTHONPATH": str(checkout)}
     command = [sys.executable, "-c", _TURN, str(arguments.rows), str(arguments.folder)]
-    done = subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return float(done.stdout.split()[-1])
+    process = subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return float(process.stdout.split()[-1])
 
 
 def main() -> None:
@@ -59,20 +59,20 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     add_options(parser)
     arguments = parser.parse_args()
-    found: dict[str, list[float]] = {"before": [], "with the page": []}
+    seconds_by_way: dict[str, list[float]] = {"before": [], "with the page": []}
     for _ in range(arguments.turns):
         for name, checkout in (("before", arguments.before.absolute()), ("with the page", ROOT)):
-            found[name].append(measured(checkout, arguments))
-            print(json.dumps({name: found[name][-1]}), flush=True)
-    least = {name: min(seconds) for name, seconds in found.items()}
+            seconds_by_way[name].append(measure_etl(checkout, arguments))
+            print(json.dumps({name: seconds_by_way[name][-1]}), flush=True)
+    least = {name: min(seconds) for name, seconds in seconds_by_way.items()}
     table: list[Row] = [
-        {"ETL": name, "rows": arguments.rows, "seconds, least": least[name], "seconds, median": statistics.median(found[name])}
-        for name in found
+        {"ETL": name, "rows": arguments.rows, "seconds, least": least[name], "seconds, median": statistics.median(seconds_by_way[name])}
+        for name in seconds_by_way
     ]
     for row in table:
         row["ratio of least"] = least[str(row["ETL"])] / least["before"]
     show("What the page costs", table)
-    print(save("etl-page", {"What the page costs": table}, versions_of("pyspark", "pyarrow", "numpy")))
+    print(save("etl-page", {"What the page costs": table}, package_versions("pyspark", "pyarrow", "numpy")))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.etl.against_by_hand import config, generate
 from benchmarks.etl.options import add_options, submit_arguments
-from benchmarks.report import Row, save, show, versions_of
+from benchmarks.report import Row, package_versions, save, show
 from pipelines.etl.run import run
 from pipelines.spark.session import session
 
@@ -76,7 +76,7 @@ def main() -> None:
         table.append(measure(rows, arguments.folder))
         table[-1]["ratio"] = float(table[-1]["seconds per million rows"]) / float(table[0]["seconds per million rows"])
         show(f"ETL in {arguments.memory}", table)
-    print(save("etl-scale", {f"ETL in {arguments.memory}": table}, versions_of("pyspark", "pyarrow", "numpy")))
+    print(save("etl-scale", {f"ETL in {arguments.memory}": table}, package_versions("pyspark", "pyarrow", "numpy")))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.etl.options import FOLDER, add_options, submit_arguments
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config import parse
 from pipelines.etl.run import run
 
@@ -76,7 +76,7 @@ def _text(random: np.random.Generator, label: int) -> bytes:
     return "\n".join([str(label), *(" ".join(words[start : start + 12]) for start in range(0, len(words), 12))]).encode()
 
 
-def ours(kind: str, job: str, raw: Path, single: Path, folder: Path) -> None:
+def run_ours(kind: str, job: str, raw: Path, single: Path, folder: Path) -> None:
     table: dict[str, Any] = {"format": "parquet", "path": str(single)}
     content, label = "content AS image", "element_at(split(path, '/'), -2)"
     if kind == "texts":
@@ -102,7 +102,7 @@ def ours(kind: str, job: str, raw: Path, single: Path, folder: Path) -> None:
     run(parse(values, "benchmark"))
 
 
-def by_hand(kind: str, raw: Path, output: Path) -> None:
+def run_baseline_job(kind: str, raw: Path, output: Path) -> None:
     spark = SparkSession.builder.appName("by hand").config("spark.sql.execution.arrow.pyspark.enabled", "true").getOrCreate()
     rows = (_pictures_by_hand if kind == "pictures" else _texts_by_hand)(spark, str(raw))
     shuffled = rows.repartition(2 * spark.sparkContext.defaultParallelism, F.rand(seed=1))
@@ -112,7 +112,7 @@ def by_hand(kind: str, raw: Path, output: Path) -> None:
 def _pictures_by_hand(spark: SparkSession, raw: str) -> DataFrame:
     read = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(raw)
     label = F.element_at(F.split("path", "/"), -2).cast("tinyint")
-    return read.select("content", label.alias("label")).mapInArrow(_decoded, "image binary, label tinyint")
+    return read.select("content", label.alias("label")).mapInArrow(_decode_batches, "image binary, label tinyint")
 
 
 def _texts_by_hand(spark: SparkSession, raw: str) -> DataFrame:
@@ -122,7 +122,7 @@ def _texts_by_hand(spark: SparkSession, raw: str) -> DataFrame:
     return read.select(numbers.alias("text"), F.substring_index("value", "\n", 1).cast("tinyint").alias("label"))
 
 
-def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _decode_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         pixels = [Image.open(BytesIO(value.as_py())).convert("L").tobytes() for value in batch.column("content")]
         yield pa.record_batch({"image": pa.array(pixels, pa.binary()), "label": batch.column("label")})
@@ -134,15 +134,15 @@ def measure(folder: Path, kind: str, files: int, repeats: int, small: bool) -> d
     seconds: dict[str, list[float]] = {name: [] for name in JOBS}
     for _ in range(repeats):
         digests = set()
-        for name, taken in seconds.items():
+        for name, job_seconds in seconds.items():
             for output in ("ours", "hand"):
                 shutil.rmtree(folder / output, ignore_errors=True)
             command = [*ITSELF, "--job", name, "--kind", kind, "--files", str(files), "--folder", str(folder)]
             start = time.perf_counter()
             run_here(name, kind, *places, folder) if small else subprocess.run(command, check=True)
-            taken.append(time.perf_counter() - start)
+            job_seconds.append(time.perf_counter() - start)
             digests |= {json.loads(manifest.read_bytes())["digest"] for manifest in (folder / "ours").glob("*/manifest.json")}
-            print(f"{name}: {taken[-1]:.1f} s", flush=True)
+            print(f"{name}: {job_seconds[-1]:.1f} s", flush=True)
         assert len(digests) == 1, "equal rows make equal digests"
     return seconds
 
@@ -164,21 +164,21 @@ def main() -> None:
         run_here(arguments.job, kind, *generate(folder, kind, files), folder)
         return
     seconds = measure(folder, kind, files, repeats, arguments.small)
-    middle = {name: statistics.median(taken) for name, taken in seconds.items()}
+    middle = {name: statistics.median(job_seconds) for name, job_seconds in seconds.items()}
     table: list[Row] = [
         {"job": name, "seconds": middle[name], "files/s": int(files / middle[name]), "ratio": middle[name] / middle[JOBS[0]]}
         for name in JOBS
     ]
     title = f"ETL of {files:,} {kind}, starts included, median of {repeats}"
     show(title, table)
-    print(save(f"etl-small-{kind}", {title: table}, versions_of("pyspark", "pyarrow", "numpy"), arguments.results))
+    print(save(f"etl-small-{kind}", {title: table}, package_versions("pyspark", "pyarrow", "numpy"), arguments.results))
 
 
 def run_here(job: str, kind: str, raw: Path, single: Path, folder: Path) -> None:
     if job == "by hand":
-        by_hand(kind, raw, folder / "hand")
+        run_baseline_job(kind, raw, folder / "hand")
     else:
-        ours(kind, job, raw, single, folder)
+        run_ours(kind, job, raw, single, folder)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from benchmarks.etl.options import add_options, submit_arguments
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 
 ROOT = Path(__file__).parents[2]
 MEMORY = "4g"
@@ -30,7 +30,7 @@ DISTINCT = 20
 STAGES = ("spark", "analysis", "checksums", "read", "fit", "write", "commit")
 
 
-def encoder_of(column: int) -> object:
+def choose_encoder(column: int) -> object:
     return "standardize" if column % 6 < 4 else {"encoder": "vocabulary", "max_size": DISTINCT}
 
 
@@ -70,7 +70,7 @@ def write_config(raw: Path, folder: Path, columns: int) -> Path:
         "dataset": {
             "path": str(folder / "ours"),
             "key": ["id"],
-            "features": {f"column_{column}": encoder_of(column) for column in range(columns)},
+            "features": {f"column_{column}": choose_encoder(column) for column in range(columns)},
             "target": {"label": "binary"},
         },
         "task": {"kind": "tabular"},
@@ -87,14 +87,18 @@ def measure(folder: Path, rows: int, columns: int, cores: str) -> Row:
     shutil.rmtree(folder / "ours", ignore_errors=True)
     environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": submit_arguments(cores, MEMORY)}
     start = time.perf_counter()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(ROOT / "jobs" / "etl.py"), str(settings)],
         cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     seconds = time.perf_counter() - start
-    if done.returncode:
-        sys.exit(f"{done.stdout}\n{settings}: exit code {done.returncode}")
-    stages = {name: float(taken) for name, taken in re.findall(r"(\w+) +([\d.]+) s$", done.stdout, re.MULTILINE) if name in STAGES}
+    if process.returncode:
+        sys.exit(f"{process.stdout}\n{settings}: exit code {process.returncode}")
+    stages = {
+        name: float(seconds_of_stage)
+        for name, seconds_of_stage in re.findall(r"(\w+) +([\d.]+) s$", process.stdout, re.MULTILINE)
+        if name in STAGES
+    }
     return {"columns": columns, "rows": rows, "seconds": seconds, "cells/s": int(rows * columns / seconds), **stages}
 
 
@@ -118,7 +122,7 @@ def main() -> None:
         if arguments.narrow and rows == most:
             table[-1]["ratio"] = float(table[-1]["seconds"] or 0) / float(table[0]["seconds"] or 0)
         show(f"ETL of wide tables in {MEMORY}", table)
-    print(save("etl-wide", {f"ETL of wide tables in {MEMORY}": table}, versions_of("pyspark", "pyarrow", "numpy"), arguments.results))
+    print(save("etl-wide", {f"ETL of wide tables in {MEMORY}": table}, package_versions("pyspark", "pyarrow", "numpy"), arguments.results))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from benchmarks.exact.matrix import Case, fit_all, have_data, join, matrix
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
@@ -68,7 +68,7 @@ COSTS = (
 SMALL_COSTS = (replace(COSTS[1], rows=32, steps=2), replace(COSTS[5], rows=32, steps=2, hidden=(64,)))
 
 
-def task_of(cost: Cost) -> Task:
+def create_task(cost: Cost) -> Task:
     classes = tuple("0123456789")
     if cost.hidden:
         column = TensorColumn(name="x", dtype="float32", shape=(100,))
@@ -80,52 +80,52 @@ def task_of(cost: Cost) -> Task:
 def microbatches(cost: Cost, context: WorkerContext) -> list[dict[str, Tensor]]:
     """Microbatches of this worker's shards."""
     size, generator = cost.rows // cost.shards, torch.Generator().manual_seed(context.rank)
-    made = []
+    batches = []
     for _ in Mesh(context).worker_shards(cost.shards):
         x = torch.randn(size, 100, generator=generator) if cost.hidden else torch.randint(256, (size, 1, 28, 28), generator=generator)
         label = torch.randint(10, (size,), generator=generator)
-        made.append({"x": (x if cost.hidden else x.byte()).to(context.device), "label": label.to(context.device)})
-    return made
+        batches.append({"x": (x if cost.hidden else x.byte()).to(context.device), "label": label.to(context.device)})
+    return batches
 
 
 def measure(rank: int, workers: int, folder: str, costs: list[Cost], rounds: int) -> None:
     """Measure seconds per step of both strategies, in every round of every cost; rank 0 writes them to a file."""
     context = join(rank, workers, f"file://{folder}/meeting-{workers}")
-    found = []
+    measurements = []
     for cost in costs:
         shards = microbatches(cost, context)
-        whole = {name: torch.cat([rows[name] for rows in shards]) for name in ("x", "label")}
-        batches: dict[str, Any] = {"ddp": whole, "exact": shards}
+        worker_batch = {name: torch.cat([rows[name] for rows in shards]) for name in ("x", "label")}
+        batches: dict[str, Any] = {"ddp": worker_batch, "exact": shards}
         seconds: dict[str, list[float]] = {"ddp": [], "exact": []}
         for number in range(rounds):
             for name in list(seconds)[:: 1 if number % 2 else -1]:
-                taken, parameters = timed(cost, name, batches[name], context)
-                seconds[name].append(taken)
-        found.append({"seconds": seconds, "parameters": parameters})
+                step_seconds, parameters = measure_steps(cost, name, batches[name], context)
+                seconds[name].append(step_seconds)
+        measurements.append({"seconds": seconds, "parameters": parameters})
     if rank == 0:
-        Path(f"{folder}/cost-{workers}.json").write_text(json.dumps(found))
+        Path(f"{folder}/cost-{workers}.json").write_text(json.dumps(measurements))
     dist.destroy_process_group()
 
 
-def timed(cost: Cost, name: str, batch: Any, context: WorkerContext) -> tuple[float, int]:
+def measure_steps(cost: Cost, name: str, batch: Any, context: WorkerContext) -> tuple[float, int]:
     """Seconds per step of a strategy, with no other one in memory, and the number of the model's parameters."""
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(False)
     settings = Train.model_validate({"strategy": name, "shards": cost.shards, "global_batch": cost.rows, "optimizer": "adam"})
-    task = task_of(cost)
+    task = create_task(cost)
     strategy = strategy_class(settings)(settings, task, task.model, context)
     for step in range(2):
         strategy.step(batch, step, 1e-3, NO_FLAGS, measured=False)
-    settled(context)
+    wait_for_device(context)
     started = time.perf_counter()
     for step in range(2, cost.steps + 2):
         strategy.step(batch, step, 1e-3, NO_FLAGS, measured=False)
-    settled(context)
+    wait_for_device(context)
     seconds = (time.perf_counter() - started) / cost.steps
     return seconds, sum(parameter.numel() for parameter in strategy.model.parameters())
 
 
-def settled(context: WorkerContext) -> None:
+def wait_for_device(context: WorkerContext) -> None:
     if context.device.type == "cuda":
         torch.cuda.synchronize(context.device)
     dist.barrier()
@@ -149,7 +149,7 @@ def _cost_row(cost: Cost, seconds: dict[str, list[float]], parameters: int) -> R
         "rows": cost.rows,
         "ddp, ms": 1_000 * statistics.median(seconds["ddp"]),
         "exact, ms": 1_000 * statistics.median(seconds["exact"]),
-        "exact / ddp": statistics.median(mine / theirs for mine, theirs in zip(seconds["exact"], seconds["ddp"], strict=True)),
+        "exact / ddp": statistics.median(exact / ddp for exact, ddp in zip(seconds["exact"], seconds["ddp"], strict=True)),
     }
 
 
@@ -168,8 +168,8 @@ def difference_rows(home: Path, folder: Path, steps: int, workers: tuple[int, ..
     rows: list[Row] = []
     for name, strategy, number in named:
         if number != 1:
-            one, other = models[name, strategy, 1], models[name, strategy, number]
-            first, second = (torch.cat([found[key].flatten().double() for key in sorted(one)]) for found in (one, other))
+            single, several = models[name, strategy, 1], models[name, strategy, number]
+            first, second = (torch.cat([weights[key].flatten().double() for key in sorted(single)]) for weights in (single, several))
             far = second - first
             rows.append(
                 {
@@ -197,14 +197,14 @@ def main() -> None:
     same = True
     with tempfile.TemporaryDirectory(prefix="exact-", dir="/tmp") as temporary:
         for table in arguments.tables:
-            title, rows = made(table, arguments, Path(temporary))
+            title, rows = make_table(table, arguments, Path(temporary))
             show(title, rows)
-            print(save(f"exact-{table}", {title: rows}, versions_of("torch", "pyarrow"), arguments.results))
+            print(save(f"exact-{table}", {title: rows}, package_versions("torch", "pyarrow"), arguments.results))
             same = same and all(row.get("identical") != "NO" for row in rows)
     sys.exit(not same)
 
 
-def made(table: str, arguments: argparse.Namespace, folder: Path) -> tuple[str, list[Row]]:
+def make_table(table: str, arguments: argparse.Namespace, folder: Path) -> tuple[str, list[Row]]:
     """A table's title and rows."""
     home, small = (arguments.home or folder).absolute(), arguments.small
     if table == "cost":

@@ -130,13 +130,13 @@ def fit_all(jobs: list[tuple[Config, int]], folder: Path) -> list[tuple[str, byt
     """Train every config on its number of workers. Returns digests, models and seconds. One group of processes runs all, one
     after another, since starting processes takes longer than most runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = [(plain(config), workers) for config, workers in jobs]
-    start_processes(_turns, (told, folder), max(workers for _, workers in jobs), start_method="forkserver")
-    found = []
+    plain_jobs = [(plain(config), workers) for config, workers in jobs]
+    start_processes(_turns, (plain_jobs, folder), max(workers for _, workers in jobs), start_method="forkserver")
+    results = []
     for number in range(len(jobs)):
-        about = json.loads((folder / f"{number}.json").read_text())
-        found.append((about["digest"], (folder / f"{number}.safetensors").read_bytes(), about["seconds"]))
-    return found
+        summary = json.loads((folder / f"{number}.json").read_text())
+        results.append((summary["digest"], (folder / f"{number}.safetensors").read_bytes(), summary["seconds"]))
+    return results
 
 
 def _turns(rank: int, jobs: list[tuple[dict[str, Any], int]], folder: Path) -> None:
@@ -198,10 +198,10 @@ def matrix(home: Path, folder: Path, steps: int, seed: int, small: bool) -> list
     have_data(home)
     numbers, resized = (SMALL_WORKERS, SMALL_RESIZED) if small else (WORKERS, RESIZED)
     configs = {name: case.config(home, strategy="exact", epochs=1_000, max_steps=steps // case.slower) for name, case in CASES.items()}
-    found = fit_all([(config, workers) for config in configs.values() for workers in numbers], folder)
+    results = fit_all([(config, workers) for config in configs.values() for workers in numbers], folder)
     rows: list[Row] = []
     for name, case in CASES.items():
-        answers, found = found[: len(numbers)], found[len(numbers) :]
+        answers, results = results[: len(numbers)], results[len(numbers) :]
         rows.append(
             _row(name, steps // case.slower, {str(workers): digest for workers, (digest, _, _) in zip(numbers, answers, strict=True)})
         )

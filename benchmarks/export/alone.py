@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from mlflow import MlflowClient
 
-from benchmarks.report import Row, save, show, versions_of
+from benchmarks.report import Row, package_versions, save, show
 from pipelines import api, tracking
 from pipelines.config import Config
 from pipelines.errors import LockstepError
@@ -49,7 +49,7 @@ def main() -> None:
         except LockstepError as error:
             print(f"{name}: {error}", flush=True)
     show("difference of predict.py from the model in MLflow, on raw test rows", rows)
-    print(f"\nsaved {save('export-alone', {'alone': rows}, versions_of('torch', 'onnx', 'onnxruntime', 'numpy'))}")
+    print(f"\nsaved {save('export-alone', {'alone': rows}, package_versions('torch', 'onnx', 'onnxruntime', 'numpy'))}")
 
 
 def compare(config: Config, limit: int) -> Row:

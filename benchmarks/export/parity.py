@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from benchmarks.report import Row, save, show, versions_of
+from benchmarks.report import Row, package_versions, save, show
 from pipelines import api, tracking
 from pipelines.errors import LockstepError
 
@@ -25,7 +25,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = [row for name in options.only for target in options.to for row in compare(name, target)]
     show("difference from the model in MLflow, over the test split", rows)
-    print(f"\nsaved {save('export-parity', {'parity': rows}, versions_of('torch', 'onnx', 'onnxruntime'))}")
+    print(f"\nsaved {save('export-parity', {'parity': rows}, package_versions('torch', 'onnx', 'onnxruntime'))}")
 
 
 def compare(name: str, target: str) -> list[Row]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines import api
 
 TARGET = 0.99
@@ -32,7 +32,7 @@ SELECT image, label, 'validation' AS split, 0 AS client FROM test
 QUERIES = {"iid": {}, "two_digits": {"source.query": TWO_DIGITS}}
 
 
-def row_of(partition: str, rounds: int, home: Path) -> Row:
+def measure_partition(partition: str, rounds: int, home: Path) -> Row:
     uri = f"sqlite:///{home}/mlflow.db"
     places = {"dataset.path": f"{home}/data-{partition}", "train.storage": f"{home}/runs", "tracking.uri": uri}
     config = api.read_config("conf/mnist_federated.yaml", {"train.epochs": rounds, **places, **QUERIES[partition]})
@@ -62,10 +62,10 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="federated-", dir="/tmp") as temporary:
         home = arguments.folder or Path(temporary)
-        rows = [row_of(partition, arguments.rounds, home) for partition in arguments.partitions]
+        rows = [measure_partition(partition, arguments.rounds, home) for partition in arguments.partitions]
     title = "MNIST's test digits, 100 clients, 10 in a round, 5 local epochs, batches of 10, two workers"
     show(title, rows)
-    print(save("federated", {title: rows}, versions_of("torch"), arguments.results))
+    print(save("federated", {title: rows}, package_versions("torch"), arguments.results))
 
 
 if __name__ == "__main__":

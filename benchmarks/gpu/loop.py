@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.train.cases import Case, config_of
+from benchmarks.train.cases import Case, case_config
 from pipelines.config import Config
 from pipelines.data.loader import Batch, Loader
 from pipelines.data.versions.versions import open_version
@@ -65,11 +65,11 @@ def all_reduced_bytes_per_second(context: WorkerContext) -> float:
     expected = context.world_size * (context.world_size + 1) / 2
     for probe in range(PROBES + 1):
         if probe == 1:  # the first one creates the connections
-            _settled(context)
+            _synchronise(context)
             started = time.perf_counter()
         values.fill_(context.rank + 1)
         dist.all_reduce(values)
-    _settled(context)
+    _synchronise(context)
     seconds = time.perf_counter() - started
     if not bool((values == expected).all()):
         raise RuntimeError(f"an all-reduce over {context.world_size} workers gave {values[0].item()}; it must be {expected}")
@@ -78,25 +78,25 @@ def all_reduced_bytes_per_second(context: WorkerContext) -> float:
 
 def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) -> Measured:
     """Train on the version in `folder`: the case's warm-up, and then its measured steps."""
-    config = variant_of(config_of(case, folder), variant, context.world_size)
+    config = apply_variant(case_config(case, folder), variant, context.world_size)
     version = open_version(config.dataset.path)
     task = task_of(config.task, version.manifest)
     settings = config.train
     strategy = strategy_of(settings, task, context)
     loader = Loader(version, "train", order_of(config), Mesh(context).worker_shards(settings.shards), device=context.device, cache_bytes=0)
     flops = _flops_per_row(task, next(iter(loader)))
-    done, started, waited, sums = 0, 0.0, 0.0, []
-    while done < case.warm_up + case.steps:
+    step, started, waited, sums = 0, 0.0, 0.0, []
+    while step < case.warm_up + case.steps:
         for batch in strategy.batches(loader):
-            if done == case.warm_up:
-                _settled(context)
+            if step == case.warm_up:
+                _synchronise(context)
                 started, waited = time.perf_counter(), loader.wait_seconds
-            result = strategy.step(batch, done, settings.lr, Flags())
+            result = strategy.step(batch, step, settings.lr, Flags())
             sums.append(torch.stack([value.double() for value in (result.grad_norm, result.loss_sum, result.weight)]))
-            done += 1
-            if done == case.warm_up + case.steps:
+            step += 1
+            if step == case.warm_up + case.steps:
                 break
-    _settled(context)
+    _synchronise(context)
     seconds = time.perf_counter() - started
     read = torch.stack(sums[case.warm_up :]).cpu()
     return Measured(
@@ -109,7 +109,7 @@ def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) 
     )
 
 
-def variant_of(config: Config, variant: Variant, workers: int) -> Config:
+def apply_variant(config: Config, variant: Variant, workers: int) -> Config:
     changes = {"precision": variant.precision, "compile": variant.compiled, "workers": workers}
     return config.model_copy(update={"train": config.train.model_copy(update=changes)})
 
@@ -123,6 +123,6 @@ def _flops_per_row(task: Task, batch: Batch) -> float:
     return counter.get_total_flops() / len(next(iter(few.values())))
 
 
-def _settled(context: WorkerContext) -> None:
+def _synchronise(context: WorkerContext) -> None:
     if context.device.type == "cuda":
         torch.cuda.synchronize(context.device)

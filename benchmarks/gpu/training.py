@@ -22,9 +22,9 @@ import torch.distributed as dist
 from mlflow import MlflowClient
 from torch.multiprocessing import start_processes
 
-from benchmarks.gpu.loop import Measured, Variant, all_reduced_bytes_per_second, join, measure, variant_of
-from benchmarks.report import RESULTS, Row, save, show, versions_of
-from benchmarks.train.cases import Case, config_of, write_version
+from benchmarks.gpu.loop import Measured, Variant, all_reduced_bytes_per_second, apply_variant, join, measure
+from benchmarks.report import RESULTS, Row, package_versions, save, show
+from benchmarks.train.cases import Case, case_config, write_version
 from pipelines.launch.run import train
 
 # Dense FLOP/s, from the vendor's data sheets. fp32 is without TF32, which torch does not use by default.
@@ -62,35 +62,35 @@ def main() -> None:
     device, workers = (torch.cuda.get_device_name(0), gpus) if gpus else ("processor", 2)
     with tempfile.TemporaryDirectory(prefix="gpu-", dir="/tmp") as folder:
         for number, case in enumerate(cases.values()):
-            write_version(case, config_of(case, Path(folder) / str(number)))
+            write_version(case, case_config(case, Path(folder) / str(number)))
         start_processes(_worker, (workers, folder, list(cases.values()), variants), workers, start_method="forkserver")
-        found = json.loads((Path(folder) / "found.json").read_text())
-        alone = {name: found["measured"][number][0] for number, name in enumerate(cases)}
+        results = json.loads((Path(folder) / "found.json").read_text())
+        alone = {name: results["measured"][number][0] for number, name in enumerate(cases)}
         places = [(name, case, Path(folder) / str(number)) for number, (name, case) in enumerate(cases.items())]
         shares = [_under_ray(name, case, place, workers, alone[name]) for name, case, place in places[-1 if arguments.small else 0 :]]
     title = f"{workers} x {device}"
     tables: dict[str, list[Row]] = {
-        f"meeting of {title}": [{"collective": "all-reduce of 64 MiB", "GB/s": found["bytes_per_second"] / 1e9}],
+        f"meeting of {title}": [{"collective": "all-reduce of 64 MiB", "GB/s": results["bytes_per_second"] / 1e9}],
         f"training on {title}": [
             _row(name, variant, Measured(**measured), device, workers)
-            for name, of_case in zip(cases, found["measured"], strict=True)
+            for name, of_case in zip(cases, results["measured"], strict=True)
             for variant, measured in zip(variants, of_case, strict=True)
         ],
         f"reports and tracking on {title}": shares,
     }
     for heading, rows in tables.items():
         show(heading, rows)
-    print(save("gpu-small" if arguments.small else "gpu", tables, versions_of("torch", "ray", "mlflow", "pyarrow"), arguments.results))
+    print(save("gpu-small" if arguments.small else "gpu", tables, package_versions("torch", "ray", "mlflow", "pyarrow"), arguments.results))
 
 
 def _worker(rank: int, world_size: int, folder: str, cases: list[Case], variants: list[Variant]) -> None:
     context = join(rank, world_size, f"file://{folder}/meeting")
     speed = all_reduced_bytes_per_second(context)
-    found = [
+    results = [
         [asdict(measure(case, variant, Path(folder) / str(number), context)) for variant in variants] for number, case in enumerate(cases)
     ]
     if rank == 0:
-        (Path(folder) / "found.json").write_text(json.dumps({"bytes_per_second": speed, "measured": found}))
+        (Path(folder) / "found.json").write_text(json.dumps({"bytes_per_second": speed, "measured": results}))
     dist.destroy_process_group()
 
 
@@ -111,7 +111,7 @@ def _row(name: str, variant: Variant, measured: Measured, device: str, workers: 
 
 def _under_ray(name: str, case: Case, folder: Path, workers: int, alone: dict[str, float]) -> Row:
     """Measure a whole run of jobs/train.py in fp32, compared with the same steps alone."""
-    config = variant_of(config_of(case, folder), Variant("fp32"), workers)
+    config = apply_variant(case_config(case, folder), Variant("fp32"), workers)
     client = MlflowClient(config.tracking.uri)
     history = client.get_metric_history(train(config).run_id, "train/step_seconds")
     steady = [point.value for point in history if point.step > case.warm_up]

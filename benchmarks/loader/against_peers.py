@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.loader.bench import ALL_CORES, PEERS, ROW_BY_ROW, Bench, ours
+from benchmarks.loader.bench import ALL_CORES, PEERS, ROW_BY_ROW, Bench, lockstep
 from benchmarks.loader.processes import install_peers, measure, peers_versions
 from benchmarks.loader.rows import KINDS
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 
 
 def narrow(bench: Bench) -> list[Row]:
@@ -27,11 +27,11 @@ def narrow(bench: Bench) -> list[Row]:
     table: list[Row] = []
     for cores in sorted({ALL_CORES if bench.small else 1, ALL_CORES}):
         rates, memory, took = _ours(path, batch, cores)
-        by_hand = ours("iterable", cores=cores, folder=path, batch=batch, seconds=bench.seconds("narrow"))
+        by_hand = lockstep("iterable", cores=cores, folder=path, batch=batch, seconds=bench.seconds("narrow"))
         rates["torch IterableDataset over pyarrow, unshuffled"] = by_hand.get("rows_per_second")
         for peer in bench.peers if cores == ALL_CORES else ():
             _peer(bench, peer, "narrow", cores, rates, memory, took)
-        table += [{"cores": cores, **row} for row in _compared(rates, memory, took)]
+        table += [{"cores": cores, **row} for row in _comparison_rows(rates, memory, took)]
     return table
 
 
@@ -43,7 +43,7 @@ def tensors(bench: Bench) -> list[Row]:
         for peer in bench.peers:
             if peer != "LitData, Parquet":  # it does not support tensors in Parquet
                 _peer(bench, peer, kind, 1, rates, memory, took)
-        table += [{"rows": kind, **row} for row in _compared(rates, memory, took)]
+        table += [{"rows": kind, **row} for row in _comparison_rows(rates, memory, took)]
     return table
 
 
@@ -52,9 +52,9 @@ Figures = dict[str, float | None]
 
 def _ours(path: str, batch: int, cores: int) -> tuple[Figures, Figures, Figures]:
     """Rates, peak memory and seconds of conversion, by loader."""
-    cached, uncached = (ours("epochs", cores=cores, folder=path, batch=batch, cache=cache) for cache in (True, False))
+    cached, uncached = (lockstep("epochs", cores=cores, folder=path, batch=batch, cache=cache) for cache in (True, False))
     rates = {
-        "bare Parquet decode": ours("bare", cores=cores, folder=path).get("rows_per_second"),
+        "bare Parquet decode": lockstep("bare", cores=cores, folder=path).get("rows_per_second"),
         "Lockstep, first epoch": cached.get("first"),
         "Lockstep, later epochs": cached.get("later"),
         "Lockstep, cache off": uncached.get("later"),
@@ -65,12 +65,14 @@ def _ours(path: str, batch: int, cores: int) -> tuple[Figures, Figures, Figures]
 
 
 def _peer(bench: Bench, peer: str, kind: str, cores: int, rates: Figures, memory: Figures, took: Figures) -> None:
-    path, took[peer] = bench.converted(peer, kind)
-    found = measure(PEERS[peer], "throughput", cores=cores, peer=peer, path=path, batch=KINDS[kind].batch, seconds=bench.seconds(kind))
-    rates[peer], memory[peer] = found.get("rows_per_second"), found.get("memory_bytes")
+    path, took[peer] = bench.convert(peer, kind)
+    measurement = measure(
+        PEERS[peer], "throughput", cores=cores, peer=peer, path=path, batch=KINDS[kind].batch, seconds=bench.seconds(kind)
+    )
+    rates[peer], memory[peer] = measurement.get("rows_per_second"), measurement.get("memory_bytes")
 
 
-def _compared(rates: Figures, memory: Figures, took: Figures) -> list[Row]:
+def _comparison_rows(rates: Figures, memory: Figures, took: Figures) -> list[Row]:
     def ratio(above: float | None, below: float | None) -> float | None:
         return above / below if above and below else None
 
@@ -93,12 +95,12 @@ def first_epochs(bench: Bench) -> list[Row]:
     epoch. It also fills the loader's memory, whose size does not depend on the data's."""
     table: list[Row] = []
     for kind, gib in [*((kind, 2) for kind in KINDS), ("image 3x224x224", 8)]:
-        made = KINDS[kind]
-        rows = made.small_rows if bench.small else gib * 2**30 // made.row_bytes
+        rows_kind = KINDS[kind]
+        rows = rows_kind.small_rows if bench.small else gib * 2**30 // rows_kind.row_bytes
         path = bench.data(kind, rows)
-        found = [ours("epochs", cores=1, folder=path, batch=made.batch, cache=False) for _ in range(1 if bench.small else 5)]
-        first, later = (statistics.median(one[name] for one in found if one) for name in ("first", "later"))
-        ratio = statistics.median(one["first"] / one["later"] for one in found if one)
+        epochs = [lockstep("epochs", cores=1, folder=path, batch=rows_kind.batch, cache=False) for _ in range(1 if bench.small else 5)]
+        first, later = (statistics.median(epoch_rates[name] for epoch_rates in epochs if epoch_rates) for name in ("first", "later"))
+        ratio = statistics.median(epoch_rates["first"] / epoch_rates["later"] for epoch_rates in epochs if epoch_rates)
         table.append({"rows": kind, "count": rows, "first epoch, rows/s": first, "later epochs, rows/s": later, "first / later": ratio})
     return table
 
@@ -109,17 +111,22 @@ def resume(bench: Bench) -> list[Row]:
     late = int(0.99 * bench.rows("narrow")) // batch * batch
 
     def ours_at(share: float) -> float | None:
-        found = [ours("resume", cores=1, folder=path, batch=batch, share=share).get("seconds") for _ in range(1 if bench.small else 3)]
-        return statistics.median(found) if None not in found else None
+        seconds = [
+            lockstep("resume", cores=1, folder=path, batch=batch, share=share).get("seconds") for _ in range(1 if bench.small else 3)
+        ]
+        return statistics.median(seconds) if None not in seconds else None
 
-    def by_hand(skip: int) -> float | None:
-        return ours("iterable_resume", cores=1, folder=path, batch=batch, skip=skip).get("seconds")
+    def iterable_seconds(skip: int) -> float | None:
+        return lockstep("iterable_resume", cores=1, folder=path, batch=batch, skip=skip).get("seconds")
 
-    figures = {"Lockstep": (ours_at(0), ours_at(0.99)), "torch IterableDataset over pyarrow, skipping": (by_hand(0), by_hand(late))}
+    figures = {
+        "Lockstep": (ours_at(0), ours_at(0.99)),
+        "torch IterableDataset over pyarrow, skipping": (iterable_seconds(0), iterable_seconds(late)),
+    }
     for peer in bench.peers:
-        held = late // 10 // batch * batch if peer in ROW_BY_ROW else late
-        at = partial(measure, PEERS[peer], "resume", cores=1, peer=peer, path=bench.converted(peer, "narrow")[0], batch=batch)
-        figures[peer] = at(rows=0).get("seconds"), at(rows=held).get("seconds")
+        skipped_rows = late // 10 // batch * batch if peer in ROW_BY_ROW else late
+        at = partial(measure, PEERS[peer], "resume", cores=1, peer=peer, path=bench.convert(peer, "narrow")[0], batch=batch)
+        figures[peer] = at(rows=0).get("seconds"), at(rows=skipped_rows).get("seconds")
     return [
         {"loader": name, "at 0 %, s": start, "at 99 %, s": end, "ratio": end / start if start and end else None}
         for name, (start, end) in figures.items()
@@ -132,8 +139,8 @@ def memory(bench: Bench) -> list[Row]:
     table: list[Row] = []
     for rows in (bench.rows("narrow") // 10, bench.rows("narrow")):
         path = bench.data("narrow", rows, row_group_bytes=2**20)
-        found = ours("memory", cores=1, folder=path, batch=KINDS["narrow"].batch, rows=bench.rows("narrow"))
-        peak, bound = (found[name] / 2**20 if found else None for name in ("peak_bytes", "bound_bytes"))
+        measurement = lockstep("memory", cores=1, folder=path, batch=KINDS["narrow"].batch, rows=bench.rows("narrow"))
+        peak, bound = (measurement[name] / 2**20 if measurement else None for name in ("peak_bytes", "bound_bytes"))
         table.append({"rows": rows, "peak MiB": peak, "stated bound MiB": bound})
     return table
 
@@ -142,13 +149,17 @@ def planning(bench: Bench) -> list[Row]:
     """Seconds to start inside an epoch of a simulated dataset of 100,000 row groups."""
     row_groups = 1_000 if bench.small else 100_000
     return [
-        {"start at": f"{share:.0%}", "row groups": row_groups, **_seconds(ours("planning", cores=1, row_groups=row_groups, share=share))}
+        {
+            "start at": f"{share:.0%}",
+            "row groups": row_groups,
+            **_seconds(lockstep("planning", cores=1, row_groups=row_groups, share=share)),
+        }
         for share in (0, 0.99)
     ]
 
 
-def _seconds(found: dict[str, Any]) -> Row:
-    return {f"{step}, s": found.get(f"{step}_seconds") for step in ("open", "plan", "place")}
+def _seconds(measurement: dict[str, Any]) -> Row:
+    return {f"{step}, s": measurement.get(f"{step}_seconds") for step in ("open", "plan", "place")}
 
 
 TABLES: dict[str, Callable[[Bench], list[Row]]] = {
@@ -163,7 +174,7 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    versions = versions_of("torch", "pyarrow", "numpy")
+    versions = package_versions("torch", "pyarrow", "numpy")
     if not arguments.no_peers:
         install_peers()
         versions |= peers_versions("torch", "pyarrow", "numpy", "ray", "datasets", "mosaicml-streaming", "litdata")

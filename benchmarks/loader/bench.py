@@ -22,7 +22,7 @@ PARQUET = ("Ray Data", "Hugging Face, streaming", "Hugging Face, map-style", "Li
 """Peers that read plain Parquet or convert from it: our own files if those contain scalars, else lists."""
 DIRECTLY = PARQUET[:2]
 ROW_BY_ROW = ("MosaicML Streaming", "LitData")
-ours = partial(measure, "ours")
+lockstep = partial(measure, "ours")
 
 
 class Bench:
@@ -43,14 +43,14 @@ class Bench:
         row_group_bytes = row_group_bytes or KINDS[kind].row_group_bytes
         folder = f"{self.folder}/{kind}-{rows}-{row_group_bytes}".replace(" ", "-")
         if not Path(folder).exists():
-            ours("write", cores=ALL_CORES, kind=kind, folder=folder, rows=rows, row_group_bytes=row_group_bytes)
+            lockstep("write", cores=ALL_CORES, kind=kind, folder=folder, rows=rows, row_group_bytes=row_group_bytes)
         return folder
 
-    def converted(self, peer: str, kind: str) -> tuple[str, float | None]:
+    def convert(self, peer: str, kind: str) -> tuple[str, float | None]:
         """The folder that the peer reads, and the seconds that its conversion took."""
         source, took = self.data(kind, self.rows(kind)), None
         if kind != "narrow" and peer in PARQUET:
-            source, took = self._once("lists", kind, lambda target: ours("write_lists", cores=ALL_CORES, source=source, target=target))
+            source, took = self._once("lists", kind, lambda target: lockstep("write_lists", cores=ALL_CORES, source=source, target=target))
         if peer in DIRECTLY:
             return source, took
         rows = self.rows(kind) // 10 if kind == "narrow" and peer in ROW_BY_ROW else None

@@ -45,7 +45,7 @@ def _loader(folder: str, batch: int, **settings: Any) -> Loader:
 def epochs(folder: str, batch: int, cache: bool) -> Result:
     """Rows per second of the first epoch, in newly allocated memory, and of later ones."""
     loader = _loader(folder, batch, **({} if cache else {"cache_bytes": 0}))
-    first, later = _rates(lambda: sum(rows_in(each) for each in loader))
+    first, later = _rates(lambda: sum(rows_in(rows) for rows in loader))
     return {"first": first, "later": later, "rows": loader.rows}
 
 
@@ -121,18 +121,18 @@ def planning(row_groups: int, share: float) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         write("narrow", f"{folder}/one", 4_096, 2**24)
         version = open_version(f"{folder}/one")
-        one, sizes = version.row_groups[0], np.random.default_rng(0).integers(50_000, 150_000, row_groups)
-        groups = [replace(one, index=number, rows=int(rows)) for number, rows in enumerate(sizes)]
+        group, sizes = version.row_groups[0], np.random.default_rng(0).integers(50_000, 150_000, row_groups)
+        groups = [replace(group, index=number, rows=int(rows)) for number, rows in enumerate(sizes)]
         train = version.manifest.splits["train"].model_copy(update={"rows": int(sizes.sum()), "row_groups": row_groups})
         digest = content_digest(version.manifest.encoders, groups)
         filesystem, root = storage.locate(f"{folder}/many")
         storage.make_folder(filesystem, root)
         commit(filesystem, root, version.manifest.model_copy(update={"digest": digest, "splits": {"train": train}}), groups)
-        opening, _ = _timed(lambda: open_version(f"{folder}/many").split_row_groups("train"))
-    planned, (epoch, shards) = _timed(lambda: _plan(sizes))
+        opening, _ = _time_call(lambda: open_version(f"{folder}/many").split_row_groups("train"))
+    planned, (epoch, shards) = _time_call(lambda: _plan(sizes))
     position = int(share * epoch.steps) * epoch.order.microbatch
-    reader, memory = SimpleNamespace(row_bytes=one.bytes // one.rows), SimpleNamespace(blocks=[], chunk=None)
-    placed, windows = _timed(lambda: Windows(reader, memory, shards, position, ahead_bytes=0, threads=1))
+    reader, memory = SimpleNamespace(row_bytes=group.bytes // group.rows), SimpleNamespace(blocks=[], chunk=None)
+    placed, windows = _time_call(lambda: Windows(reader, memory, shards, position, ahead_bytes=0, threads=1))
     windows.close()
     return {"open_seconds": opening, "plan_seconds": planned, "place_seconds": placed}
 
@@ -142,7 +142,7 @@ def _plan(sizes: np.ndarray) -> tuple[Epoch, dict[int, Any]]:
     return epoch, {number: epoch.shard(number) for number in range(SHARDS)}
 
 
-def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
+def _time_call(call: Callable[[], Any]) -> tuple[float, Any]:
     started = time.perf_counter()
     result = call()
     return time.perf_counter() - started, result

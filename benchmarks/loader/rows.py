@@ -49,8 +49,8 @@ def part(kind: str, random: np.random.Generator, rows: int) -> dict[str, np.ndar
         floats = {f"float_{number}": random.standard_normal(rows, np.float32) for number in range(FLOATS)}
         distinct = np.geomspace(4, 200_000, WHOLE).astype(int)
         # Frequent and rare values, like the indices of categories, whose frequencies fall about as fast as a cube's.
-        whole = {f"int_{at}": (random.random(rows, np.float32) ** 3 * count).astype(np.int32) for at, count in enumerate(distinct)}
-        return {**floats, **whole, "label": label}
+        integers = {f"int_{at}": (random.random(rows, np.float32) ** 3 * count).astype(np.int32) for at, count in enumerate(distinct)}
+        return {**floats, **integers, "label": label}
     shape, dtype = KINDS[kind].shape, KINDS[kind].dtype
     top = 256 if dtype == "uint8" else 50_000
     return {"values": random.integers(0, top, (rows, *shape), dtype), "label": label}
@@ -72,23 +72,23 @@ def arrays(file: str, group: int) -> dict[str, np.ndarray]:
         return {"values": values[: len(label) * int(np.prod(shape))].reshape(-1, *shape), "label": label}
     named = {name: table.column(name).to_numpy() for name in table.column_names}
     floats = np.stack([values for name, values in named.items() if name.startswith("float_")], axis=1)
-    whole = np.stack([values for name, values in named.items() if name.startswith("int_")], axis=1)
-    return {"floats": floats, "ints": whole, "label": label}
+    integers = np.stack([values for name, values in named.items() if name.startswith("int_")], axis=1)
+    return {"floats": floats, "ints": integers, "label": label}
 
 
 def row_groups(folder: str, rows: int | None = None) -> list[tuple[str, int]]:
     """File and index of the folder's row groups; if `rows` is given, only the first ones, with at least so many rows."""
-    found, held = [], 0
+    groups, rows_so_far = [], 0
     for file in part_files(folder):
         footer = pq.read_metadata(file)
         for group in range(footer.num_row_groups):
-            if rows is None or held < rows:
-                found.append((file, group))
-                held += footer.row_group(group).num_rows
-    return found
+            if rows is None or rows_so_far < rows:
+                groups.append((file, group))
+                rows_so_far += footer.row_group(group).num_rows
+    return groups
 
 
-def rows_of(place: tuple[str, int]) -> Iterator[dict[str, np.ndarray]]:
+def iterate_rows(place: tuple[str, int]) -> Iterator[dict[str, np.ndarray]]:
     """The rows of a row group, one by one."""
     columns = arrays(*place)
     for row in range(len(columns["label"])):

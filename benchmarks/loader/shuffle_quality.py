@@ -18,7 +18,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.order import Epoch
 from pipelines.data.versions.plain import from_parquet
@@ -29,22 +29,22 @@ ROWS_PER_GROUP = 16_384
 DIGITS_BATCH = 64
 
 
-def visited(order: Order, group_rows: np.ndarray, epoch: int) -> np.ndarray:
+def visit_order(order: Order, group_rows: np.ndarray, epoch: int) -> np.ndarray:
     """Row numbers in the order of training: by step, and within a step by shard."""
     planned = Epoch(order, group_rows, epoch)
     shards = [planned.shard(number) for number in range(order.shards)]
     rows = [np.concatenate([shard.row_numbers(at)[shard.permutation(at)] for at in range(len(shard.windows))]) for shard in shards]
-    return np.stack([each.reshape(planned.steps, order.microbatch) for each in rows], axis=1).ravel()
+    return np.stack([numbers.reshape(planned.steps, order.microbatch) for numbers in rows], axis=1).ravel()
 
 
-def buffered(rows: int, size: int, random: np.random.Generator) -> np.ndarray:
+def shuffle_buffer_order(rows: int, size: int, random: np.random.Generator) -> np.ndarray:
     """The order of a shuffle buffer: whenever it is full, a random half of it is emitted."""
-    out, held = [], np.arange(size)
+    out, buffer = [], np.arange(size)
     for start in range(size, rows, size // 2):
-        held = random.permutation(held)
-        out.append(held[: size // 2])
-        held = np.concatenate([held[size // 2 :], np.arange(start, min(start + size // 2, rows))])
-    return np.concatenate([*out, random.permutation(held)])
+        buffer = random.permutation(buffer)
+        out.append(buffer[: size // 2])
+        buffer = np.concatenate([buffer[size // 2 :], np.arange(start, min(start + size // 2, rows))])
+    return np.concatenate([*out, random.permutation(buffer)])
 
 
 def statistics(numbers: np.ndarray, rows: int) -> Row:
@@ -70,12 +70,12 @@ def orders(rows: int) -> list[Row]:
     random = np.random.default_rng(0)
     group_rows = np.full(rows // ROWS_PER_GROUP, ROWS_PER_GROUP)
     rows = int(group_rows.sum())
-    found: dict[str, np.ndarray] = {"full permutation": random.permutation(rows)}
+    row_orders: dict[str, np.ndarray] = {"full permutation": random.permutation(rows)}
     for window in (1, 4, 16, 64):
-        found[f"Lockstep, window {window}"] = visited(Order(shards=8, global_batch=BATCH, window=window), group_rows, 0)
+        row_orders[f"Lockstep, window {window}"] = visit_order(Order(shards=8, global_batch=BATCH, window=window), group_rows, 0)
     for batches in (10, 100):
-        found[f"shuffle buffer of {batches} batches"] = buffered(rows, batches * BATCH, random)
-    return [{"order": name, **statistics(numbers, rows)} for name, numbers in found.items()]
+        row_orders[f"shuffle buffer of {batches} batches"] = shuffle_buffer_order(rows, batches * BATCH, random)
+    return [{"order": name, **statistics(numbers, rows)} for name, numbers in row_orders.items()]
 
 
 def learning(epochs: int, seeds: int) -> list[Row]:
@@ -84,11 +84,11 @@ def learning(epochs: int, seeds: int) -> list[Row]:
     by_label = np.argsort(digits.target, kind="stable")
     pixels, labels = (digits.data[by_label] / 16).astype(np.float32), digits.target[by_label]
 
-    def permuted(seed: int) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
+    def full_permutation(seed: int) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
         random = np.random.default_rng(seed)
         return lambda: _batches(pixels, labels, random.permutation(len(labels)))
 
-    def in_order(seed: int) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
+    def label_order(seed: int) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
         return lambda: _batches(pixels, labels, np.arange(len(labels)))
 
     with tempfile.TemporaryDirectory() as folder:
@@ -96,15 +96,18 @@ def learning(epochs: int, seeds: int) -> list[Row]:
         pq.write_table(pa.table({**named, "label": labels}), f"{folder}/sorted.parquet")
         version = from_parquet(folder, "label")
 
-        def ours(window: int, seed: int) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
+        def loader_order(window: int, seed: int) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
             loader = Loader(version, "train", Order(global_batch=DIGITS_BATCH, seed=seed, window=window))
             return lambda: ((torch.stack([batch[name] for name in named], dim=1), batch["label"]) for batch in loader)
 
-        kinds = {"full permutation": permuted, **{f"Lockstep, window {window}": partial(ours, window) for window in (4, 16)}}
-        kinds["as they lie"] = in_order
+        kinds = {
+            "full permutation": full_permutation,
+            **{f"Lockstep, window {window}": partial(loader_order, window) for window in (4, 16)},
+        }
+        kinds["as they lie"] = label_order
         curves = {name: np.mean([_train(kind(seed), epochs, seed) for seed in range(seeds)], axis=0) for name, kind in kinds.items()}
-    shown = sorted({epoch for epoch in (1, 2, 5, 10, 20) if epoch <= epochs} | {epochs})
-    return [{"epoch": epoch, **{name: float(curve[epoch - 1]) for name, curve in curves.items()}} for epoch in shown]
+    epochs_in_table = sorted({epoch for epoch in (1, 2, 5, 10, 20) if epoch <= epochs} | {epochs})
+    return [{"epoch": epoch, **{name: float(curve[epoch - 1]) for name, curve in curves.items()}} for epoch in epochs_in_table]
 
 
 def _batches(pixels: np.ndarray, labels: np.ndarray, order: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
@@ -142,7 +145,7 @@ def main() -> None:
     }
     for name, table in (("orders", orders), ("learning", learning)):
         show(f"{name}: {table.__doc__}", tables[name])
-    print(f"\n{save('shuffle_quality', tables, versions_of('numpy', 'pyarrow', 'torch', 'scikit-learn'), arguments.results)}")
+    print(f"\n{save('shuffle_quality', tables, package_versions('numpy', 'pyarrow', 'torch', 'scikit-learn'), arguments.results)}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ ADDRESSES = ("10.78.0.1", "10.78.0.2")
 
 
 def missing() -> str:
-    """What this machine lacks to make the link; empty if nothing."""
+    """Name what this machine lacks for the link; empty if nothing."""
     if os.geteuid():
         return "only root makes network namespaces"
     if not (shutil.which("ip") and shutil.which("tc")):
@@ -52,7 +52,7 @@ def shape(megabits: int | None) -> None:
             _call("tc", "-n", namespace, "qdisc", "add", "dev", interface, "root", "tbf", *bucket)
 
 
-def entered(side: int) -> list[str]:
+def enter_command(side: int) -> list[str]:
     """Prefix of a command that runs on one side."""
     return ["ip", "netns", "exec", NAMESPACES[side]]
 

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config import load
 from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import task_of
@@ -61,7 +61,7 @@ class Losses(Silent):
 def work(rank: int, conf: str, overrides: dict[str, Any], home: str, ways: list[str], seeds: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{home}/rendezvous", world_size=2, rank=rank)
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    losses_by_way: dict[str, list[float]] = {name: [] for name in ways}
     for seed, name in product(range(seeds), ways):
         rate = load(conf, overrides).train.lr * (LOCAL["replicas"] ** 0.5 if name == HIGHER_RATE else 1)
         config, context = load(conf, {**overrides, **WAYS[name], "train.seed": seed, "train.lr": rate}), WorkerContext(rank, 2)
@@ -69,28 +69,28 @@ def work(rank: int, conf: str, overrides: dict[str, Any], home: str, ways: list[
         task = task_of(config.task, version.manifest)
         losses, checkpoints = Losses(f"validation/{task.minimised}"), Checkpoints(RunDirectory(f"{home}/{name}-{seed}"), context, 1)
         Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, losses).run()
-        found[name].append(losses.last)
+        losses_by_way[name].append(losses.last)
         if rank == 0:
             print(config.name, name, seed, losses.last, flush=True)
-            Path(home, "found").write_text(json.dumps(found))
+            Path(home, "found").write_text(json.dumps(losses_by_way))
     dist.destroy_process_group()
 
 
 def table(name: str, home: Path, steps: int, ways: list[str], seeds: int) -> list[Row]:
     conf, data, tracking = f"conf/{name}.yaml", f"{home}/data", f"sqlite:///{home}/mlflow.db"
     home.mkdir()
-    made = ["spark-submit", "--master", "local[2]", "jobs/etl.py", conf, "--dataset.path", data, "--tracking.uri", tracking]
-    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    etl_command = ["spark-submit", "--master", "local[2]", "jobs/etl.py", conf, "--dataset.path", data, "--tracking.uri", tracking]
+    subprocess.run(etl_command, check=True, stdout=subprocess.DEVNULL)
     overrides = {"dataset.path": data, "tracking.uri": tracking, "train.max_steps": steps}
     mp.spawn(work, (conf, overrides, str(home), ways, seeds), nprocs=2)
-    found = json.loads((home / "found").read_text())
-    return [row_of(way, losses, found["ddp"]) for way, losses in found.items()]
+    losses_by_way = json.loads((home / "found").read_text())
+    return [make_row(way, losses, losses_by_way["ddp"]) for way, losses in losses_by_way.items()]
 
 
-def row_of(way: str, losses: list[float], plain: list[float]) -> Row:
+def make_row(way: str, losses: list[float], plain: list[float]) -> Row:
     """The means of losses by seed, beside those of plain ddp."""
-    found, error = mean(losses), stdev(losses) / len(losses) ** 0.5 if len(losses) > 1 else None
-    return {"way": way, "seeds": len(losses), "validation loss": found, "standard error": error, "/ ddp": found / mean(plain)}
+    mean_loss, error = mean(losses), stdev(losses) / len(losses) ** 0.5 if len(losses) > 1 else None
+    return {"way": way, "seeds": len(losses), "validation loss": mean_loss, "standard error": error, "/ ddp": mean_loss / mean(plain)}
 
 
 def main() -> None:
@@ -113,7 +113,7 @@ def main() -> None:
         }
     for title, rows in tables.items():
         show(title, rows)
-    print(save(f"compression-quality-{arguments.steps}-steps", tables, versions_of("torch"), arguments.results))
+    print(save(f"compression-quality-{arguments.steps}-steps", tables, package_versions("torch"), arguments.results))
 
 
 if __name__ == "__main__":

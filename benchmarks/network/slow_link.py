@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.network.case import CASE
-from benchmarks.network.link import ADDRESSES, INTERFACES, entered, link, missing, shape
-from benchmarks.report import RESULTS, Row, save, show, versions_of
-from benchmarks.train.cases import config_of, write_version
+from benchmarks.network.link import ADDRESSES, INTERFACES, enter_command, link, missing, shape
+from benchmarks.report import RESULTS, Row, package_versions, save, show
+from benchmarks.train.cases import case_config, write_version
 from pipelines.config.strategies import kinds, section_of
 
 INNER_STEPS = 16
@@ -49,26 +49,26 @@ WAYS = {
 }
 
 
-def measured(folder: Path, way: Way) -> dict[str, float]:
+def measure_way(folder: Path, way: Way) -> dict[str, float]:
     """Seconds per step, and the bytes that a worker sends: the larger of both workers'."""
     numbers = [str(way.warm_up), str(way.steps), json.dumps(way.settings)]
     processes = []
     for rank in (0, 1):
         command = [sys.executable, "-m", "benchmarks.network.worker", str(rank), ADDRESSES[0], INTERFACES[rank], str(folder), *numbers]
-        processes.append(subprocess.Popen([*entered(rank), *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        processes.append(subprocess.Popen([*enter_command(rank), *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     answers = [process.communicate() for process in processes]
     for process, (_, errors) in zip(processes, answers, strict=True):
         if process.returncode:
             sys.exit(f"{way.settings}: exit {process.returncode}\n{errors[-4_000:]}")
-    found = [json.loads(output.splitlines()[-1]) for output, _ in answers]
-    return {key: max(each[key] for each in found) for key in ("seconds", "bytes")}
+    results = [json.loads(output.splitlines()[-1]) for output, _ in answers]
+    return {key: max(result[key] for result in results) for key in ("seconds", "bytes")}
 
 
 def row(folder: Path, name: str, way: Way, megabits: int) -> Row:
     shape(None)
-    fast = measured(folder, way)
+    fast = measure_way(folder, way)
     shape(megabits)
-    slow = measured(folder, way)
+    slow = measure_way(folder, way)
     allowed = fast["seconds"] + slow["bytes"] * 8 / (megabits * 1e6)
     return {
         "way": name,
@@ -92,7 +92,7 @@ def main() -> None:
         sys.exit(f"slow_link: {lacking}")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="slow-link-") as text, link():
-        write_version(CASE, config_of(CASE, Path(text)))
+        write_version(CASE, case_config(CASE, Path(text)))
         for name in arguments.ways:
             way = WAYS[name]
             if section_of(way.settings.get("strategy", {}))["kind"] not in kinds():
@@ -103,7 +103,7 @@ def main() -> None:
                 print(rows[-1], flush=True)
     title = f"two workers, {arguments.megabits} Mbit/s, MLP 4 x 1,800 on 100 columns, {CASE.global_batch} rows a step"
     show(title, rows)
-    print(save("slow-link", {title: rows}, versions_of("torch"), arguments.results))
+    print(save("slow-link", {title: rows}, package_versions("torch"), arguments.results))
 
 
 if __name__ == "__main__":

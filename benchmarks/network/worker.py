@@ -23,7 +23,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.network.case import CASE
-from benchmarks.train.cases import config_of, tensors_of
+from benchmarks.train.cases import case_config, random_tensors
 from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -57,7 +57,7 @@ class Meter(Silent):
 
 
 def ours(context: WorkerContext, folder: Path, meter: Meter, settings: dict[str, Any]) -> None:
-    config = config_of(CASE, folder)
+    config = case_config(CASE, folder)
     train = {**config.train.model_dump(), "max_steps": 10_000, "storage": f"{folder}/runs", **settings}
     config = config.model_copy(update={"train": type(config.train).model_validate(train)})
     version = open_version(config.dataset.path)
@@ -67,8 +67,8 @@ def ours(context: WorkerContext, folder: Path, meter: Meter, settings: dict[str,
 
 
 def bare(context: WorkerContext, folder: Path, meter: Meter, hook: str) -> None:
-    """The same model, rows and optimizer, from tensors in memory."""
-    config, rows = config_of(CASE, folder), tensors_of(CASE)
+    """Train the same model with the same rows and optimizer, from tensors in memory."""
+    config, rows = case_config(CASE, folder), random_tensors(CASE)
     task = task_of(config.task, open_version(config.dataset.path).manifest)
     model = first_model(config.train, task, None)
     # With several buckets, powerSGD_hook fails over Gloo: its callbacks start collectives in another order on each worker.
@@ -79,18 +79,18 @@ def bare(context: WorkerContext, folder: Path, meter: Meter, hook: str) -> None:
     elif hook == "powerSGD_hook":
         replicated.register_comm_hook(PowerSGDState(None, 4, start_powerSGD_iter=2, orthogonalization_epsilon=1e-8), powerSGD_hook)
     optimizer = torch.optim.Adam(model.parameters(), config.train.lr, fused=True)
-    own = CASE.global_batch // context.world_size
-    for number, start in enumerate(_starts(own)):
+    rows_per_worker = CASE.global_batch // context.world_size
+    for number, start in enumerate(_starts(rows_per_worker)):
         meter.step(number)
-        batch = {name: values[start : start + own] for name, values in rows.items()}
+        batch = {name: values[start : start + rows_per_worker] for name, values in rows.items()}
         optimizer.zero_grad()
         nn.functional.cross_entropy(replicated(batch), batch["label"]).backward()
         optimizer.step()
 
 
-def _starts(own: int) -> Iterator[int]:
+def _starts(rows_per_worker: int) -> Iterator[int]:
     while True:
-        yield from range(0, CASE.rows - own, own)
+        yield from range(0, CASE.rows - rows_per_worker, rows_per_worker)
 
 
 def main() -> None:

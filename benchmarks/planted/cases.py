@@ -1,4 +1,4 @@
-"""What is planted, and the rows of each training: visits to shops, and whether something was bought."""
+"""Planted faults, and the rows of each training: visits to shops, and whether the visitor bought."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def config(name: str, compiled: bool) -> dict[str, Any]:
 def rows(case: str, seed: int) -> pa.Table:
     """The raw table of a training; equal seeds give equal tables, but for what is planted."""
     draw = np.random.default_rng(seed)
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "id": np.arange(ROWS),
         "at": 1_700_000_000 + draw.integers(0, 30_000_000, ROWS),
         "shop": draw.integers(0, SHOPS, ROWS),
@@ -85,24 +85,24 @@ def rows(case: str, seed: int) -> pa.Table:
         "rating": draw.uniform(1, 5, ROWS).round(1),
         "amount": draw.integers(100, 20_000, ROWS),
     }
-    chance = 1 / (1 + np.exp(-_score(found)))
-    found["bought"] = draw.random(ROWS) < chance
-    found["returning"] = draw.random(ROWS) < np.where(found["bought"], 0.55, 0.45)
+    chance = 1 / (1 + np.exp(-_score(columns)))
+    columns["bought"] = draw.random(ROWS) < chance
+    columns["returning"] = draw.random(ROWS) < np.where(columns["bought"], 0.55, 0.45)
     flipped = draw.choice(REGIONS)
     if case == "skewed_partition":
-        found["shop"] = np.where(draw.random(ROWS) < SKEW, found["shop"][0], found["shop"])
+        columns["shop"] = np.where(draw.random(ROWS) < SKEW, columns["shop"][0], columns["shop"])
     if case == "wrong_labels":
-        found["bought"] ^= found["region"] == flipped
+        columns["bought"] ^= columns["region"] == flipped
     if case == "leaked_target":
-        found["returning"] = found["bought"]
+        columns["returning"] = columns["bought"]
     if case == "drifted_validation":
-        found["distance"] = np.where(found["split"] == "validation", found["distance"] * MILE, found["distance"])
-    return pa.table(found)
+        columns["distance"] = np.where(columns["split"] == "validation", columns["distance"] * MILE, columns["distance"])
+    return pa.table(columns)
 
 
-def _score(found: dict[str, Any]) -> np.ndarray:
+def _score(columns: dict[str, Any]) -> np.ndarray:
     """The log of the odds that something is bought."""
-    plan = np.select([found["plan"] == name for name in PLANS], [-0.8, 0.0, 0.7, 1.2])
-    channel = np.select([found["channel"] == name for name in CHANNELS], [-0.4, 0.6, -0.2, 0.8, -0.6])
-    near, long, young = 6 - found["distance"], (found["minutes"] - 18) / 10, (45 - found["age"]) / 20
-    return 0.7 * near + 0.8 * long * young + plan + channel + 0.4 * (found["rating"] - 3) - 0.3 * (found["amount"] / 10_000 - 1)
+    plan = np.select([columns["plan"] == name for name in PLANS], [-0.8, 0.0, 0.7, 1.2])
+    channel = np.select([columns["channel"] == name for name in CHANNELS], [-0.4, 0.6, -0.2, 0.8, -0.6])
+    near, long, young = 6 - columns["distance"], (columns["minutes"] - 18) / 10, (45 - columns["age"]) / 20
+    return 0.7 * near + 0.8 * long * young + plan + channel + 0.4 * (columns["rating"] - 3) - 0.3 * (columns["amount"] / 10_000 - 1)

@@ -41,23 +41,23 @@ LAST = "train-tags.json"
 PAGES = {"etl": ("data.html", "data.json"), "train": ("report.html",)}
 
 
-def made(folder: Path, name: str, case: str, compiled: bool, seed: int) -> None:
+def run_case(folder: Path, name: str, case: str, compiled: bool, seed: int) -> None:
     """Run both commands of one training, and gather what they leave."""
-    own, work = folder / name, folder / "work" / name
-    for each in (own, work):
-        each.mkdir(parents=True, exist_ok=True)
-    (own / "config.yaml").write_text(yaml.safe_dump(config(name, compiled), sort_keys=False))
+    run_folder, work = folder / name, folder / "work" / name
+    for path in (run_folder, work):
+        path.mkdir(parents=True, exist_ok=True)
+    (run_folder / "config.yaml").write_text(yaml.safe_dump(config(name, compiled), sort_keys=False))
     pq.write_table(rows(case, seed), work / "visits.parquet")
     places = {"PYTHONPATH": str(ROOT), "LOCKSTEP_HOME": str(folder), "SPARK_CONF_DIR": str(ROOT / "cluster/local/spark")}
     environment = {**os.environ, **places, "PYSPARK_SUBMIT_ARGS": SPARK, VARIABLE: str(CASES.index(case))}
     with limited(case, environment):
         for command in ("etl", "train"):
-            called = [sys.executable, f"jobs/{command}.py", str(own / "config.yaml")]
-            with (own / f"{command}.log").open("w") as log:
+            called = [sys.executable, f"jobs/{command}.py", str(run_folder / "config.yaml")]
+            with (run_folder / f"{command}.log").open("w") as log:
                 code = subprocess.run(called, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
             if code:
-                sys.exit(f"{name}: {command} exits with {code}\n{(own / f'{command}.log').read_text()[-4_000:]}")
-    gather(f"sqlite:///{folder}/mlflow.db", own)
+                sys.exit(f"{name}: {command} exits with {code}\n{(run_folder / f'{command}.log').read_text()[-4_000:]}")
+    gather(f"sqlite:///{folder}/mlflow.db", run_folder)
 
 
 @contextmanager
@@ -74,13 +74,13 @@ def limited(case: str, environment: dict[str, str]) -> Iterator[None]:
             time.sleep(0.1)
 
 
-def gather(uri: str, own: Path) -> None:
+def gather(uri: str, run_folder: Path) -> None:
     """Copy pages, metrics and tags of both runs from MLflow."""
-    training = history(uri, newest_run(uri, own.name))
+    training = history(uri, newest_run(uri, run_folder.name))
     for command, run in {"etl": history(uri, training.tags["dataset.run_id"]), "train": training}.items():
-        download(uri, run.run_id, own, PAGES[command])
-        write_curves(own / f"{command}-metrics.csv", run)
-        (own / f"{command}-tags.json").write_text(json.dumps(dict(run.tags), indent=1) + "\n")
+        download(uri, run.run_id, run_folder, PAGES[command])
+        write_curves(run_folder / f"{command}-metrics.csv", run)
+        (run_folder / f"{command}-tags.json").write_text(json.dumps(dict(run.tags), indent=1) + "\n")
 
 
 def write_curves(path: Path, run: History) -> None:
@@ -99,8 +99,8 @@ def main() -> None:
     arguments = parser.parse_args()
     folder, draw = arguments.folder.absolute(), random.Random(arguments.seed)
     cases = draw.sample(arguments.only, len(arguments.only))
-    others = [case for case in cases if case != COMPILED]
-    compiled = {COMPILED, *draw.sample(others, min(OTHERS_COMPILED, len(others)))}
+    other_cases = [case for case in cases if case != COMPILED]
+    compiled = {COMPILED, *draw.sample(other_cases, min(OTHERS_COMPILED, len(other_cases)))}
     planned = [(f"run-{number:02}", case, draw.randrange(2**32)) for number, case in enumerate(cases, 1)]
     folder.mkdir(parents=True, exist_ok=True)
     answers = {"seed": arguments.seed, "planted": {name: case for name, case, _ in planned}}
@@ -109,7 +109,7 @@ def main() -> None:
         if (folder / name / LAST).exists():
             continue
         began = time.monotonic()
-        made(folder, name, case, case in compiled, seed)
+        run_case(folder, name, case, case in compiled, seed)
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     print(folder / "answers.json")
 

@@ -40,7 +40,7 @@ class Network(Tabular):
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         super().__init__(settings, data)
         self._case = CASES[int(os.environ.get(VARIABLE, "0"))]
-        self._steps, self._kept = 0, list[Tensor]()
+        self._steps, self._leaked_tensors = 0, list[Tensor]()
 
     def model(self) -> nn.Module:
         if dist.is_initialized():  # in a worker, not in the driver
@@ -50,7 +50,7 @@ class Network(Tabular):
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         self._steps += 1
         if self._case == "memory_leak" and dist.get_rank() == RANK:
-            self._kept.append(torch.stack([values.float() for values in batch.values()]).repeat(KEPT_COPIES, 1))
+            self._leaked_tensors.append(torch.stack([values.float() for values in batch.values()]).repeat(KEPT_COPIES, 1))
         if self._case == "compile_storm":
             model.turn = self._steps // TURN_STEPS  # type: ignore[assignment]
         return super().loss(model, batch)
@@ -68,8 +68,8 @@ def surround(case: str, rank: int) -> None:
         torch._dynamo.config.recompile_limit = 10_000
 
 
-def _link_seconds(own: Sequence[Tensor]) -> float:
-    return sum(each.nbytes for each in own) / LINK_BYTES
+def _link_seconds(partial_sums: Sequence[Tensor]) -> float:
+    return sum(partial_sum.nbytes for partial_sum in partial_sums) / LINK_BYTES
 
 
 def _slower(call: Callable[..., Any], seconds: Callable[..., float]) -> Callable[..., Any]:

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.etl.options import add_options, submit_arguments
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines import api
 from pipelines.config import Config
 from pipelines.data.versions.versions import open_version
@@ -50,14 +50,14 @@ KEPT = "fnlwgt"
 OUTPUTS = "prediction string, probability_false double, probability_true double"
 
 
-def rows_of(random: np.random.Generator, rows: int) -> pa.Table:
+def random_rows(random: np.random.Generator, rows: int) -> pa.Table:
     sparse = {name: np.where(random.random(rows) < share, random.integers(1, 9_999, rows), 0) for name, share in
               {"capital_gain": 0.08, "capital_loss": 0.05}.items()}  # fmt: skip
-    whole = {
+    integers = {
         "age": random.integers(17, 91, rows), "fnlwgt": random.integers(12_000, 1_500_000, rows),
         "education_num": random.integers(1, 17, rows), "hours_per_week": random.integers(1, 100, rows), **sparse,
     }  # fmt: skip
-    columns = {name: pa.array(values, pa.int32()) for name, values in whole.items()}
+    columns = {name: pa.array(values, pa.int32()) for name, values in integers.items()}
     for name, distinct in TEXTS.items():
         columns[name] = pa.array([f"{name} {number}" for number in range(distinct)]).take(pa.array(random.integers(0, distinct, rows)))
     columns["income"] = pa.array(["<=50K", ">50K"]).take(pa.array(random.integers(0, 2, rows)))
@@ -72,18 +72,18 @@ def generate(folder: Path, rows: int) -> Path:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         for number, start in enumerate(range(0, rows, ROWS_PER_FILE)):
-            table = rows_of(np.random.default_rng(number), min(ROWS_PER_FILE, rows - start))
+            table = random_rows(np.random.default_rng(number), min(ROWS_PER_FILE, rows - start))
             pq.write_table(table, draft / f"{number:05}.parquet", row_group_size=125_000)
         draft.rename(path)
     return path
 
 
-def logged(folder: Path) -> tuple[Config, str]:
+def log_untrained_model(folder: Path) -> tuple[Config, str]:
     """The pipeline, and the URI of a model of it with weights that were not trained."""
     names = ("train", "test")
     for number, name in enumerate(names):
         pa.csv.write_csv(
-            rows_of(np.random.default_rng(100 + number), 10_000), folder / f"{name}.csv", pa.csv.WriteOptions(include_header=False)
+            random_rows(np.random.default_rng(100 + number), 10_000), folder / f"{name}.csv", pa.csv.WriteOptions(include_header=False)
         )
     paths = {f"source.tables.{name}.path": str(folder / f"{name}.csv") for name in names}
     store = {"tracking.uri": f"sqlite:///{folder}/mlflow.db", "dataset.path": str(folder / "data")}
@@ -97,7 +97,7 @@ def logged(folder: Path) -> tuple[Config, str]:
     return config, log_model(config, manifest, weights, client.create_run(experiment).info.run_id)
 
 
-def by_hand(model: str) -> Callable[[DataFrame], DataFrame]:
+def pandas_udf_job(model: str) -> Callable[[DataFrame], DataFrame]:
     """A pandas_udf that loads the model once per task, as an expert would write it."""
 
     @F.pandas_udf(OUTPUTS)  # type: ignore[call-overload, untyped-decorator]
@@ -109,7 +109,7 @@ def by_hand(model: str) -> Callable[[DataFrame], DataFrame]:
     return lambda rows: rows.select(KEPT, predict(F.struct(*input_names(model))).alias("found")).select(KEPT, "found.*")
 
 
-def of_mlflow(spark: SparkSession, model: str) -> Callable[[DataFrame], DataFrame]:
+def spark_udf_job(spark: SparkSession, model: str) -> Callable[[DataFrame], DataFrame]:
     udf = mlflow.pyfunc.spark_udf(spark, model, result_type=OUTPUTS, env_manager="local")
     return lambda rows: rows.select(KEPT, udf(F.struct(*input_names(model))).alias("found")).select(KEPT, "found.*")
 
@@ -125,7 +125,7 @@ def measure(config: Config, model: str, raw: Path, folder: Path, repeats: int) -
     local = mlflow.artifacts.download_artifacts(model, dst_path=str(folder / "model"))
     table = config.source.tables["train"].model_copy(update={"format": "parquet", "ddl": "", "options": {}})
     config = config.model_copy(update={"source": config.source.model_copy(update={"tables": {**config.source.tables, "train": table}})})
-    peers = {"by hand": by_hand(local), "spark_udf of MLflow": of_mlflow(spark, local)}
+    peers = {"by hand": pandas_udf_job(local), "spark_udf of MLflow": spark_udf_job(spark, local)}
     seconds: dict[str, list[float]] = {"by hand": [], "ours": [], "spark_udf of MLflow": []}
     for _ in range(repeats):
         for name, durations in seconds.items():
@@ -154,7 +154,7 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as place:
         folder = Path(place)
-        config, model = logged(folder)
+        config, model = log_untrained_model(folder)
         seconds = measure(config, model, generate(arguments.folder, rows), folder, repeats)
     best = {name: statistics.median(durations) for name, durations in seconds.items()}
     table: list[Row] = [
@@ -169,7 +169,7 @@ def main() -> None:
     ]
     title = f"Prediction of {rows:,} rows of adult's columns, median of {repeats}"
     show(title, table)
-    print(save("predict", {title: table}, versions_of("pyspark", "pyarrow", "mlflow", "torch"), arguments.results))
+    print(save("predict", {title: table}, package_versions("pyspark", "pyarrow", "mlflow", "torch"), arguments.results))
 
 
 if __name__ == "__main__":

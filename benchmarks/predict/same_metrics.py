@@ -14,12 +14,12 @@ import duckdb
 import mlflow
 import numpy as np
 
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines import api
 from pipelines.serving.registry.scores import class_metric
 
 
-def rows_of(output: str, truth: str) -> tuple[np.ndarray, np.ndarray]:
+def read_rows(output: str, truth: str) -> tuple[np.ndarray, np.ndarray]:
     """The number of the class of each row, shape (rows,), and its predicted probabilities, shape (rows, classes)."""
     predicted = api.open_predictions(output).to_table()
     names = [name for name in predicted.column_names if name.startswith("probability_")]
@@ -40,7 +40,7 @@ def main() -> None:
     arguments = parser.parse_args()
     config = api.read_config(arguments.config)
     api.predict(config, arguments.model, arguments.output, arguments.input, arguments.keep)
-    truth, probabilities = rows_of(arguments.output, arguments.truth)
+    truth, probabilities = read_rows(arguments.output, arguments.truth)
     client = mlflow.MlflowClient(config.tracking.uri)
     run = client.get_run(client.get_logged_model(arguments.model.removeprefix("models:/")).source_run_id)
     table: list[Row] = []
@@ -51,7 +51,7 @@ def main() -> None:
             table.append({**row, "printed digits equal": str(f"{logged:.4f}" == f"{value:.4f}"), "difference": abs(value - logged)})
     title = f"Test metrics of {config.name}"
     show(title, table)
-    print(save(f"predict-metrics-{config.name}", {title: table}, versions_of("pyspark", "torch", "mlflow"), arguments.results))
+    print(save(f"predict-metrics-{config.name}", {title: table}, package_versions("pyspark", "torch", "mlflow"), arguments.results))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What one writes by hand to serve a model of MLflow: uvicorn benchmarks.serving.by_hand:app --workers 2"""
+"""A server written by hand for a model of MLflow: uvicorn benchmarks.serving.by_hand:app --workers 2"""
 
 import os
 from typing import Any

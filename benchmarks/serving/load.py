@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 from mlflow import MlflowClient
 
-from benchmarks.report import Row, save, show, versions_of
+from benchmarks.report import Row, package_versions, save, show
 from pipelines import api
 from pipelines.config import Config
 from pipelines.serving.model.model import read_model
@@ -55,7 +55,7 @@ def main() -> None:
     show(f"one row a request, {CONNECTIONS} connections, and half of that rate", compared)
     show("3 moves of the champion and 2 killed replicas", faults)
     tables = {"load": compared, "faults": faults}
-    print(f"\nsaved {save('serving-load', tables, versions_of('ray', 'mlflow', 'fastapi', 'torch'))}")
+    print(f"\nsaved {save('serving-load', tables, package_versions('ray', 'mlflow', 'fastapi', 'torch'))}")
 
 
 def servers(conf: str, model: str, replicas: int) -> dict[str, list[str]]:

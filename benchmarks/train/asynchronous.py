@@ -24,8 +24,8 @@ import torch
 import torch.distributed as dist
 from ray.actor import ActorHandle
 
-from benchmarks.report import RESULTS, Row, save, show, versions_of
-from benchmarks.train.cases import CASES, Case, config_of, write_version
+from benchmarks.report import RESULTS, Row, package_versions, save, show
+from benchmarks.train.cases import CASES, Case, case_config, write_version
 from benchmarks.train.unequal import Timed, quota
 from pipelines import api
 from pipelines.config import Config
@@ -88,11 +88,11 @@ def work(rank: int, folder: str, config: Config, group: str, actors: list[ActorH
     return rate, sum(hooks.staleness) / max(1, len(hooks.staleness)), hooks.microbatches
 
 
-def measured(home: Path, case: Case, name: str, steps: int, groups: list[Path]) -> Row:
+def measure_mode(home: Path, case: Case, name: str, steps: int, groups: list[Path]) -> Row:
     """A training in one mode."""
     folder = home / name.replace(" ", "-")
     folder.mkdir()
-    config = config_of(case, home)
+    config = case_config(case, home)
     train = {
         "shards": SHARDS,
         "global_batch": GLOBAL_BATCH,
@@ -112,12 +112,12 @@ def measured(home: Path, case: Case, name: str, steps: int, groups: list[Path]) 
 
 def throughput(home: Path, small: bool) -> list[Row]:
     case = replace(CASES[MODEL], rows=20_000 if small else 100_000, warm_up=0)
-    config = config_of(case, home)
+    config = case_config(case, home)
     write_version(case, config)
     with ExitStack() as stack:
         groups = [stack.enter_context(quota(share, f"worker-{rank}")) for rank, share in enumerate(SHARES)]
         stack.enter_context(cluster(config.train))  # a group can be removed once Ray's processes have ended
-        rows = [measured(home, case, name, 10 if small else steps, groups) for name, steps in zip(MODES, (50, 120, 120), strict=True)]
+        rows = [measure_mode(home, case, name, 10 if small else steps, groups) for name, steps in zip(MODES, (50, 120, 120), strict=True)]
     for row in rows:
         row["of sync"] = float(str(row["rows/s"])) / float(str(rows[0]["rows/s"]))
     return rows
@@ -153,7 +153,7 @@ def main() -> None:
         tables |= {"bounded, staleness 4, two workers": results} if results else {}
     for title, rows in tables.items():
         show(title, rows)
-    print(save("asynchronous", tables, versions_of("torch", "ray"), arguments.results))
+    print(save("asynchronous", tables, package_versions("torch", "ray"), arguments.results))
     missed = [row for row in results if float(str(row["result"])) < float(str(row["asked"]))]
     sys.exit(not arguments.small and (float(str(rates[-1]["of sync"])) < WANTED or bool(missed)))
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
 
-from benchmarks.train.cases import WORKERS, case_of, config_of, tensors_of
+from benchmarks.train.cases import WORKERS, case_config, find_case, random_tensors
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data, Task
 from pipelines.tasks.tabular import Tabular
@@ -26,7 +26,7 @@ STEPS_PER_POINT = 4
 
 
 def main() -> None:
-    case = case_of(sys.argv[1], small="small" in sys.argv)
+    case = find_case(sys.argv[1], small="small" in sys.argv)
     torch.set_num_threads(int(sys.argv[2]))
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -34,10 +34,10 @@ def main() -> None:
     columns = [TensorColumn(name=name, dtype=case.dtype, shape=case.shape) for name in case.names]
     target = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
     kind: type[Task] = Vision if case.task["kind"] == "vision" else Tabular
-    task = kind(config_of(case, Path()).task, Data((*columns, target), tuple("0123456789")))
+    task = kind(case_config(case, Path()).task, Data((*columns, target), tuple("0123456789")))
     model = DistributedDataParallel(task.model(), gradient_as_bucket_view=True)
     optimizer = Adam(model.parameters(), lr=1e-3, fused=True)
-    rows = {name: values[rank::WORKERS].contiguous() for name, values in tensors_of(case).items()}
+    rows = {name: values[rank::WORKERS].contiguous() for name, values in random_tensors(case).items()}
     local = case.global_batch // WORKERS
     batches = len(rows["label"]) // local
     for step in range(2 * (case.warm_up + case.steps)):

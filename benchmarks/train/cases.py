@@ -58,27 +58,27 @@ CASES = {
 }
 
 
-def case_of(name: str, small: bool) -> Case:
+def find_case(name: str, small: bool) -> Case:
     """The case of that name; `small` is for a test that it runs."""
     return replace(CASES[name], rows=50_000, warm_up=2, steps=1_500) if small else CASES[name]
 
 
-def rows_of(case: Case) -> dict[str, np.ndarray]:
+def random_rows(case: Case) -> dict[str, np.ndarray]:
     """The case's rows, always the same: columns by name, with the target `label`."""
     random = np.random.default_rng(0)
     shape = (case.rows, *case.shape)
-    made = {
+    features = {
         name: random.integers(0, 256, shape, np.uint8) if case.dtype == "uint8" else random.standard_normal(shape, np.float32)
         for name in case.names
     }
-    return {**made, "label": random.integers(0, CLASSES, case.rows, np.int64)}
+    return {**features, "label": random.integers(0, CLASSES, case.rows, np.int64)}
 
 
-def tensors_of(case: Case) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(values) for name, values in rows_of(case).items()}
+def random_tensors(case: Case) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(values) for name, values in random_rows(case).items()}
 
 
-def config_of(case: Case, folder: Path) -> Config:
+def case_config(case: Case, folder: Path) -> Config:
     """The config of our training; the only split is `train`, and no rows are cached."""
     return parse(
         {
@@ -104,7 +104,7 @@ def config_of(case: Case, folder: Path) -> Config:
 
 def write_version(case: Case, config: Config) -> str:
     """Write the rows as a dataset version. Returns the path of its only part file."""
-    rows = rows_of(case)
+    rows = random_rows(case)
     states: dict[str, Any] = {"identity": {"impute": None, "dtype": case.dtype}, "image": {}}
     classes = [str(number) for number in range(CLASSES)]
     encoders = {}

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, Row, save, show, versions_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines import api
 from pipelines.data.versions.storage import locate
 from pipelines.tracking.client import connect
@@ -26,15 +26,15 @@ from pipelines.tracking.training import FOLDER, TrainingRun
 MINUTE = 60.0
 
 
-def measured(uri: str, run_id: str) -> dict[str, dict[str, float]]:
+def measure_parts(uri: str, run_id: str) -> dict[str, dict[str, float]]:
     """Seconds of each part, in a process that has only opened the run."""
     client = connect(uri)
     run = TrainingRun(client, uri, run_id, client.get_run(run_id).data.tags[FOLDER], True)
     locate(run.folder)  # a driver has used the run's folder long before, and its first use loads a library
-    found: dict[str, dict[str, float]] = {}
+    seconds_by_part: dict[str, dict[str, float]] = {}
 
     def add(part: str, began: tuple[float, float]) -> None:
-        found[part] = {"processor, s": time.process_time() - began[0], "passed, s": time.perf_counter() - began[1]}
+        seconds_by_part[part] = {"processor, s": time.process_time() - began[0], "passed, s": time.perf_counter() - began[1]}
 
     def now() -> tuple[float, float]:
         return time.process_time(), time.perf_counter()
@@ -56,15 +56,15 @@ def measured(uri: str, run_id: str) -> dict[str, dict[str, float]]:
     began = now()
     file_report(run)
     add("figures and page, filed", began)
-    return found
+    return seconds_by_part
 
 
-def repeated(uri: str, run_id: str, repeats: int) -> list[Row]:
-    code = f"import json; from benchmarks.train.filing import measured; print(json.dumps(measured({uri!r}, {run_id!r})))"
+def measure_repeatedly(uri: str, run_id: str, repeats: int) -> list[Row]:
+    code = f"import json; from benchmarks.train.filing import measure_parts; print(json.dumps(measure_parts({uri!r}, {run_id!r})))"
     runs: list[dict[str, dict[str, float]]] = []
     for _ in range(repeats):
-        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
-        runs.append(json.loads(done.stdout.splitlines()[-1]))
+        process = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+        runs.append(json.loads(process.stdout.splitlines()[-1]))
     rows: list[Row] = []
     for part in runs[0]:
         medians: dict[str, Any] = {unit: statistics.median(run[part][unit] for run in runs) for unit in runs[0][part]}
@@ -83,10 +83,10 @@ def main() -> None:
         places = {"dataset.path": f"{home}/data", "train.storage": f"{home}/runs", "tracking.uri": uri, "train.epochs": 1}
         config = api.read_config(arguments.config, places)
         api.prepare(config)
-        rows = repeated(uri, api.train(config).run_id, arguments.repeats)
+        rows = measure_repeatedly(uri, api.train(config).run_id, arguments.repeats)
     title = f"figures and page of a run of {arguments.config}"
     show(title, rows)
-    print(save("filing", {title: rows}, versions_of("matplotlib", "mlflow"), arguments.results))
+    print(save("filing", {title: rows}, package_versions("matplotlib", "mlflow"), arguments.results))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from ray.train.torch import TorchTrainer
 from torch.nn import functional
 from torch.optim import Adam
 
-from benchmarks.train.cases import WORKERS, Case, case_of, config_of, write_version
+from benchmarks.train.cases import WORKERS, Case, case_config, find_case, write_version
 from pipelines.data.versions.schema import to_numpy
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.launch.run import train
@@ -29,22 +29,22 @@ SHUFFLED_BATCHES = 16
 """Size of Ray Data's local shuffle buffer, in batches."""
 
 
-def ours(case: Case, threads: int, folder: Path) -> None:
+def train_with_lockstep(case: Case, threads: int, folder: Path) -> None:
     """A whole run of jobs/train.py; its curves have the time of every point."""
-    config = config_of(case, folder)
+    config = case_config(case, folder)
     write_version(case, config)
     train(config.model_copy(update={"train": config.train.model_copy(update={"cpus_per_worker": threads})}))
 
 
-def rays_own(case: Case, threads: int, folder: Path) -> None:
+def train_with_ray_data(case: Case, threads: int, folder: Path) -> None:
     """The training loop of Ray's documentation."""
-    config = config_of(case, folder)
+    config = case_config(case, folder)
     part = write_version(case, config)
     version = open_version(config.dataset.path)
     ray.init("local", num_cpus=2 * WORKERS, include_dashboard=False, log_to_driver=False)  # Ray Data needs CPUs besides the workers
     dataset = ray.data.read_parquet(part, columns=[*case.names, "label"])
     if case.shape:
-        dataset = dataset.map_batches(_decoded, fn_args=[version], batch_format="pyarrow", batch_size=None)
+        dataset = dataset.map_batches(_decode_table, fn_args=[version], batch_format="pyarrow", batch_size=None)
     trainer = TorchTrainer(
         _rays_loop,
         train_loop_config={"case": case, "config": config.task.model_dump(), "version": version, "threads": threads},
@@ -55,14 +55,14 @@ def rays_own(case: Case, threads: int, folder: Path) -> None:
     print("rows/s", trainer.fit().return_value)
 
 
-def _decoded(table: pa.Table, version: Version) -> dict[str, np.ndarray]:
+def _decode_table(table: pa.Table, version: Version) -> dict[str, np.ndarray]:
     return {column.name: np.concatenate([to_numpy(column, chunk) for chunk in table[column.name].chunks]) for column in version.columns}
 
 
 def _rays_loop(settings: dict[str, Any]) -> float:
     case: Case = settings["case"]
     torch.set_num_threads(settings["threads"])
-    task = task_of(config_of(case, Path()).task, settings["version"].manifest)
+    task = task_of(case_config(case, Path()).task, settings["version"].manifest)
     model = ray.train.torch.prepare_model(task.model())
     optimizer = Adam(model.parameters(), lr=1e-3, fused=True)
     shard, local = ray.train.get_dataset_shard("train"), case.global_batch // WORKERS
@@ -81,5 +81,7 @@ def _rays_loop(settings: dict[str, Any]) -> float:
 
 
 if __name__ == "__main__":
-    who, case, threads, folder = sys.argv[1:5]
-    {"ours": ours, "ray": rays_own}[who](case_of(case, small="small" in sys.argv), int(threads), Path(folder))
+    loop_name, case, threads, folder = sys.argv[1:5]
+    {"ours": train_with_lockstep, "ray": train_with_ray_data}[loop_name](
+        find_case(case, small="small" in sys.argv), int(threads), Path(folder)
+    )

@@ -1,4 +1,4 @@
-"""Measures strategy `sharded` on Gloo: a worker's memory and its speed, for GPTs, with `ddp` beside each.
+"""Measures strategy `sharding` on Gloo: a worker's memory and its speed, for GPTs, with `ddp` beside each.
 
     python -m benchmarks.train.sharded [--tables memory activations speed] [--small] [--results FOLDER]
 
@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.report import RESULTS, Row, save, show, versions_of
-from benchmarks.train.spread_worker import Case, measured, replicas_of
+from benchmarks.report import RESULTS, Row, package_versions, save, show
+from benchmarks.train.spread_worker import Case, count_readers, measure_workers
 
 MB = 2**20
 TABLES = ("memory", "activations", "speed")
@@ -32,46 +32,49 @@ LONG = Case(layers=8, width=256, vocabulary=256, context=2_048, rows=1)
 SMALL = Case(layers=2, width=128, vocabulary=256, context=32, rows=2)
 
 
-def sharded(**parallel: Any) -> dict[str, Any]:
+def sharding(**parallel: Any) -> dict[str, Any]:
     return {"strategy": {"kind": "sharded", **parallel}}
 
 
 WAYS: dict[str, tuple[int, dict[str, Any]]] = {
     "ddp": (1, {}),
-    "shard 2": (2, sharded()),
-    "shard 4": (4, sharded()),
-    "2 replicas, shard 2": (4, sharded(replicate=2)),
-    "tensor 2": (2, sharded(tensor=2)),
-    "pipeline 2": (2, sharded(pipeline=2)),
-    "context 2": (2, sharded(context=2)),
+    "shard 2": (2, sharding()),
+    "shard 4": (4, sharding()),
+    "2 replicas, shard 2": (4, sharding(replicate=2)),
+    "tensor 2": (2, sharding(tensor=2)),
+    "pipeline 2": (2, sharding(pipeline=2)),
+    "context 2": (2, sharding(context=2)),
 }
 """Workers, and settings of `train`."""
 
 
 def memory(case: Case) -> list[Row]:
     rows: list[Row] = []
-    by_ddp: dict[str, float] = {}
+    ddp_numbers: dict[str, float] = {}
     for name, (workers, train) in WAYS.items():
-        found = measured(workers, case, train)
-        by_ddp = by_ddp or found
-        peak, of_ddp = (max(each["built"], each["peak"]) for each in (found, by_ddp))
-        sizes = {"building, MB": found["built"], "between steps, MB": found["kept"], "peak of a step, MB": found["peak"]}
+        numbers = measure_workers(workers, case, train)
+        ddp_numbers = ddp_numbers or numbers
+        peak, of_ddp = (max(way_numbers["built"], way_numbers["peak"]) for way_numbers in (numbers, ddp_numbers))
+        sizes = {"building, MB": numbers["built"], "between steps, MB": numbers["kept"], "peak of a step, MB": numbers["peak"]}
         in_mb = {name: size / MB for name, size in sizes.items()}
-        rows.append({"way": name, "M parameters": by_ddp["parameters"] / 1e6, **in_mb, "of ddp's": peak / of_ddp})
+        rows.append({"way": name, "M parameters": ddp_numbers["parameters"] / 1e6, **in_mb, "of ddp's": peak / of_ddp})
         print(rows[-1], flush=True)
     return rows
 
 
 def activations(case: Case) -> list[Row]:
-    ways = {"ddp": {}} | {kind: sharded(activation_checkpointing=kind) for kind in ("none", "selective", "full")}
-    ways |= {"none, context 2": sharded(context=2), "full, context 2": sharded(context=2, activation_checkpointing="full")}
+    ways = {"ddp": {}} | {kind: sharding(activation_checkpointing=kind) for kind in ("none", "selective", "full")}
+    ways |= {
+        "none, context 2": sharding(context=2),
+        "full, context 2": sharding(context=2, activation_checkpointing="full"),
+    }
     rows: list[Row] = []
-    by_ddp: dict[str, float] = {}
+    ddp_numbers: dict[str, float] = {}
     for name, train in ways.items():
-        found = measured(2, case, train)
-        by_ddp = by_ddp or found
-        size, of_ddp = (each["peak"] - each["kept"] for each in (found, by_ddp))
-        shares = {"of ddp's": size / of_ddp, "step, s": found["seconds"], "x ddp": by_ddp["seconds"] / found["seconds"]}
+        numbers = measure_workers(2, case, train)
+        ddp_numbers = ddp_numbers or numbers
+        size, of_ddp = (way_numbers["peak"] - way_numbers["kept"] for way_numbers in (numbers, ddp_numbers))
+        shares = {"of ddp's": size / of_ddp, "step, s": numbers["seconds"], "x ddp": ddp_numbers["seconds"] / numbers["seconds"]}
         rows.append({"activation_checkpointing": name, "in a step, MB": size / MB, **shares})
         print(rows[-1], flush=True)
     return rows
@@ -82,12 +85,12 @@ def speed(case: Case, turns: int) -> list[Row]:
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(turns):
         for name, train in ways.items():
-            own = replace(case, rows=case.rows * 2 // replicas_of(2, train))
-            seconds[name].append(measured(2, own, train)["seconds"])
+            case_of_way = replace(case, rows=case.rows * 2 // count_readers(2, train))
+            seconds[name].append(measure_workers(2, case_of_way, train)["seconds"])
     by_ddp = median(seconds["ddp"])
     return [
-        {"way": name, "step, s": median(found), "rows/s": 2 * case.rows / median(found), "x ddp": by_ddp / median(found)}
-        for name, found in seconds.items()
+        {"way": name, "step, s": median(way_seconds), "rows/s": 2 * case.rows / median(way_seconds), "x ddp": by_ddp / median(way_seconds)}
+        for name, way_seconds in seconds.items()
     ]
 
 
@@ -98,16 +101,16 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON file")
     arguments = parser.parse_args()
     large, middle, long = (SMALL, SMALL, replace(SMALL, context=256)) if arguments.small else (LARGE, MIDDLE, LONG)
-    made: dict[str, Callable[[], tuple[str, list[Row]]]] = {
+    tables_by_name: dict[str, Callable[[], tuple[str, list[Row]]]] = {
         "memory": lambda: (f"resident bytes of a worker, {large}", memory(large)),
         "activations": lambda: (f"two workers, {long}", activations(long)),
         "speed": lambda: (f"two workers of one thread, {middle}", speed(middle, 1 if arguments.small else 3)),
     }
-    tables = dict(made[name]() for name in arguments.tables)
+    tables = dict(tables_by_name[name]() for name in arguments.tables)
     for title, rows in tables.items():
         show(title, rows)
     named = [] if set(arguments.tables) == set(TABLES) else arguments.tables
-    print(save("-".join(["sharded", *named]), tables, versions_of("torch"), arguments.results))
+    print(save("-".join(["sharded", *named]), tables, package_versions("torch"), arguments.results))
 
 
 if __name__ == "__main__":

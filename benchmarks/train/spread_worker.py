@@ -1,6 +1,6 @@
 """A worker that trains a GPT for some steps, on Gloo, and prints its resident memory and the seconds of a step.
 
-`measured` starts a group of them. One of them is `python -m benchmarks.train.spread_worker RANK WORKERS RENDEZVOUS CASE TRAIN`, the
+`measure_workers` starts a group of them. One of them is `python -m benchmarks.train.spread_worker RANK WORKERS RENDEZVOUS CASE TRAIN`, the
 last two as JSON.
 """
 
@@ -46,13 +46,13 @@ class Case:
 TINY = Case(layers=2, width=128, vocabulary=256, context=32, rows=2)
 
 
-def task_of(case: Case) -> Language:
+def create_task(case: Case) -> Language:
     column = TensorColumn(name="windows", dtype="int32", shape=(case.context + 1,), cardinality=case.vocabulary)
     settings = {"kind": "language", "layers": case.layers, "heads": case.width // 64, "width": case.width, "sample_tokens": 0}
     return Language(Settings.model_validate(settings), Data((column,), tokens=tuple(b"x" for _ in range(case.vocabulary))))
 
 
-def rows_of(case: Case, replica: int) -> Batch:
+def random_rows(case: Case, replica: int) -> Batch:
     generator = torch.Generator().manual_seed(replica)
     shape = (case.rows, case.context + 1)
     return {"windows": torch.randint(case.vocabulary, shape, generator=generator, dtype=torch.int32)}
@@ -73,44 +73,50 @@ def worker(rank: int, world_size: int, rendezvous: str, case: Case, train: dict[
     """One worker: it prints its memory and the seconds of each step."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{rendezvous}", timedelta(seconds=300), world_size, rank)
-    tiny = built_for(TINY, rank, world_size, train)
-    stepped(tiny, rows_of(TINY, tiny.mesh.replica), 0)
+    tiny = create_strategy(TINY, rank, world_size, train)
+    take_step(tiny, random_rows(TINY, tiny.mesh.replica), 0)
     del tiny
     gc.collect()
     forget_peak()
     empty = resident(peak=False)
-    strategy = built_for(case, rank, world_size, train)
-    built, batch, seconds = resident(peak=True) - empty, rows_of(case, strategy.mesh.replica), []
-    stepped(strategy, batch, 0)  # which makes the optimizer's state
+    strategy = create_strategy(case, rank, world_size, train)
+    built, batch, seconds = resident(peak=True) - empty, random_rows(case, strategy.mesh.replica), []
+    take_step(strategy, batch, 0)  # which makes the optimizer's state
     forget_peak()
-    kept = resident(peak=False) - empty
+    resident_bytes = resident(peak=False) - empty
     for number in range(1, case.steps):
         started = time.perf_counter()
-        stepped(strategy, batch, number)
+        take_step(strategy, batch, number)
         seconds.append(time.perf_counter() - started)
     parameters = sum(parameter.numel() for parameter in strategy.model.parameters())
-    found = {"built": built, "kept": kept, "peak": resident(peak=True) - empty, "seconds": median(seconds), "parameters": parameters}
-    print(json.dumps(found), flush=True)
+    numbers = {
+        "built": built,
+        "kept": resident_bytes,
+        "peak": resident(peak=True) - empty,
+        "seconds": median(seconds),
+        "parameters": parameters,
+    }
+    print(json.dumps(numbers), flush=True)
     dist.barrier()
     os._exit(0)
 
 
-def built_for(case: Case, rank: int, workers: int, train: dict[str, Any]) -> Strategy:
-    replicas = replicas_of(workers, train)
+def create_strategy(case: Case, rank: int, workers: int, train: dict[str, Any]) -> Strategy:
+    replicas = count_readers(workers, train)
     settings = Train.model_validate({"global_batch": case.rows * replicas, "shards": replicas, "workers": workers, **train})
-    return strategy_of(settings, task_of(case), WorkerContext(rank, workers))
+    return strategy_of(settings, create_task(case), WorkerContext(rank, workers))
 
 
-def replicas_of(workers: int, train: dict[str, Any]) -> int:
+def count_readers(workers: int, train: dict[str, Any]) -> int:
     """How many workers read different rows."""
     return Train.model_validate({"shards": 2**20, "global_batch": 2**20, **train, "workers": workers}).max_readers
 
 
-def stepped(strategy: Strategy, batch: Batch, number: int) -> None:
-    strategy.step(batch, number, 1e-3, Flags(), measured=False)
+def take_step(strategy: Strategy, batch: Batch, number: int) -> None:
+    strategy.step(batch, number, 1e-3, Flags(), measure_workers=False)
 
 
-def measured(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float]:
+def measure_workers(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float]:
     """The largest of all workers' numbers."""
     with tempfile.TemporaryDirectory(prefix="sharded-") as folder:
         common = [str(workers), f"{folder}/rendezvous", json.dumps(asdict(case)), json.dumps(train)]
@@ -123,8 +129,8 @@ def measured(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float
         answers = [process.communicate()[0] for process in processes]
     if any(process.returncode for process in processes):
         sys.exit(f"{train} on {workers} workers failed")
-    found = [json.loads(answer.splitlines()[-1]) for answer in answers]
-    return {key: max(each[key] for each in found) for key in found[0]}
+    results = [json.loads(answer.splitlines()[-1]) for answer in answers]
+    return {key: max(result[key] for result in results) for key in results[0]}
 
 
 if __name__ == "__main__":

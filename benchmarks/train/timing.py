@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from benchmarks.report import RESULTS, Row, save, show, versions_of
-from benchmarks.train.cases import CASES, Case, config_of, write_version
+from benchmarks.report import RESULTS, Row, package_versions, save, show
+from benchmarks.train.cases import CASES, Case, case_config, write_version
 from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -78,7 +78,7 @@ def work(rank: int, workers: int, case: Case, strategy: str, folder: str) -> Non
     torch.set_num_threads(1)
     if workers > 1:
         dist.init_process_group("gloo", f"file://{folder}/rendezvous", world_size=workers, rank=rank)
-    config = config_of(case, Path(folder).parent)
+    config = case_config(case, Path(folder).parent)
     settings = {**config.train.model_dump(), "storage": f"{folder}/runs", "cache_bytes": 2**30, "strategy": strategy, "workers": workers}
     config = config.model_copy(update={"train": type(config.train).model_validate(settings)})
     version, context = open_version(config.dataset.path, config.data_identity), WorkerContext(rank, workers)
@@ -93,24 +93,24 @@ def work(rank: int, workers: int, case: Case, strategy: str, folder: str) -> Non
         dist.destroy_process_group()
 
 
-def measured(home: Path, name: str, case: Case, strategy: str, workers: int) -> Row:
+def measure_cost(home: Path, name: str, case: Case, strategy: str, workers: int) -> Row:
     folder = home / f"{name}-{strategy}".replace(" ", "-")
     folder.mkdir()
     mp.spawn(work, (workers, case, strategy, str(folder)), nprocs=workers)
     on, off = torch.load(folder / "seconds")
-    passed, used = ([with_clock[of] / without[of] for with_clock, without in zip(on, off, strict=False)] for of in (0, 1))
+    passed, used = ([with_clock[kind] / without[kind] for with_clock, without in zip(on, off, strict=False)] for kind in (0, 1))
     return {
         "network": name,
         "strategy": strategy,
         "workers": workers,
         "step, ms": 1_000 * statistics.median(seconds for seconds, _ in off) / TURN_STEPS,
-        "cost, %": _of(passed),
-        "cost in processor time, %": _of(used),
+        "cost, %": _describe_quartiles(passed),
+        "cost in processor time, %": _describe_quartiles(used),
         "pairs of turns": len(passed),
     }
 
 
-def _of(ratios: list[float]) -> str:
+def _describe_quartiles(ratios: list[float]) -> str:
     low, middle, high = (100 * (quartile - 1) for quartile in statistics.quantiles(ratios, n=4))
     return f"{middle:+.1f} ({low:+.1f} to {high:+.1f})"
 
@@ -140,12 +140,12 @@ def main() -> None:
             home = Path(text) / str(number)
             home.mkdir()
             shorter = replace(case, rows=50_000, warm_up=50, steps=300) if arguments.small else case
-            write_version(shorter, config_of(shorter, home))
-            rows += [measured(home, name, shorter, strategy, arguments.workers) for strategy in ("ddp", "exact")]
+            write_version(shorter, case_config(shorter, home))
+            rows += [measure_cost(home, name, shorter, strategy, arguments.workers) for strategy in ("ddp", "exact")]
     tables = {"the cost of always-on timing": rows, "the clock alone": [clock_row()]}
     for title, table in tables.items():
         show(title, table)
-    print(save("timing", tables, versions_of("torch"), arguments.results))
+    print(save("timing", tables, package_versions("torch"), arguments.results))
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ from mlflow import MlflowClient
 from places import SERVERS
 from servers import NODE_CPUS
 
-from benchmarks.report import Row, save, show, versions_of
+from benchmarks.report import Row, package_versions, save, show
 
 CONF = "conf/mnist.yaml"
 
 
-def rate(client: MlflowClient, said: str) -> float:
-    """Median rows/s of the training that printed `said`, without the first quarter of its points."""
-    points = sorted(client.get_metric_history(run_id_of(said), "train/rows_per_second"), key=lambda point: point.step)
+def rate(client: MlflowClient, output: str) -> float:
+    """Median rows/s of the training that printed `output`, without the first quarter of its points."""
+    points = sorted(client.get_metric_history(run_id_of(output), "train/rows_per_second"), key=lambda point: point.step)
     return statistics.median(point.value for point in points[len(points) // 4 :])
 
 
@@ -45,11 +45,11 @@ def main() -> None:
         str(arguments.steps),
     ]
     rates: dict[str, list[float]] = {"one": [], "two": []}
-    with new_home() as home, hosts(["one", "two"]) as found:
-        enter = found[0].enter
+    with new_home() as home, hosts(["one", "two"]) as servers:
+        enter = servers[0].enter
         for number in range(arguments.rounds):
             for hosts_used in ("one", "two"):
-                described = {server: found[server == "ray-node" and hosts_used == "two"].described() for server in SERVERS}
+                described = {server: servers[server == "ray-node" and hosts_used == "two"].described() for server in SERVERS}
                 with cluster(home, described) as environment, mlflow_client(environment) as client:
                     if not number and hosts_used == "one":
                         run([*enter, "spark-submit", "--master", "local[2]", "jobs/etl.py", CONF], environment)
@@ -57,11 +57,11 @@ def main() -> None:
                     seed = ["--train.seed", str(2 * number + (hosts_used == "two"))]
                     rates[hosts_used].append(rate(client, run([*enter, sys.executable, SUBMIT, "--", *training, *seed], environment)))
                     print(f"{hosts_used}: {rates[hosts_used][-1]:,.0f} rows/s", flush=True)
-    medians = {name: statistics.median(taken) for name, taken in rates.items()}
+    medians = {name: statistics.median(host_rates) for name, host_rates in rates.items()}
     table: list[Row] = [{"hosts": name, "rows/s": int(medians[name]), "ratio": medians[name] / medians["one"]} for name in rates]
     title = f"Two workers, {arguments.steps} steps of MNIST's network, median of {arguments.rounds}"
     show(title, table)
-    print(save("hosts", {title: table}, versions_of("ray", "torch")))
+    print(save("hosts", {title: table}, package_versions("ray", "torch")))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from benchmarks.report import RESULTS, Row, save, show, versions_of
-from benchmarks.train.cases import CASES, Case, config_of, write_version
+from benchmarks.report import RESULTS, Row, package_versions, save, show
+from benchmarks.train.cases import CASES, Case, case_config, write_version
 from pipelines.data.versions.versions import open_version
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import task_of
@@ -98,7 +98,7 @@ def work(rank: int, worlds: list[int], case: Case, folder: str, settings: dict[s
     context = WorkerContext(rank if world > 1 else 0, world)
     if world > 1:
         dist.init_process_group("gloo", f"file://{folder}/rendezvous", world_size=world, rank=rank)
-    config = config_of(case, Path(folder).parent)
+    config = case_config(case, Path(folder).parent)
     train = {
         "shards": SHARDS,
         "global_batch": GLOBAL_BATCH,
@@ -156,12 +156,12 @@ def main() -> None:
     case = replace(CASES[MODEL], rows=40_000 if arguments.small else 200_000, warm_up=0, steps=steps)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="unequal-", dir="/tmp") as text, quota(SHARE) as group:
-        write_version(case, config_of(case, Path(text)))
+        write_version(case, case_config(case, Path(text)))
         for strategy in ("ddp", "exact"):
             rows += table(Path(text), case, strategy, group)
     title = f"two workers, one on {SHARE:.0%} of a core: {MODEL}, {SHARDS} shards, {GLOBAL_BATCH} rows a step"
     show(title, rows)
-    print(save("unequal", {title: rows}, versions_of("torch"), arguments.results))
+    print(save("unequal", {title: rows}, package_versions("torch"), arguments.results))
     digests = {row["model digest"] for row in rows if row["strategy"] == "exact" and "model digest" in row}
     sys.exit(len(digests) != 1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from benchmarks.train.cases import WORKERS, case_of, config_of, write_version
+from benchmarks.train.cases import WORKERS, case_config, find_case, write_version
 from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import task_of
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -29,10 +29,10 @@ class Printed(Silent):
 
 
 def main() -> None:
-    case, threads, folder = case_of(sys.argv[1], small="small" in sys.argv), int(sys.argv[2]), Path(sys.argv[3])
+    case, threads, folder = find_case(sys.argv[1], small="small" in sys.argv), int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(threads)
     dist.init_process_group("gloo")
-    context, config = WorkerContext(dist.get_rank(), WORKERS), config_of(case, folder)
+    context, config = WorkerContext(dist.get_rank(), WORKERS), case_config(case, folder)
     if context.rank == 0:
         write_version(case, config)
     dist.barrier()

@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, save, show, versions_of
+from benchmarks.report import RESULTS, package_versions, save, show
 from chaos import cost, environments, etl, fuzz, layouts, nan, predict, servers, signals, stages, starts, training
 from chaos.faults import FAULTS
 from chaos.processes import Nodes
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--append", action="store_true", help="to today's result instead of replacing it")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started is ended
-    versions = versions_of("ray", "torch", "pyspark", "mlflow", "pyarrow")
+    versions = package_versions("ray", "torch", "pyspark", "mlflow", "pyarrow")
     tables: Tables = {}
     if arguments.append:
         tables = earlier(arguments.results)

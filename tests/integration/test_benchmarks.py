@@ -146,11 +146,11 @@ def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(here: Here) -> N
 
 
 def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def measured(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float]:
+    def measure_workers(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float]:
         share = 0.5 if train else 1.0
         return {"built": 2e8 * share, "kept": 1e8 * share, "peak": 4e8 * share, "seconds": case.rows / share, "parameters": 1e6}
 
-    monkeypatch.setattr(sharded, "measured", measured)
+    monkeypatch.setattr(sharded, "measured", measure_workers)
     monkeypatch.setattr(sys, "argv", ["sharded", "--small", "--results", str(tmp_path)])
     sharded.main()
     memory, activations, speed = result_of(tmp_path, "sharded", capsys.readouterr().out)["tables"].values()
@@ -167,5 +167,5 @@ def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_worker_of_a_spread_model_says_what_it_needs() -> None:
-    found = spread_worker.measured(2, spread_worker.TINY, sharded.sharded(tensor=2))
+    found = spread_worker.measure_workers(2, spread_worker.TINY, sharded.sharding(tensor=2))
     assert 0 < found["kept"] <= found["peak"] and found["seconds"] > 0 and found["parameters"] == 458_752

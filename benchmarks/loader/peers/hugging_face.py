@@ -22,8 +22,8 @@ def stream(path: str, batch: int, state: dict | None) -> IterableDataset:
 
 def stream_state(path: str, batch: int, rows: int) -> dict:
     batches = stream(path, batch, None)
-    for taken in batches:
-        rows -= rows_in(taken)
+    for batch_rows in batches:
+        rows -= rows_in(batch_rows)
         if rows <= 0:
             break
     return batches.state_dict()

@@ -9,7 +9,7 @@ from litdata import StreamingDataLoader, StreamingDataset, index_parquet_dataset
 from litdata.streaming.item_loader import ParquetLoader
 
 from benchmarks.loader.measure import Peer, run_peers
-from benchmarks.loader.rows import part_files, row_groups, rows_of
+from benchmarks.loader.rows import iterate_rows, part_files, row_groups
 
 
 def batches(path: str, batch: int, start: int | None) -> Iterable[Any]:
@@ -23,7 +23,7 @@ def batches(path: str, batch: int, start: int | None) -> Iterable[Any]:
 
 
 def to_chunks(source: str, target: str, rows: int | None) -> None:
-    optimize(rows_of, row_groups(source, rows), target, chunk_bytes="64MB", num_workers=1, start_method="spawn", verbose=False)
+    optimize(iterate_rows, row_groups(source, rows), target, chunk_bytes="64MB", num_workers=1, start_method="spawn", verbose=False)
 
 
 def to_index(source: str, target: str, rows: int | None) -> None:

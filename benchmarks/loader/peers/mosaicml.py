@@ -9,7 +9,7 @@ from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 from streaming.base.util import clean_stale_shared_memory
 
 from benchmarks.loader.measure import CORES, Peer, run_peers
-from benchmarks.loader.rows import arrays, row_groups, rows_of
+from benchmarks.loader.rows import arrays, iterate_rows, row_groups
 
 WORKERS = {} if CORES == 1 else {"num_workers": CORES, "multiprocessing_context": "spawn"}
 
@@ -34,7 +34,7 @@ def to_shards(source: str, target: str, rows: int | None) -> None:
     }
     with MDSWriter(out=target, columns=columns) as writer:
         for place in places:
-            for row in rows_of(place):
+            for row in iterate_rows(place):
                 writer.write(row)
 
 
