@@ -22,18 +22,12 @@ def load_served_model(tracking_uri: str, model: str, version: str) -> ServedMode
 
 
 def follow(
-    tracking_uri: str,
-    model: str,
-    present: str,
-    seconds: float,
-    swap: Callable[[ServedModel], None],
-    on_failure: Callable[[], None],
-    stop: Event,
+    tracking_uri: str, model: str, present: str, seconds: float, swap: Callable[[ServedModel], None], fail: Callable[[], None], stop: Event
 ) -> None:
     """Call `swap` with the loaded model when the alias points to another version than the `present` one, until `stop` is set.
 
     A model that cannot be loaded, an alias that was removed and a server that is away leave the present model in place: then
-    `on_failure` is called, and the next round tries again.
+    `fail` is called, and the next round tries again.
     """
     while not stop.wait(seconds):
         try:
@@ -42,6 +36,6 @@ def follow(
                 swap(load_served_model(tracking_uri, model, version))
                 present = version
         except Exception as error:  # a model of other code may raise anything; the present one is served on
-            on_failure()
+            fail()
             reason = error if isinstance(error, LockstepError) else repr(error)
             log.warning("still serving version %s, since the alias cannot be followed: %s", present, reason)

@@ -53,15 +53,8 @@ class Replica:
         self._flushing = asyncio.get_running_loop().create_task(self._flush())
         self._batches = Batches(self._predict, settings.max_batch_rows)
         if "@" in settings.model:
-            arguments = (
-                tracking_uri,
-                settings.model,
-                self._served.version,
-                settings.follow_seconds,
-                self._swap,
-                self._count_failure,
-                self._stop,
-            )
+            present = self._served.version
+            arguments = (tracking_uri, settings.model, present, settings.follow_seconds, self._swap, self._count_failure, self._stop)
             Thread(target=follow, args=arguments, name="follow", daemon=True).start()
 
     async def __call__(self, request: Request) -> Response:
