@@ -38,17 +38,7 @@ from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, fetch_model
 from pipelines.serving.batch.output import Predictions
-from pipelines.serving.batch.source import (
-    Input,
-    checksum_files,
-    complete_views,
-    input_identity,
-    input_rows,
-    is_separable,
-    open_input,
-    select_files,
-    set_input_paths,
-)
+from pipelines.serving.batch.source import InputTables, open_input, set_input_paths
 from pipelines.serving.batch.worker import WRITTEN, Job, predict_rows
 from pipelines.serving.model.columns import misfits
 from pipelines.serving.model.predictor import REFUSED
@@ -95,9 +85,9 @@ def _check_apart(place: str, config: Config) -> None:
                 raise ConfigError(f"--output {place} lies in {path}, where source.tables.{name} is read from; give a folder outside")
 
 
-def _kept_columns(spark: SparkSession, source: Input, model: Model, keep: Sequence[str]) -> tuple[str, ...]:
+def _kept_columns(spark: SparkSession, source: InputTables, model: Model, keep: Sequence[str]) -> tuple[str, ...]:
     """The columns to keep. Raises ConfigError if there are no such columns, or if the model's are missing or of another type."""
-    rows = input_rows(spark, source, model.takes).drop(REASON)
+    rows = source.rows(spark, model.takes).drop(REASON)
     schema = raw_schema(rows)
     where = " and ".join(f"source.tables.{name}" for name in source.tables) if model.takes == "rows" else "source.query"
     if faults := misfits(model.inputs, schema):
@@ -112,7 +102,7 @@ def _kept_columns(spark: SparkSession, source: Input, model: Model, keep: Sequen
     return columns_to_keep
 
 
-def _default_columns(source: Input, names: Sequence[str]) -> tuple[str, ...]:
+def _default_columns(source: InputTables, names: Sequence[str]) -> tuple[str, ...]:
     """All columns, but of an input that lacks columns for the target not those that have their name, or the target's."""
     dataset = source.config.dataset
     targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)}
@@ -122,25 +112,25 @@ def _default_columns(source: Input, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _predict(
-    spark: SparkSession, source: Input, model: Model, keep: tuple[str, ...], place: str, before: Sources, stages: Stages
+    spark: SparkSession, source: InputTables, model: Model, keep: tuple[str, ...], place: str, before: Sources, stages: Stages
 ) -> Predictions:
     with stages("checksums"):
-        sources = checksum_files(spark, source)
+        sources = source.checksum_files(spark)
     settings = _settings(source, model, keep)
     filesystem, folder = storage.locate(place)
-    snapshot = sha256(json.dumps([settings, input_identity(source, sources)], sort_keys=True).encode()).hexdigest()[:12]
+    snapshot = sha256(json.dumps([settings, source.identity(sources)], sort_keys=True).encode()).hexdigest()[:12]
     attempt = Attempt(filesystem, f"{folder}/{snapshot}", uuid4().hex[:8])
     if earlier := output.read(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
         confirm(filesystem, attempt.root)
         return earlier
-    base, new_files = output.find_base(filesystem, folder, settings, sources) if is_separable(source, sources) else (None, sources)
+    base, new_files = output.find_base(filesystem, folder, settings, sources) if source.is_separable(sources) else (None, sources)
     if base:
         log.info("%s covers %d files; %d are new", base.snapshot, output.file_count(base), sum(map(len, new_files.values())))
     try:
         job = Job(attempt, model.archive.name, model.takes, keep)
         with stages("predict"), source_errors(source.config.source):
-            manifest = _write(spark, select_files(source, new_files) if base else source, model, job, snapshot)
+            manifest = _write(spark, source.select(new_files) if base else source, model, job, snapshot)
         check_unchanged(source.tables, before)
         about = {"model": model.uri, "model_digest": model.about["digest"], "dataset_digest": model.about["dataset"]}
         manifest = _merge(manifest, base).model_copy(update={**about, "settings": settings})
@@ -158,7 +148,7 @@ def _predict(
     return manifest
 
 
-def _settings(source: Input, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
+def _settings(source: InputTables, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
     """The values that decide the output besides the bytes of the input, as JSON has them."""
     section = source.config.source
     dumped = section.model_dump(mode="json", by_alias=True, include={"tables"}, exclude=section.named_apart)
@@ -167,16 +157,16 @@ def _settings(source: Input, model: Model, keep: tuple[str, ...]) -> dict[str, A
     return {"format": output.FORMAT, "model": model.about["digest"], "takes": model.takes, "tables": tables, "keep": list(keep), **query}
 
 
-def _write(spark: SparkSession, source: Input, model: Model, job: Job, snapshot: str) -> Predictions:
+def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, snapshot: str) -> Predictions:
     """Predict all rows of the input. Returns the manifest of the files."""
     if not source.tables:
         return _manifest([], Report(), 0, 0, job, snapshot)
     tables = read_tables(spark, source.tables)
-    unfit = complete_views(spark, source, job.takes)
+    unfit = source.complete_views(spark, job.takes)
     malformed = Report()
     for refused in (tables.malformed, unfit):
         malformed.add(write_malformed(refused, job.attempt) if refused is not None else Report())
-    rows = input_rows(spark, source, job.takes)
+    rows = source.rows(spark, job.takes)
     suit_columns(rows)
     weigh_batches(rows, sum(file.bytes for table in source.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
     task_rows = rows.mapInArrow(partial(predict_rows, job), WRITTEN).collect()

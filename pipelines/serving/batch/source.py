@@ -32,7 +32,7 @@ BY_FILE = ("csv", "json", "parquet", "text")
 
 
 @dataclass(frozen=True)
-class Input:
+class InputTables:
     """The tables that are read; the query's others are empty."""
 
     config: Config
@@ -44,6 +44,67 @@ class Input:
     """The columns that only the target needs and the files of a table lack."""
     declared: Mapping[str, StructType] = field(default_factory=dict)
     """The schemas of tables that are read as Parquet, whose files may have numbers of other types."""
+
+    def complete_views(self, spark: SparkSession, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:
+        """Give the views of the tables, or of those with the `names`, the columns of their schemas: NULL for those that only the target
+        needs, and numbers in the types of the schema. Returns the rows with a number that its type does not have, as `Tables.malformed`.
+
+        Raises ConfigError if a column has another sort of values than the schema.
+        """
+        malformed = []
+        for name in tuple(names) or tuple(self.tables):
+            rows = spark.table(f"`{name}`")
+            if name in self.declared:
+                rows, misfit_rows = cast_to_schema(rows, name, self.declared[name], converts=takes == "query")
+                malformed += [misfit_rows] if misfit_rows is not None else []
+            if takes == "query" and name in self.lacking:
+                rows = rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in self.lacking[name]})
+            rows.createOrReplaceTempView(f"`{name}`")
+        return reduce(DataFrame.unionByName, malformed) if malformed else None
+
+    def rows(self, spark: SparkSession, takes: Takes) -> DataFrame:
+        """The rows that the model takes, from the views of the tables, with REASON where an expectation refuses one.
+
+        Of several tables, those columns that all of them have.
+        """
+        if takes == "query":
+            with source_errors(self.config.source, "source.query"):
+                rows = spark.sql(self.config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
+            return refuse_unexpected(rows, applicable(self.config))
+        frames = [spark.table(f"`{name}`") for name in self.tables]
+        shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
+        rows = reduce(DataFrame.unionAll, [frame.select(*map(exact_column, shared)) for frame in frames])
+        return rows.withColumn(REASON, F.lit(None).cast("string"))
+
+    def checksum_files(self, spark: SparkSession) -> Sources:
+        """Every table's files with their checksums."""
+        files = {}
+        for name, table in self.tables.items():
+            with table_errors(table):
+                files[name] = table.identity(spark)
+        return files
+
+    def identity(self, files: Sources) -> dict[str, list[str]]:
+        """The part of the files' identity that decides rows, by table."""
+        statements = (self.config.source.sql, *self.config.source.expect.values())
+        return {name: list(table.identity_lines(files[name], statements)) for name, table in self.tables.items()}
+
+    def is_separable(self, files: Sources) -> bool:
+        """Whether a row depends only on the bytes of one file, so that new files can be predicted separately."""
+        names = self.identity(files)
+        return self.by_file and all(
+            table.settings.format in BY_FILE and names[name] == sorted(file.checksum for file in files[name])
+            for name, table in self.tables.items()
+        )
+
+    def select(self, files: Sources) -> "InputTables":
+        """The input with only these files."""
+        tables = dict(self.config.source.tables)
+        for name in self.tables:
+            tables[name] = tables[name].model_copy(update={"path": tuple(file.path for file in files.get(name, ()))})
+        config = self.config.model_copy(update={"source": self.config.source.model_copy(update={"tables": tables})})
+        read = {name: table for name, table in raw_tables(config.source).items() if name in self.tables and files.get(name)}
+        return replace(self, config=config, tables=read)
 
 
 def set_input_paths(config: Config, inputs: Sequence[str], default_table: str) -> tuple[Config, tuple[str, ...]]:
@@ -77,7 +138,7 @@ def _only_table(config: Config, text: str) -> str:
     return names[0]
 
 
-def open_input(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> Input:
+def open_input(spark: SparkSession, config: Config, model: Model, named_tables: tuple[str, ...]) -> InputTables:
     """The tables to read: `named_tables`, or else all. A query that is not row by row needs all of its tables."""
     names = [name for name in config.source.tables if name in named_tables or not named_tables or model.takes == "query"]
     declared = {
@@ -102,8 +163,8 @@ def open_input(spark: SparkSession, config: Config, model: Model, named_tables: 
     else:
         read = tuple(name for name in branches if not named_tables or name in named_tables) if branches else tuple(tables)
     by_file = model.takes == "rows" or bool(branches)
-    source = Input(config, {name: tables[name] for name in read}, by_file, lacking, declared)
-    complete_views(spark, source, model.takes, names)
+    source = InputTables(config, {name: tables[name] for name in read}, by_file, lacking, declared)
+    source.complete_views(spark, model.takes, names)
     return source
 
 
@@ -111,24 +172,6 @@ def _table_schema(name: str, table: Table) -> StructType:
     """The columns of a table, with that of its files' names."""
     added = [StructField(table.file_column, StringType())] if table.file_column else []
     return StructType([*parse_schema(name, table.ddl), *added])
-
-
-def complete_views(spark: SparkSession, source: Input, takes: Takes, names: Iterable[str] = ()) -> DataFrame | None:
-    """Give the views of the tables, or of those with the `names`, the columns of their schemas: NULL for those that only the target
-    needs, and numbers in the types of the schema. Returns the rows with a number that its type does not have, as `Tables.malformed`.
-
-    Raises ConfigError if a column has another sort of values than the schema.
-    """
-    malformed = []
-    for name in tuple(names) or tuple(source.tables):
-        rows = spark.table(f"`{name}`")
-        if name in source.declared:
-            rows, misfit_rows = cast_to_schema(rows, name, source.declared[name], converts=takes == "query")
-            malformed += [misfit_rows] if misfit_rows is not None else []
-        if takes == "query" and name in source.lacking:
-            rows = rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in source.lacking[name]})
-        rows.createOrReplaceTempView(f"`{name}`")
-    return reduce(DataFrame.unionByName, malformed) if malformed else None
 
 
 def _branches(config: Config, columns: Mapping[str, list[str]]) -> list[str]:
@@ -139,58 +182,9 @@ def _branches(config: Config, columns: Mapping[str, list[str]]) -> list[str]:
         return []
 
 
-def input_rows(spark: SparkSession, source: Input, takes: Takes) -> DataFrame:
-    """The rows that the model takes, from the views of the tables, with REASON where an expectation refuses one.
-
-    Of several tables, those columns that all of them have.
-    """
-    if takes == "query":
-        with source_errors(source.config.source, "source.query"):
-            rows = spark.sql(source.config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
-        return refuse_unexpected(rows, applicable(source.config))
-    frames = [spark.table(f"`{name}`") for name in source.tables]
-    shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
-    rows = reduce(DataFrame.unionAll, [frame.select(*map(exact_column, shared)) for frame in frames])
-    return rows.withColumn(REASON, F.lit(None).cast("string"))
-
-
 def applicable(config: Config) -> dict[str, str]:
     """The expectations on columns that features are made of: a row to predict need not have a target."""
     dataset = config.dataset
     features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
     targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)} - features
     return {name: text for name, text in config.source.expect.items() if not any(target.lower() in text.lower() for target in targets)}
-
-
-def checksum_files(spark: SparkSession, source: Input) -> Sources:
-    """Every table's files with their checksums."""
-    files = {}
-    for name, table in source.tables.items():
-        with table_errors(table):
-            files[name] = table.identity(spark)
-    return files
-
-
-def input_identity(source: Input, files: Sources) -> dict[str, list[str]]:
-    """The part of the files' identity that decides rows, by table."""
-    statements = (source.config.source.sql, *source.config.source.expect.values())
-    return {name: list(table.identity_lines(files[name], statements)) for name, table in source.tables.items()}
-
-
-def is_separable(source: Input, files: Sources) -> bool:
-    """Whether a row depends only on the bytes of one file, so that new files can be predicted separately."""
-    names = input_identity(source, files)
-    return source.by_file and all(
-        table.settings.format in BY_FILE and names[name] == sorted(file.checksum for file in files[name])
-        for name, table in source.tables.items()
-    )
-
-
-def select_files(source: Input, files: Sources) -> Input:
-    """The input with only these files."""
-    tables = dict(source.config.source.tables)
-    for name in source.tables:
-        tables[name] = tables[name].model_copy(update={"path": tuple(file.path for file in files.get(name, ()))})
-    config = source.config.model_copy(update={"source": source.config.source.model_copy(update={"tables": tables})})
-    read = {name: table for name, table in raw_tables(config.source).items() if name in source.tables and files.get(name)}
-    return replace(source, config=config, tables=read)
