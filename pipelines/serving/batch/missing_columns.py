@@ -40,9 +40,9 @@ class Reads:
     """Names of raw columns, in lower case."""
 
     model: frozenset[str]
-    """Of features, and of conditions on them."""
+    """Columns of features, and of conditions on them."""
     target: frozenset[str]
-    """Of the target."""
+    """Columns of the target."""
 
 
 def drop_missing_columns(

@@ -46,9 +46,9 @@ class Predictions(Section):
     model: str
     """Its URI."""
     model_digest: str
-    """Of the weights."""
+    """SHA-256 of the weights."""
     dataset_digest: str
-    """Of the dataset version that the model was trained on."""
+    """Digest of the dataset version that the model was trained on."""
     settings: dict[str, Any]
     """Settings that decide the output besides the model and the bytes of the input."""
     inputs: dict[str, SourceSummary]

@@ -36,7 +36,7 @@ class InputTables:
     """The tables that are read; the query's others are empty."""
 
     config: Config
-    """With the paths of the input."""
+    """The config with the paths of the input."""
     tables: RawTables
     by_file: bool
     """Whether each row comes from one row of a table, so that files can be predicted separately."""

@@ -43,7 +43,7 @@ class Environment:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the script, besides those of this process without PYTHONPATH."""
     dtypes: Mapping[str, str] = field(default_factory=dict)
-    """For each dtype that the library lacks, the one that the network takes instead."""
+    """The dtype that replaces one that the library lacks, by that."""
 
     def python(self) -> Path:
         """Raises ExportError if the environment is not there."""

@@ -19,7 +19,7 @@ from pipelines.serving.export.standalone import answers, arrays, categories, col
 
 SCRIPT, EXAMPLES, README = "predict.py", "examples.json", "README.md"
 TOLERANCE = 1e-3
-"""Of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
+"""Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
 _ENCODING = (numbers, categories, words, tokens, arrays, sound)
 _NEEDS = {sound.__name__: (spectrogram,)}
 _CHECK_SECONDS = 300

@@ -25,7 +25,7 @@ class Candidate:
     takes_raw_numbers: bool = False
     """Whether the columns of `Subject.numeric` are raw numbers, instead of encoded ones."""
     dtypes: Mapping[str, str] = field(default_factory=dict)
-    """For each dtype that it does not take, the one that it takes instead."""
+    """The dtype that replaces one that the model does not take, by that."""
     rows: int | None = None
     """Rows of the test split to compare; None for all. For simulators, which take minutes for thousands of rows."""
     about: Mapping[str, Any] = field(default_factory=dict)

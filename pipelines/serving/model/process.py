@@ -50,7 +50,7 @@ class ModelProcess:
             self.close()
             raise
         self.digest: str = self.about["digest"]
-        """Of the weights."""
+        """SHA-256 of the weights."""
         self.inputs, self.outputs = _schema(self.about["inputs"]), _schema(self.about["outputs"])
 
     def predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -67,7 +67,7 @@ class Judgement:
 
 
 def skip_reasons(settings: Registry, no_rival: str | None) -> dict[str, str]:
-    """By gate that needs rows and would not be checked anyway, why. `no_rival` says why there is no comparison."""
+    """The reasons for gates that need rows and would not be checked anyway, by gate. `no_rival` says why there is no comparison."""
     reasons = {
         "champion": no_rival,
         "slices": None if settings.slices else "registry.slices is empty",

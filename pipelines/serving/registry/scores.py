@@ -57,7 +57,7 @@ class Comparison:
     candidate: float
     champion: float
     lower: float
-    """With the required confidence, the model is better than the champion by at least this, which may be negative."""
+    """Bound of the difference: with the required confidence the candidate is better by at least this, which may be negative."""
 
 
 def bootstrap_comparison(

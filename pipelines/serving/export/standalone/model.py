@@ -109,7 +109,7 @@ def short(value: Any) -> str:
 
 
 def differences(value: Any, expected: Any, tolerance: float) -> Iterator[str]:
-    """Where two predictions differ: numbers by more than the tolerance, relative beyond 1; anything else at all."""
+    """The differences of two predictions: numbers by more than the tolerance, relative beyond 1; anything else at all."""
     if isinstance(expected, dict):
         for name in expected.keys() | value.keys():
             yield from (f"{name}: {text}" for text in differences(value.get(name), expected.get(name), tolerance))

@@ -53,7 +53,7 @@ def _documents(column: Column, tokens: Callable[[str], list[int]]) -> tuple[np.n
 
 
 def byte_letters() -> list[str]:
-    """For each byte the printable character that stands for it: itself in Latin-1, or one from code point 256 on."""
+    """The printable character that stands for each byte: itself in Latin-1, or one from code point 256 on."""
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     substitutes = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(substitutes)) for byte in range(256)]
