@@ -1,4 +1,8 @@
-"""A process that answers requests."""
+"""A process that answers requests.
+
+Its routes are a `match`, since FastAPI's cost too much: the same handler as a route with a dependency for the token answered 0.86 of the
+requests per second (median of 14 pairs of 6 s by turns, 1,377 and 1,624 requests/s; FastAPI 0.165, 2026-11-26, two cores).
+"""
 
 import asyncio
 import json
