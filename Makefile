@@ -7,13 +7,15 @@ ARGS ?=
 BENCHMARKS ?= etl.against_by_hand loader.against_peers loader.shuffle_quality train.against_bare exact.against_ddp
 ONLY ?=
 
+processes := -n 2 --dist loadgroup --no-loadscope-reorder
+
 installed := $(VENV)/installed
 server := $(VENV)/installed-server
 docs := $(VENV)/installed-docs
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test test-quick test-cluster test-exports xla executorch docs docs-serve pages chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
+.PHONY: help demo test test-all test-quick test-cluster test-exports xla executorch docs docs-serve pages chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,8 +24,12 @@ help: ## list these targets
 demo: java $(installed) ## train a tracked model of digits from raw data, with Spark, Ray Train and MLflow
 	@python cluster/local/demo.py $(ARGS)
 
-test: java $(installed) ## run all tests, quick ones first, in two processes; ARGS="-n 0 tests/unit -k order" runs some in one
-	@python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: java $(installed) ## run the tests of every stage, capability and fault, in two processes; ARGS="-n 0 tests/unit -k order" runs some in one
+	@python -m pytest $(processes) -m "not full" $(ARGS)
+
+test-all: java $(server) ## run all tests: every combination, signals in all stages, documents, benchmarks in small, a cluster on one host
+	@python -m pytest $(processes) $(ARGS)
+	@$(MAKE) --no-print-directory test-cluster ARGS=tests/cluster/test_cluster.py
 
 test-quick: $(installed) ## run tests in two minutes: no Spark, no Ray, no worker groups
 	@python -m pytest -m "not slow" tests/unit $(ARGS)

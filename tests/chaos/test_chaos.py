@@ -16,6 +16,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, etl.Undisturbe
     return uri, etl.undisturbed(folder, uri)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("fault", ["ETL Python worker killed", "ETL disk full"])
 def test_p6_p8_after_a_fault_etl_makes_the_same_version(tmp_path: Path, whole: tuple[str, etl.Undisturbed], fault: str) -> None:

@@ -73,6 +73,7 @@ def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterat
         spark.conf.set(name, value)
 
 
+@pytest.mark.full
 def test_the_loaders_tables_have_their_rows_and_positive_numbers(tmp_path: Path) -> None:
     found = results(tmp_path, "loader.against_peers", "--no-peers", "--tables", "narrow", "resume", "memory", "planning", name="loader")
     assert {"torch", "pyarrow"} <= found["versions"].keys()
@@ -87,6 +88,7 @@ def test_the_loaders_tables_have_their_rows_and_positive_numbers(tmp_path: Path)
     assert all(row["plan, s"] > 0 and row["open, s"] > 0 for row in tables["planning"])
 
 
+@pytest.mark.full
 def test_shuffle_quality_tells_a_shuffle_from_none(here: Here) -> None:
     tables = here.results("loader.shuffle_quality", name="shuffle_quality")["tables"]
     ks_distance = {row["order"]: row["KS distance"] for row in tables["orders"]}
@@ -97,6 +99,7 @@ def test_shuffle_quality_tells_a_shuffle_from_none(here: Here) -> None:
         assert row["as they lie"] > 2 * row["Lockstep, window 4"]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_spark")
 def test_etl_is_measured_beside_a_job_written_by_hand(here: Here, tmp_path: Path) -> None:
     (rows,) = here.results("etl.against_by_hand", "--format", "csv", "--folder", str(tmp_path / "work"), name="etl")["tables"].values()
@@ -104,6 +107,7 @@ def test_etl_is_measured_beside_a_job_written_by_hand(here: Here, tmp_path: Path
     assert rows[0]["ratio"] == 1 and all(row["seconds"] > 0 for row in rows)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_spark")
 def test_etl_of_many_rows_reads_them_once_to_fit_and_is_measured_beside_others(here: Here, tmp_path: Path) -> None:
     stages, jobs = here.results("etl.long", "--folder", str(tmp_path / "work"), name="etl-long")["tables"].values()
@@ -114,6 +118,7 @@ def test_etl_of_many_rows_reads_them_once_to_fit_and_is_measured_beside_others(h
     assert [row["job"] for row in jobs] == ["ours", "duckdb", "spark by hand"] and all(row["seconds"] > 0 for row in jobs)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_spark")
 @pytest.mark.parametrize("kind", ["pictures", "texts"])
 def test_etl_of_small_files_is_measured_beside_one_file_and_a_job_written_by_hand(here: Here, tmp_path: Path, kind: str) -> None:
@@ -124,6 +129,7 @@ def test_etl_of_small_files_is_measured_beside_one_file_and_a_job_written_by_han
     assert rows[0]["ratio"] == 1 and all(row["seconds"] > 0 for row in rows)
 
 
+@pytest.mark.full
 def test_training_is_measured_beside_a_bare_script(tmp_path: Path) -> None:
     (rows,) = results(tmp_path, "train.against_bare", "--no-peers", "--cases", "MLP 4 x 1,024 on 100 columns", name="train")[
         "tables"
@@ -134,6 +140,7 @@ def test_training_is_measured_beside_a_bare_script(tmp_path: Path) -> None:
     assert all(float(row["launches"]) == pytest.approx(row["of bare"], abs=1e-3) for row in rows[:2]), "of one launch"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("ray_cluster")
 def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(here: Here) -> None:
     meeting, training, tracking = here.results("gpu.training", name="gpu-small")["tables"].values()
@@ -145,6 +152,7 @@ def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(here: Here) -> N
     assert [row["model"] for row in tracking] == ["MLP"]
 
 
+@pytest.mark.full
 def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def measure_workers(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float]:
         share = 0.5 if train else 1.0

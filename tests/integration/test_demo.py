@@ -90,6 +90,7 @@ def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
     assert seen(page) == GOOD
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_p8_an_interrupted_demo_stops_what_it_started_and_says_so(environment: dict[str, str], home: Path) -> None:
     """Needs the test above: its dataset is up to date, and its Ray is gone."""

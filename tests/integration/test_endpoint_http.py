@@ -148,7 +148,7 @@ def test_replicas_listen_on_loopback_only(port: int) -> None:
     assert len(replicas()) == 2
 
 
-@pytest.mark.parametrize("spaces", [None, 0, 200_000])
+@pytest.mark.parametrize("spaces", [None, *(pytest.param(spaces, marks=pytest.mark.full) for spaces in (0, 200_000))])
 def test_a_client_that_drips_is_cut_off(port: int, spaces: int | None) -> None:
     """In its headers, in a body that HAProxy gathers, and in one that is too long for that, which the replica waits for."""
     head = b"POST /invocations HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n"
@@ -254,6 +254,7 @@ def test_a_killed_replica_is_replaced_and_only_what_is_longer_than_the_buffer_ma
     assert len(failed) <= 2 and set(failed) <= {500, CLOSED}, failed
 
 
+@pytest.mark.full
 def test_a_killed_haproxy_is_started_again(port: int) -> None:
     (haproxy,) = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("haproxy")]
     haproxy.kill()

@@ -81,6 +81,7 @@ def by_content(rows: np.ndarray) -> np.ndarray:
     return rows[np.lexsort(rows.reshape(len(rows), -1)[:, ::50].round(2).T)]
 
 
+@pytest.mark.full
 def test_p2_every_window_is_in_the_split_of_all_that_it_predicts(version: Version, hours: np.ndarray) -> None:
     for split, start, stop in (("train", 0, 12), ("validation", 12, 16), ("test", 16, 20)):
         wanted = windows(hours, start * MONTH, stop * MONTH)
@@ -90,6 +91,7 @@ def test_p2_every_window_is_in_the_split_of_all_that_it_predicts(version: Versio
     assert (version.manifest.rows_parsed, version.manifest.quarantined, version.manifest.warnings) == (len(hours), {}, ())
 
 
+@pytest.mark.full
 def test_p3_an_epoch_has_every_window_once_on_any_number_of_workers(version: Version) -> None:
     order, steps = Order(8, 32, seed=1, remainder="keep"), []
     for world_size in (1, 3, 8):
@@ -104,6 +106,7 @@ def trained(config: Config, ray_cluster: None) -> Result:
     return train(config)
 
 
+@pytest.mark.full
 def test_p7_served_forecasts_have_the_error_of_the_evaluation(config: Config, trained: Result, hours: np.ndarray) -> None:
     mlflow.set_tracking_uri(config.tracking.uri)
     model = mlflow.pyfunc.load_model(trained.model)

@@ -71,6 +71,7 @@ def messy(path: Path, encoding: str = "utf-8") -> dict[str, Any]:
     return {"format": "csv", "path": str(path), "schema": schema, "options": options}
 
 
+@pytest.mark.full
 def test_messytables(spark: SparkSession) -> None:
     """As if all were UTF-8: rows are those that Python's own reader finds, and any that differ are refused."""
     paths = sorted(raw("hostile", "messytables", "horror").iterdir())
@@ -89,6 +90,7 @@ def test_messytables(spark: SparkSession) -> None:
         assert sum(got.values()) + apart == found.parsed[name], path.name
 
 
+@pytest.mark.full
 def test_messytables_in_their_encodings(spark: SparkSession) -> None:
     paths = [raw("hostile", "messytables", "horror", name) for name in ENCODINGS]
     tables = {f"t{number}": messy(path, ENCODINGS[path.name]) for number, path in enumerate(paths)}
@@ -131,6 +133,7 @@ def same(text: str | None, value: Any) -> bool:
         return False
 
 
+@pytest.mark.full
 def test_json_test_suite_as_documents(spark: SparkSession) -> None:
     """What must parse: objects become rows, and other values are kept apart, for they are no records."""
     folder = raw("hostile", "JSONTestSuite", "test_parsing")

@@ -108,6 +108,7 @@ def trained(plays: tuple[Config, str], ray_cluster: None) -> Result:
     return train(plays[0])
 
 
+@pytest.mark.full
 def test_it_is_one_run_with_a_text_for_every_epoch(plays: tuple[Config, str], trained: Result) -> None:
     client = MlflowClient(plays[0].tracking.uri)
     names = [file.path for file in client.list_artifacts(trained.run_id, "samples")]
@@ -118,6 +119,7 @@ def test_it_is_one_run_with_a_text_for_every_epoch(plays: tuple[Config, str], tr
     assert trained.metrics["validation/nats_per_token"] < 3.6
 
 
+@pytest.mark.full
 def test_p7_a_served_text_is_as_probable_as_in_the_evaluation(plays: tuple[Config, str], trained: Result) -> None:
     """The validation split is one document: served as a raw row, it is cut into the very windows that were evaluated."""
     config, text = plays

@@ -100,6 +100,7 @@ def take_away(node: str, folder: Path) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
     slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None

@@ -125,6 +125,7 @@ def test_asynchronous_updates_are_applied_once_whoever_is_killed_stopped_or_inte
     assert max(point.value for point in stale) >= 1
 
 
+@pytest.mark.full
 def test_a_loss_that_is_not_a_number_ends_all_workers_and_servers(tmp_path: Path) -> None:
     config = training(tmp_path, rows=640, nan_row=7, workers=2, strategy={"kind": "parameter_server", "mode": "async"})
     with pytest.raises(NonFiniteError, match=r"the loss is nan, from worker \d \(shard \d\)"):
@@ -132,6 +133,7 @@ def test_a_loss_that_is_not_a_number_ends_all_workers_and_servers(tmp_path: Path
     psutil.wait_procs(server_processes())  # Ray has killed them, but does not wait
 
 
+@pytest.mark.full
 def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_path: Path) -> None:
     """Worker 0 takes a microbatch and stops. Worker 1 need not wait for it, and computes it last; then worker 0 pushes its own."""
     config = settings(tmp_path, "async")
@@ -165,6 +167,7 @@ class Stops(Silent):
         return True
 
 
+@pytest.mark.full
 def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_anything_is_saved(tmp_path: Path) -> None:
     config = settings(tmp_path, "async")
     version, context = version_of(config), WorkerContext()
@@ -208,7 +211,7 @@ class Dies(Silent):
         assert self._saves < 20, "the loop saves the same step again and again"
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", [pytest.param("sync", marks=pytest.mark.full), "async"])
 def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode: str, tmp_path: Path) -> None:
     """A worker dies in the third epoch, and the checkpoint of the second one's end is damaged, whose steps the servers have forgotten."""
     per_epoch, given = 3, {"servers": 2, "mode": mode}

@@ -15,12 +15,12 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("stage", "way", "number"),
     [
-        ("start", "to its group", signal.SIGINT),
-        ("Ray starts", "as timeout", signal.SIGTERM),
+        pytest.param("start", "to its group", signal.SIGINT, marks=pytest.mark.full),
+        pytest.param("Ray starts", "as timeout", signal.SIGTERM, marks=pytest.mark.full),
         ("workers start", "to its group", signal.SIGINT),
-        ("validation", "to every process", signal.SIGTERM),
+        pytest.param("validation", "to every process", signal.SIGTERM, marks=pytest.mark.full),
         ("save", "as timeout", signal.SIGTERM),
-        ("filing", "to the process", signal.SIGINT),
+        pytest.param("filing", "to the process", signal.SIGINT, marks=pytest.mark.full),
     ],
 )
 def test_p8_a_training_leaves_as_documented(tmp_path: Path, stage: str, way: str, number: int) -> None:
@@ -31,14 +31,14 @@ def test_p8_a_training_leaves_as_documented(tmp_path: Path, stage: str, way: str
 @pytest.mark.parametrize(
     ("stage", "way", "number", "under_submit"),
     [
-        ("start", "to its group", signal.SIGINT, False),
-        ("Spark starts", "to its group", signal.SIGTERM, False),
-        ("checksums", "to the process", signal.SIGINT, True),
-        ("read", "to its group", signal.SIGINT, True),
+        pytest.param("start", "to its group", signal.SIGINT, False, marks=pytest.mark.full),
+        pytest.param("Spark starts", "to its group", signal.SIGTERM, False, marks=pytest.mark.full),
+        pytest.param("checksums", "to the process", signal.SIGINT, True, marks=pytest.mark.full),
+        pytest.param("read", "to its group", signal.SIGINT, True, marks=pytest.mark.full),
         ("fit", "to the process", signal.SIGTERM, True),
         ("write", "as timeout", signal.SIGTERM, False),
         ("commit", "to its group", signal.SIGINT, False),
-        ("filing", "to the process", signal.SIGTERM, False),
+        pytest.param("filing", "to the process", signal.SIGTERM, False, marks=pytest.mark.full),
     ],
 )
 def test_p8_etl_leaves_as_documented_and_removes_what_it_wrote(

@@ -45,6 +45,7 @@ PREDICTED: dict[str, Callable[[pd.DataFrame], np.ndarray]] = {
     "video_games": lambda served: np.stack(served["scores"].to_numpy()),
 }
 """The numbers of a served prediction, shape (rows, numbers)."""
+SLICES = [name if name in ("trec", "movielens") else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def trained(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
     return Made()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SLICES)
 def test_a_slice_goes_all_the_way(trained: dict[str, Slice], name: str) -> None:
     found = trained[name]
     assert found.result.finished
@@ -89,7 +90,7 @@ def test_a_slice_goes_all_the_way(trained: dict[str, Slice], name: str) -> None:
     assert np.isfinite(found.result.metrics[f"test/{task.monitor[0]}"])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SLICES)
 @pytest.mark.parametrize("world_size", [1, 3, 8])
 def test_p2_every_row_is_in_one_batch(trained: dict[str, Slice], name: str, world_size: int) -> None:
     config = trained[name].config
@@ -103,7 +104,7 @@ def test_p2_every_row_is_in_one_batch(trained: dict[str, Slice], name: str, worl
     assert torch.equal(torch.cat(seen).sort().values, torch.arange(version.rows("train")))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SLICES)
 def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(spark: SparkSession, trained: dict[str, Slice], name: str) -> None:
     found = trained[name]
     client = mlflow.MlflowClient(found.config.tracking.uri)

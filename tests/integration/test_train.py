@@ -187,6 +187,7 @@ def test_its_model_takes_raw_rows(trained: tuple[Config, Result]) -> None:
     assert list(mlflow.pyfunc.load_model(result.model).predict(rows)["prediction"]) == ["true", "false"]
 
 
+@pytest.mark.full
 def test_a_run_starts_from_an_earlier_one_s_weights(home: Path, trained: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
     _, earlier = trained
     config = training(home, workers=1, init_from=earlier.run_id, epochs=1, lr=1e-9, optimizer="sgd", profile={"steps": [500, 600]})
@@ -201,6 +202,7 @@ def test_a_run_starts_from_an_earlier_one_s_weights(home: Path, trained: tuple[C
     assert "train.init_from" in compared and "A is run" in compared and "The configs are equal" not in compared
 
 
+@pytest.mark.full
 def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, trained: tuple[Config, Result]) -> None:
     config, by_ddp = trained
     result = train(config.model_copy(update={"train": config.train.model_copy(update={"strategy": "sharded"})}))

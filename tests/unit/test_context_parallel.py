@@ -86,6 +86,7 @@ def groups(home: Path, alone: Fitted) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.full
 def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(home: Path, alone: Fitted, groups: dict[str, list[Any]]) -> None:
     (trained, before, weights), (other, *nothing) = groups["whole"]
     wanted, wanted_before, wanted_weights = alone
@@ -97,6 +98,7 @@ def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(home: Path, a
     assert nothing == [{}, {}], "only rank 0 gathers the model"
 
 
+@pytest.mark.full
 def test_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[str, list[Any]]) -> None:
     assert [groups[f"moved {number}"][0].steps for number in range(len(MOVED))] == [7, 28]
     trained, _, weights = fitted(WorkerContext(), home, home / "moved", {"strategy": "ddp"}, None, words)
@@ -104,6 +106,7 @@ def test_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[str
     torch.testing.assert_close(weights, alone[2], rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", GPTS)
 def test_a_gpt_trains_predicts_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
     wanted, output, text = steps(WorkerContext(), gpt_settings(WorkerContext(), strategy="ddp"))
@@ -116,6 +119,7 @@ def test_a_gpt_trains_predicts_and_writes_as_with_ddp_on_one_worker(groups: dict
     assert [each[2] for each in found] == [text] + [""] * (len(found) - 1)
 
 
+@pytest.mark.full
 def test_parts_of_attention_make_up_the_whole(groups: dict[str, list[Any]]) -> None:
     _, *wanted = attended(Tokens(), 24)
     order = torch.cat([part[0] for part in groups["attention"]]).argsort()
@@ -125,6 +129,7 @@ def test_parts_of_attention_make_up_the_whole(groups: dict[str, list[Any]]) -> N
         torch.testing.assert_close(gathered, values, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_dropout_draws_other_numbers_for_each_part(groups: dict[str, list[Any]]) -> None:
     found, other = groups["dropout"]
     assert found[0] == other[0] and torch.equal(found[1], other[1])

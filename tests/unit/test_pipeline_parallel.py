@@ -130,6 +130,7 @@ def groups(home: Path) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.full
 def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(home: Path, alone: Fitted, groups: dict[str, list[Any]]) -> None:
     (trained, before, weights), (_, *nothing) = groups["whole"]
     wanted, wanted_before, wanted_weights = alone
@@ -141,6 +142,7 @@ def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(home: Path, a
     assert nothing == [{}, {}], "only rank 0 gathers the model"
 
 
+@pytest.mark.full
 def test_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[str, list[Any]]) -> None:
     assert [groups[f"moved {number}"][0].steps for number in range(len(MOVED))] == [6, 11, 16]
     trained, _, weights = fitted(WorkerContext(), home, home / "moved", {"strategy": "ddp"})
@@ -148,6 +150,7 @@ def test_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[str
     torch.testing.assert_close(weights, alone[2], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", GPTS)
 def test_a_gpt_trains_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
     wanted, _, output, text = steps(WorkerContext(), gpt(), GPTS[name][1], strategy="ddp")
@@ -160,12 +163,14 @@ def test_a_gpt_trains_and_writes_as_with_ddp_on_one_worker(groups: dict[str, lis
     torch.testing.assert_close(own, every, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_images_pass_through_stages(groups: dict[str, list[Any]]) -> None:
     wanted, _, output, _ = steps(WorkerContext(), vision("small"), 3, strategy="ddp")
     assert groups["vision"][1][0] == pytest.approx(wanted, rel=1e-5)
     torch.testing.assert_close(groups["vision"][0][2], output, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.full
 def test_a_loss_that_is_not_finite_names_the_pipeline(groups: dict[str, list[Any]]) -> None:
     assert all("the loss is nan, from worker 0 (shards 0 to 7)" in message for message in groups["nan"])
 

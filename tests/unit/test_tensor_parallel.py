@@ -103,6 +103,7 @@ def groups(home: Path) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
     home: Path, alone: dict[str, Fitted], groups: dict[str, list[Any]], layout: str
@@ -119,12 +120,14 @@ def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
     assert all(found[0].metrics == trained.metrics and found[2] == {} for found in others)
 
 
+@pytest.mark.full
 def test_a_run_goes_on_in_any_layout(home: Path, alone: dict[str, Fitted], groups: dict[str, list[Any]]) -> None:
     trained, _, weights = groups["moved"][0]
     assert trained.finished and losses(home / "moved") == pytest.approx(losses(home / "alone-plain"), rel=1e-5)
     torch.testing.assert_close(weights, alone["plain"][2], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_layer_s_parts_are_of_columns_and_of_rows(home: Path, groups: dict[str, list[Any]]) -> None:
     digests = read_digest_log(RunDirectory(str(home / "tensor and shard"))).digests[32]
     parts = {name.partition("[")[2] for name in digests if name.startswith("model.layers.0.weight")}
@@ -133,6 +136,7 @@ def test_a_layer_s_parts_are_of_columns_and_of_rows(home: Path, groups: dict[str
     assert parts == {"0:16,0:16]", "16:32,0:16]", "0:16,16:32]", "16:32,16:32]"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", GPTS)
 def test_a_gpt_trains_predicts_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
     _, changes, dropout = GPTS[name]
