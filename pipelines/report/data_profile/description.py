@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.data.versions.data_profile import Survey
+from pipelines.data.versions.data_profile import SparkStage, Survey
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.coincidence import share_by_chance
@@ -53,10 +53,15 @@ def describe(survey: Survey) -> dict[str, Any]:
         "query": survey.config.source.sql,
         "expect": dict(survey.config.source.expect),
         "seconds": dict(survey.seconds),
-        "spark": [{**asdict(stage), "skew": round(stage.skew, 2)} for stage in survey.spark],
+        "spark": [_spark_stage(stage) for stage in survey.spark],
         "event_log": survey.event_log,
         "versions": manifest.versions,
     }
+
+
+def _spark_stage(stage: SparkStage) -> dict[str, Any]:
+    fields = asdict(stage)
+    return {"stage": stage.stage, "number": stage.number, "what": fields.pop("call"), **fields, "skew": round(stage.skew, 2)}
 
 
 def _findings(survey: Survey) -> Iterator[findings.Finding]:
