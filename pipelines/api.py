@@ -85,9 +85,9 @@ def baseline(config: Config) -> dict[str, float]:
 def report(uri: str, *run_ids: str) -> str:
     """The page of a run in MLflow, or a comparison of several, as HTML; of an ETL, the page about its data. `uri` is that of
     `config.tracking`."""
-    from pipelines.report.command import report
+    from pipelines.report.command import report_page
 
-    return report(uri, run_ids)
+    return report_page(uri, run_ids)
 
 
 def open_loader(config: Config, split: str = "train", order: Order | None = None) -> Loader:

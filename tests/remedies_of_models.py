@@ -44,7 +44,7 @@ from pipelines.config.endpoint import Endpoint
 from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.errors import LockstepError
 from pipelines.report.arguments import read_arguments as read_report
-from pipelines.report.command import report, write_report
+from pipelines.report.command import write_report
 from pipelines.report.filing import file_baseline
 from pipelines.serving.export.environment import Environment
 from pipelines.serving.export.subject import read_subject
@@ -305,7 +305,7 @@ def page(folder: Path, *kinds: str, drawn: bool = False) -> str:
     runs = tuple(training(folder, "{}", **({KIND: kind} if kind else {})) for kind in kinds)
     if drawn:
         client.log_text(runs[0], "the data", "data.html")
-    return report(store(folder), runs)
+    return report_page(store(folder), runs)
 
 
 def written_page(folder: Path, file: str) -> None:

@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 from scipy.stats import rankdata
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.tasks.metrics import METRICS
 
 Columns = Mapping[str, np.ndarray]
@@ -35,7 +35,7 @@ class Difference:
         return self.low > 0 or self.high < 0
 
 
-def metric_difference(metric: str, split: Split, other: Split, comparisons: int = 1) -> Difference | None:
+def metric_difference(metric: str, split: SplitEvaluation, other: SplitEvaluation, comparisons: int = 1) -> Difference | None:
     """The metric of `split` less that of `other`, with the interval that holds the difference on all rows of this kind with 95 %
     confidence; wider, by Bonferroni's rule, among several `comparisons`. None if the rows do not tell."""
     values = [evaluation.summary.get("metrics", {}).get(metric) for evaluation in (split, other)]
@@ -61,7 +61,7 @@ def influences(metric: str, columns: Columns) -> np.ndarray | None:
     return columns.get(metric)
 
 
-def _same_rows(split: Split, other: Split) -> tuple[Columns, Columns] | None:
+def _same_rows(split: SplitEvaluation, other: SplitEvaluation) -> tuple[Columns, Columns] | None:
     """The outcomes of the rows that both have kept, in one order."""
     outcomes = [evaluation.tables.get("outcomes", {}) for evaluation in (split, other)]
     tables = [{name: np.array(values) for name, values in columns.items()} for columns in outcomes]

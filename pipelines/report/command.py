@@ -16,7 +16,7 @@ from pipelines.tracking.history import TRAINING, download, kind_of_run, newest_r
 ETL = "etl"
 
 
-def report(uri: str, run_ids: tuple[str, ...]) -> str:
+def report_page(uri: str, run_ids: tuple[str, ...]) -> str:
     """The page of a run, or the comparison of several, as HTML; of an ETL, the page about its data.
 
     Raises TrackingError for an unknown run or an unreachable server, ConfigError for a run that has no page of this kind.
@@ -49,7 +49,7 @@ def write_report(arguments: ReportArguments) -> str:
     """Write the page, and return a line that says where."""
     run_ids = tuple(run if isinstance(run, str) else newest_run(arguments.uri, run.experiment) for run in arguments.runs)
     file = arguments.file or Path(f"report-{'-'.join(run_id[:8] for run_id in run_ids)}.html")
-    content = report(arguments.uri, run_ids).encode()
+    content = report_page(arguments.uri, run_ids).encode()
     try:
         atomic.write_file(str(file), content, durable=False)
     except OSError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines.report.cost import end_seconds, worker_hours
 from pipelines.report.curves import training_charts
-from pipelines.report.parts import Best, Code, Table
+from pipelines.report.parts import Best, Code, PageTable
 from pipelines.report.pictures import figures_by_split
 from pipelines.report.rendering import render
 from pipelines.report.run_data import RunData
@@ -47,7 +47,7 @@ def _data_and_code(data: RunData) -> dict[str, Any]:
     return {name: value for name, value in training_facts(data) if name != "digest of the model"}
 
 
-def _differences(header: list[str], values: Sequence[Mapping[str, Any]], are_partial: Iterable[bool] = ()) -> Table | None:
+def _differences(header: list[str], values: Sequence[Mapping[str, Any]], are_partial: Iterable[bool] = ()) -> PageTable | None:
     """The values that are not the same in all runs. Where values are partial, an absent one is no difference."""
     rows: list[list[Any]] = []
     for name in dict.fromkeys(name for run_values in values for name in run_values):
@@ -58,14 +58,14 @@ def _differences(header: list[str], values: Sequence[Mapping[str, Any]], are_par
         }
         if len(different) > 1:
             rows.append([name, *(_cell(run_values.get(name, _ABSENT)) for run_values in values)])
-    return Table(header, rows) if rows else None
+    return PageTable(header, rows) if rows else None
 
 
 def _cell(value: Any) -> object:
-    return value if isinstance(value, Code | Table) else str(value)[:400]
+    return value if isinstance(value, Code | PageTable) else str(value)[:400]
 
 
-def _results(header: list[str], run_data: Sequence[RunData]) -> Table | None:
+def _results(header: list[str], run_data: Sequence[RunData]) -> PageTable | None:
     """Metrics of the test, and of the best epoch's validation, with the best value of each in bold."""
     values = [_best_epoch_values(data) for data in run_data]
     names = sorted({name for run_values in values for name in run_values}, key=lambda name: (not name.startswith("test/"), name))
@@ -75,7 +75,7 @@ def _results(header: list[str], run_data: Sequence[RunData]) -> Table | None:
         row = [run_values.get(name) for run_values in values]
         rows.append([name, *_result_cells(row, better_direction(splits, name.split("/", 1)[1])), difference(row[-1], row[0])])
     caption = "The test, and the validation of the best epoch; the best value in bold, where it is known"
-    return Table([*header, f"{header[-1]} − {header[1]}"], rows, caption) if rows else None
+    return PageTable([*header, f"{header[-1]} − {header[1]}"], rows, caption) if rows else None
 
 
 def _best_epoch_values(data: RunData) -> dict[str, Value]:
@@ -89,8 +89,8 @@ def _result_cells(values: Sequence[Value | None], direction: str) -> list[object
     return [Best(value) if best is not None and value == best else metric_cell(value) for value in values]
 
 
-def _cost(header: list[str], run_data: Sequence[RunData]) -> Table:
-    return Table(
+def _cost(header: list[str], run_data: Sequence[RunData]) -> PageTable:
+    return PageTable(
         header,
         [
             ["steps", *(None if data.is_baseline else data.steps for data in run_data)],

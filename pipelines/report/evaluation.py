@@ -29,7 +29,7 @@ _ORDER = ("test", "validation")
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitEvaluation:
     """An evaluation of one split."""
 
     name: str
@@ -67,7 +67,7 @@ def unpack(content: bytes, folder: Path) -> None:
         raise OSError(f"an archive of {FOLDER} is damaged: {error}") from error
 
 
-def read_splits(folder: Path) -> list[Split]:
+def read_splits(folder: Path) -> list[SplitEvaluation]:
     """The splits in a folder `evaluation`, the test first; those without a readable summary are left out."""
     splits = [split for path in folder.glob("*") if (split := _read(path)) is not None]
     return sorted(splits, key=lambda split: (*_ORDER, split.name).index(split.name))
@@ -87,10 +87,12 @@ def add_raw_rows(folder: Path, filesystem: FileSystem, root: str, attempt: str) 
             log.info("the most wrong rows of %s are shown as they were encoded: %s", split.name, error)
 
 
-def _read(folder: Path) -> Split | None:
+def _read(folder: Path) -> SplitEvaluation | None:
     try:
         summary = json.loads((folder / SUMMARY).read_bytes())
-        return Split(folder.name, summary, {file.stem: pq.read_table(file).to_pydict() for file in sorted(folder.glob("*.parquet"))})
+        return SplitEvaluation(
+            folder.name, summary, {file.stem: pq.read_table(file).to_pydict() for file in sorted(folder.glob("*.parquet"))}
+        )
     except (OSError, ValueError, pa.ArrowException):
         return None
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 
 from pipelines.report.charts import Mark
-from pipelines.report.run_data import Attempt, RunData
+from pipelines.report.run_data import RunData, TrainingAttempt
 from pipelines.report.style import GREY, ORANGE, PURPLE, RED
 
 EVENT_TAGS = ("stragglers", "standstill", "machines.left_out")
@@ -44,7 +44,7 @@ def _attempts(data: RunData) -> list[Event]:
     return [start, *(_restart(data, before, now) for before, now in pairwise(data.attempts))]
 
 
-def _restart(data: RunData, before: Attempt, now: Attempt) -> Event:
+def _restart(data: RunData, before: TrainingAttempt, now: TrainingAttempt) -> Event:
     points = [point for point in data.run.curves.get("train/loss", ()) if point.seconds < now.seconds]
     last = max(points, key=lambda point: point.seconds, default=None)
     lost = f", {last.step - now.step:,} steps back" if last and last.step > now.step else ""

@@ -49,7 +49,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     header: Sequence[str]
     rows: Sequence[Sequence[object]]
     caption: str = ""

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pipelines.report.evaluation import WORST, WORST_ROWS, Split
+from pipelines.report.evaluation import WORST, WORST_ROWS, SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.svg_figures import SvgFigure, draw_figures
 from pipelines.report.figures.worst import as_picture, picture_column
-from pipelines.report.parts import Figure, Note, Picture, Table
+from pipelines.report.parts import Figure, Note, PageTable, Picture
 
 MOST_BYTES = 3_500_000
 """The most that the figures of a page may take."""
@@ -34,7 +34,7 @@ class SplitPictures:
     """Why others are not there."""
 
 
-def split_pictures(splits: Sequence[Split], figures: SplitFigures | None = None) -> list[SplitPictures]:
+def split_pictures(splits: Sequence[SplitEvaluation], figures: SplitFigures | None = None) -> list[SplitPictures]:
     """The figures of each split, which are figure unless they are given."""
     pictures, free_bytes = [], MOST_BYTES
     for split in splits:
@@ -49,7 +49,7 @@ def split_pictures(splits: Sequence[Split], figures: SplitFigures | None = None)
     return pictures
 
 
-def figures_by_split(splits_by_run: Mapping[str, Sequence[Split]]) -> dict[str, list[Figure]]:
+def figures_by_split(splits_by_run: Mapping[str, Sequence[SplitEvaluation]]) -> dict[str, list[Figure]]:
     """Each figure of several runs beside each other, by split; `splits_by_run` are the evaluations by the runs' letters."""
     by_split, free_bytes = {}, MOST_BYTES
     for name in dict.fromkeys(split.name for splits in splits_by_run.values() for split in splits):
@@ -68,13 +68,13 @@ def figures_by_split(splits_by_run: Mapping[str, Sequence[Split]]) -> dict[str, 
     return by_split
 
 
-def worst_tables(splits: Sequence[Split], key: Sequence[str] = ()) -> list[Table]:
+def worst_tables(splits: Sequence[SplitEvaluation], key: Sequence[str] = ()) -> list[PageTable]:
     """The rows with the largest loss: key and number, truth, prediction, and all columns of the query, as they were before they were
     encoded; where they are not kept, the encoded features, as far as encoding is invertible."""
     return [_worst_table(split, key) for split in splits if split.tables.get(WORST, {}).get("row")]
 
 
-def _worst_table(split: Split, key: Sequence[str]) -> Table:
+def _worst_table(split: SplitEvaluation, key: Sequence[str]) -> PageTable:
     encoded, raw = split.tables[WORST], split.tables.get(WORST_ROWS, {})
     features = [name for name in encoded if name.startswith(_FEATURE)]
     columns = [name for name in encoded if name not in features]
@@ -91,7 +91,7 @@ def _worst_table(split: Split, key: Sequence[str]) -> Table:
         rows.append([*cells, *(_brief(raw[name][place]) for name in raw_columns)])
     names = [*([picture] if picture else []), *keys, *columns, *raw_columns]
     header = [name.removeprefix(_FEATURE) if name in encoded else name for name in names]
-    return Table(header, rows, f"Most wrong rows of split {split.name}, by loss; {_explanation(bool(raw), key, keys)}")
+    return PageTable(header, rows, f"Most wrong rows of split {split.name}, by loss; {_explanation(bool(raw), key, keys)}")
 
 
 def _explanation(is_raw: bool, key: Sequence[str], keys: Sequence[str]) -> str:
@@ -104,7 +104,7 @@ def _explanation(is_raw: bool, key: Sequence[str], keys: Sequence[str]) -> str:
     return f"{', '.join(keys)} {'is' if len(keys) == 1 else 'are'} the key; {number}"
 
 
-def _picture_column(split: Split) -> tuple[str, Sequence[int]]:
+def _picture_column(split: SplitEvaluation) -> tuple[str, Sequence[int]]:
     try:
         return picture_column(split)
     except UndefinedError:

@@ -13,10 +13,10 @@ from markupsafe import Markup
 from pipelines.report import style
 from pipelines.report.charts import LineChart, tick_label
 from pipelines.report.figures.curves import wilson
-from pipelines.report.parts import Best, Code, Note, Picture, Share, Table, number_columns
+from pipelines.report.parts import Best, Code, Note, PageTable, Picture, Share, number_columns
 from pipelines.runtime.templates import template_environment
 
-_KINDS = {"best": Best, "code": Code, "line_chart": LineChart, "note": Note, "picture": Picture, "share": Share, "table": Table}
+_KINDS = {"best": Best, "code": Code, "line_chart": LineChart, "note": Note, "picture": Picture, "share": Share, "table": PageTable}
 """Tests of templates, such as `value is code`."""
 _SECTION = re.compile(r'<section id="[^"]*"><h2>(.*?)</h2>')
 

@@ -14,7 +14,7 @@ from pipelines.config.renamed_keys import from_recorded
 from pipelines.data.versions import storage
 from pipelines.data.versions.checksummed_json import unseal_or_none
 from pipelines.errors import LockstepError, TrackingError
-from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, read_splits, unpack
+from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, read_splits, unpack
 from pipelines.tracking.baseline import BASELINE
 from pipelines.tracking.history import History, download, history
 from pipelines.tracking.naming import read_hidden_tag
@@ -29,7 +29,7 @@ _MOST_SAMPLES = 6
 
 
 @dataclass(frozen=True)
-class Attempt:
+class TrainingAttempt:
     """A group of workers that began to train."""
 
     seconds: float
@@ -51,8 +51,8 @@ class RunData:
     config: Mapping[str, Any]
     """Empty if the run has none that can be read, as all that follows."""
     manifest: Mapping[str, Any]
-    attempts: Sequence[Attempt]
-    splits: Sequence[Split]
+    attempts: Sequence[TrainingAttempt]
+    splits: Sequence[SplitEvaluation]
     parent: History | None
     """The run whose weights it began with, if MLflow still has it."""
     samples: Mapping[str, str]
@@ -84,7 +84,7 @@ def read_run_data(uri: str, run_id: str) -> RunData:
             run,
             config=config,
             manifest=manifest,
-            attempts=[Attempt(**attempt) for attempt in _values(folder / ATTEMPTS).get("attempts", [])],
+            attempts=[TrainingAttempt(**attempt) for attempt in _values(folder / ATTEMPTS).get("attempts", [])],
             splits=read_splits(folder / FOLDER),
             parent=_parent(uri, config),
             samples=_samples(folder / "samples"),

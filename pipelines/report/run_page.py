@@ -9,7 +9,7 @@ from pipelines.config.strategies import section_of
 from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import event_marks, run_events
-from pipelines.report.parts import Code, Facts, Note, Table
+from pipelines.report.parts import Code, Facts, Note, PageTable
 from pipelines.report.pictures import SplitFigures, split_pictures, worst_tables
 from pipelines.report.rendering import render
 from pipelines.report.run_data import RunData
@@ -98,7 +98,7 @@ def difference(value: Value | None, base: Value | None) -> float | None:
     return value - base if isinstance(value, float) and isinstance(base, float) else None
 
 
-def _results(data: RunData) -> Table:
+def _results(data: RunData) -> PageTable:
     """Metrics of the test and of the validation; beside those of the trivial predictor, and of the run that gave the initial weights."""
     final, best = final_values(data.run), best_validation(data)
     trivial = {name.removeprefix("baseline/"): points[-1].value for name, points in data.run.curves.items() if name.startswith("baseline/")}
@@ -120,7 +120,7 @@ def _results(data: RunData) -> Table:
             (f"test of its parent {data.parent.run_id[:8]}", column(parent, "test")),
             ("difference", [difference(final.get(f"test/{name}"), parent.get(f"test/{name}")) for name in names]),
         ]
-    return Table([title for title, _ in columns], list(zip(*(cells for _, cells in columns), strict=True)))
+    return PageTable([title for title, _ in columns], list(zip(*(cells for _, cells in columns), strict=True)))
 
 
 def best_validation(data: RunData) -> dict[str, Value]:
@@ -169,12 +169,12 @@ def _cost(data: RunData) -> Facts:
     return [("began", _moment(data.run.started)), *_times(data), *(energy or without_energy)]
 
 
-def _sources(manifest: Mapping[str, Any]) -> Table | str:
+def _sources(manifest: Mapping[str, Any]) -> PageTable | str:
     rows = [
         [name, source.get("files"), source.get("bytes"), Code(str(source.get("digest", ""))[:16])]
         for name, source in manifest.get("sources", {}).items()
     ]
-    return Table(["table", "files", "bytes", "digest"], rows) if rows else ""
+    return PageTable(["table", "files", "bytes", "digest"], rows) if rows else ""
 
 
 def duration(seconds: float) -> str:

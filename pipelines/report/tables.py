@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.curves import wilson
-from pipelines.report.parts import Table
+from pipelines.report.parts import PageTable
 
 MOST_ENTRIES = 60
 """Of a table; the worst ones of slices."""
@@ -33,7 +33,7 @@ class _Slices:
     """The measure of all values together, in words."""
 
 
-def class_tables(splits: Sequence[Split]) -> list[Table]:
+def class_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     """Recall and precision of each class, with 95 % intervals."""
     tables = []
     for split in splits:
@@ -41,11 +41,11 @@ def class_tables(splits: Sequence[Split]) -> list[Table]:
             columns = [counts[name] for name in ("class", "rows", "predicted", "correct")]
             entries = [_class_entry(*values) for values in zip(*columns, strict=True)]
             header = ["class", "rows", "recall", _INTERVAL, "predicted", "precision", _INTERVAL]
-            tables.append(Table(header, entries[:MOST_ENTRIES], f"By class, {split.name}{_cut(entries)}"))
+            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class, {split.name}{_cut(entries)}"))
     return tables
 
 
-def slice_tables(splits: Sequence[Split]) -> list[Table]:
+def slice_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     """A table for each column of `task.slices`: values with the largest error first, marked where the interval excludes the mean."""
     tables = []
     for split in splits:
@@ -56,7 +56,7 @@ def slice_tables(splits: Sequence[Split]) -> list[Table]:
             slices = _accuracies(column_sums) if "correct" in column_sums else _mean_errors(column_sums)
             worst_first = np.argsort(-np.nan_to_num(slices.badness, nan=np.inf), kind="stable")[:MOST_ENTRIES]
             caption = f"By {name}, {split.name}; {slices.total}the worst value first{_cut(slices.entries)}"
-            tables.append(Table(slices.header, [slices.entries[place] for place in worst_first], caption))
+            tables.append(PageTable(slices.header, [slices.entries[place] for place in worst_first], caption))
     return tables
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.report.better import Difference, metric_difference
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.parts import Note
 from pipelines.report.rendering import readable
 from pipelines.report.run_data import RunData
@@ -27,12 +27,12 @@ def verdicts(runs: Runs) -> list[Note]:
     return []
 
 
-def better_direction(splits: Sequence[Split], metric: str) -> str:
+def better_direction(splits: Sequence[SplitEvaluation], metric: str) -> str:
     """`higher` or `lower`, whichever is better of a metric; empty if the evaluations do not say."""
     return next((str(direction) for split in splits if (direction := split.summary.get("better", {}).get(metric))), "")
 
 
-def _verdicts(metric: str, values: Mapping[str, float], splits: Mapping[str, Split], runs: Runs) -> Iterator[Note]:
+def _verdicts(metric: str, values: Mapping[str, float], splits: Mapping[str, SplitEvaluation], runs: Runs) -> Iterator[Note]:
     best_of = max if better_direction(list(splits.values()), metric) == "higher" else min
     best = best_of(values, key=lambda letter: values[letter])
     for other in values:

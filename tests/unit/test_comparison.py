@@ -15,8 +15,8 @@ from pipelines.config.task import NextItemSettings, TabularSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.report.better import influences, metric_difference
 from pipelines.report.comparison import comparison_page
-from pipelines.report.evaluation import Split
-from pipelines.report.run_data import Attempt, RunData
+from pipelines.report.evaluation import SplitEvaluation
+from pipelines.report.run_data import RunData, TrainingAttempt
 from pipelines.report.run_page import run_page
 from pipelines.tasks import tabular
 from pipelines.tasks.base import Data
@@ -38,7 +38,7 @@ def outputs(noise: float, seed: int) -> np.ndarray:
     return (SIGNAL + noise * np.random.default_rng(seed).standard_normal(ROWS) - 1)[:, None]
 
 
-def split_of(logits: np.ndarray, name: str = "test") -> Split:
+def split_of(logits: np.ndarray, name: str = "test") -> SplitEvaluation:
     """What an evaluation keeps of a model with these outputs."""
     details, target = ClassDetails(TabularSettings(), DATA, target_kind(DATA)), target_kind(DATA)
     rows = {ROW_NUMBERS: torch.arange(ROWS), "x": torch.from_numpy(SIGNAL).float(), "rich": torch.from_numpy(TRUE).to(torch.uint8)}
@@ -48,7 +48,7 @@ def split_of(logits: np.ndarray, name: str = "test") -> Split:
     metrics["loss"].update(torch.full((ROWS,), 0.5), torch.ones(ROWS))
     values = {key: float(value) for key, value in metrics.compute().items()}
     found = details.evaluated(name, values, tabular.Tabular(TabularSettings(), DATA).describe_metrics(""))
-    return Split(name, found.summary, found.tables)
+    return SplitEvaluation(name, found.summary, found.tables)
 
 
 def run_of(logits: np.ndarray, number: int, **changes: Any) -> RunData:
@@ -66,7 +66,7 @@ def run_of(logits: np.ndarray, number: int, **changes: Any) -> RunData:
     tags = {"dataset.digest": "d" * 64, "lockstep.identity": "1", **changes.pop("tags", {})}
     run = History(f"{number}" * 32, f"run {number}", "toys", "FINISHED", False, 1_000.0, 1_080.0, tags, {}, points)
     config = {"task": {"kind": "tabular"}, "train": {"lr": number / 10, "workers": 2}, "dataset": {"path": "data", "target": {"rich": {}}}}
-    attempts = [Attempt(1_000.0, 0, 2, ended=1_062.0, steps=60)]
+    attempts = [TrainingAttempt(1_000.0, 0, 2, ended=1_062.0, steps=60)]
     return replace(RunData(run, config, {}, attempts, [test, validation], None, {}), **changes)
 
 
@@ -114,7 +114,7 @@ HISTORY = TensorColumn(name="before", dtype="int32", shape=(4,), cardinality=FIR
 NEXT = HISTORY.model_copy(update={"name": "after", "role": "target"})
 
 
-def next_item_split(noise: float, seed: int) -> Split:
+def next_item_split(noise: float, seed: int) -> SplitEvaluation:
     """What an evaluation keeps of a model that ranks items with this noise; of one row in ten, the item is not in the vocabulary."""
     task, random = NextItem(NextItemSettings(evaluation_negatives=20), Data((HISTORY, NEXT))), np.random.default_rng(7)
     items = random.integers(FIRST, FIRST + ITEMS, (ROWS, 4))
@@ -129,7 +129,7 @@ def next_item_split(noise: float, seed: int) -> Split:
         task.update(metrics, output[part], batch)
     values = {name: float(value) for name, value in metrics.compute().items()}
     found = details.evaluated("test", values, task.describe_metrics(""))
-    return Split("test", found.summary, found.tables)
+    return SplitEvaluation("test", found.summary, found.tables)
 
 
 @pytest.mark.parametrize("metric", ["ndcg_10", "hit_rate_10", "loss"])

@@ -10,7 +10,7 @@ from jinja2 import UndefinedError
 from page_parts import render_parts, render_text
 
 from pipelines.report.charts import Axis, Mark, line_chart
-from pipelines.report.parts import Best, Code, Figure, Note, Picture, Table
+from pipelines.report.parts import Best, Code, Figure, Note, PageTable, Picture
 from pipelines.report.rendering import readable
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def test_no_text_becomes_markup() -> None:
         EVERYTHING,
         title=HOSTILE,
         lead=HOSTILE,
-        parts=[Code(HOSTILE), Best(HOSTILE), Note(HOSTILE), Picture(b"", HOSTILE), Table([HOSTILE], [[Code(HOSTILE)]], HOSTILE)],
+        parts=[Code(HOSTILE), Best(HOSTILE), Note(HOSTILE), Picture(b"", HOSTILE), PageTable([HOSTILE], [[Code(HOSTILE)]], HOSTILE)],
         figures=[Figure(chart, HOSTILE, HOSTILE)],
         bins=bins,
         names=names,
@@ -62,9 +62,9 @@ def test_templates_escape_everything_and_a_name_that_they_do_not_get_is_an_error
 
 
 def test_a_column_of_numbers_is_aligned_to_the_right() -> None:
-    table = render_parts(Table(["split", "rows"], [["train", 5], ["test", None]]))
+    table = render_parts(PageTable(["split", "rows"], [["train", 5], ["test", None]]))
     assert table.count('class="number"') == 3 and "<td>train</td>" in table
-    bold = render_parts(Table(["metric", "A"], [["auc", Best(-0.5)], ["loss", 1.25], ["area", "undefined: one class"]]))
+    bold = render_parts(PageTable(["metric", "A"], [["auc", Best(-0.5)], ["loss", 1.25], ["area", "undefined: one class"]]))
     assert bold.count('class="number"') == 4, "the best value in bold is a number too"
 
 

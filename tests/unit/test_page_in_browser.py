@@ -7,7 +7,7 @@ from markupsafe import Markup
 from page_parts import render_text
 
 from pipelines.report.charts import Mark, line_chart
-from pipelines.report.parts import Code, Figure, Table
+from pipelines.report.parts import Code, Figure, PageTable
 
 LONG = "a_name_without_any_space_" * 12
 EVERYTHING = """{% extends "page.html" %}
@@ -31,10 +31,10 @@ def test_a_page_of_everything_fits_both_widths_and_asks_for_nothing(tmp_path: Pa
         lead=LONG,
         long_tiles=[(LONG, 0.5)] * 6,
         digests=[("digest of its rows", Code("0123456789abcdef" * 4)), ("versions that made the rows", "python 3.11, pyspark 4.1")],
-        sources=[("sources", Table(["table", "files", "digest"], [["customers_of_last_year", 12, Code("0123456789abcdef")]]))],
-        records=Table(["reason", "record"], [["plausible age", Code('{"marital_status": "Married-spouse-absent", "age": 250}')]]),
+        sources=[("sources", PageTable(["table", "files", "digest"], [["customers_of_last_year", 12, Code("0123456789abcdef")]]))],
+        records=PageTable(["reason", "record"], [["plausible age", Code('{"marital_status": "Married-spouse-absent", "age": 250}')]]),
         short_tiles=[("validation/accuracy", 0.5), ("from begin to end", "17 min 3 s"), ("worker hours", 0.0123)] * 2,
-        wide=Table([f"column {number}" for number in range(30)], [[f"value {number}" for number in range(30)]], LONG),
+        wide=PageTable([f"column {number}" for number in range(30)], [[f"value {number}" for number in range(30)]], LONG),
         charts=[Figure(chart, LONG)] * 5,
     )
     (tmp_path / "page.html").write_text(page)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from page_parts import render_parts
 
-from pipelines.report.evaluation import FOLDER, Split, archive_name, pack, read_splits, unpack
+from pipelines.report.evaluation import FOLDER, SplitEvaluation, archive_name, pack, read_splits, unpack
 from pipelines.report.figures.curves import calibration_error, class_curves, wilson
 from pipelines.report.figures.svg_figures import SvgFigure, draw_figures
 from pipelines.report.pictures import MOST_BYTES, split_pictures, worst_tables
@@ -15,7 +15,7 @@ from pipelines.report.run_data import ATTEMPTS, collect
 from pipelines.report.tables import class_tables, slice_tables
 
 
-def of_classes(**tables: Any) -> Split:
+def of_classes(**tables: Any) -> SplitEvaluation:
     found = {
         "classes": {"class": ["a", "b"], "rows": [3, 2], "predicted": [2, 3], "correct": [2, 2]},
         "confusion": {"true": ["a", "a", "b"], "predicted": ["a", "b", "b"], "rows": [2, 1, 2]},
@@ -24,7 +24,7 @@ def of_classes(**tables: Any) -> Split:
         "worst": {"row": [7], "loss": [2.0], "true": ["a"], "predicted": ["b"], "probability": [0.9], "feature.pixels": [list(range(64))]},
         "slices": {"column": ["sex", "sex"], "value": ["F", "M"], "rows": [400, 800], "correct": [200.0, 760.0], "loss": [300.0, 80.0]},
     }
-    return Split(
+    return SplitEvaluation(
         "test",
         {"kind": "binary", "rows": 5, "classes": ["a", "b"], "shapes": {"feature.pixels": [8, 8]}, "metrics": {}},
         {**found, **tables},
@@ -44,8 +44,8 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-def of(kind: str, tables: dict[str, Any]) -> Split:
-    return Split("test", {"kind": kind, "rows": 10, "ranks_counted": 1000, "items": 5000, "shapes": {}, "metrics": {}}, tables)
+def of(kind: str, tables: dict[str, Any]) -> SplitEvaluation:
+    return SplitEvaluation("test", {"kind": kind, "rows": 10, "ranks_counted": 1000, "items": 5000, "shapes": {}, "metrics": {}}, tables)
 
 
 def test_the_area_below_an_roc_curve_is_the_share_of_pairs_in_the_right_order() -> None:
@@ -54,7 +54,7 @@ def test_the_area_below_an_roc_curve_is_the_share_of_pairs_in_the_right_order() 
     assert curve.precision_area == pytest.approx((1 + 2 / 3) / 2)
 
 
-def binned(bins_per_logit: float) -> tuple[Split, float, float]:
+def binned(bins_per_logit: float) -> tuple[SplitEvaluation, float, float]:
     """Scores counted in bins, with the exact areas of the scores."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -80,11 +80,11 @@ def test_areas_from_bins_lie_between_their_bounds_and_are_marked(bins_per_logit:
 
 def test_exact_areas_are_shown_as_they_are() -> None:
     split, roc, precision = binned(1_000)
-    exact = Split("test", {**split.summary, "areas": [{"class": "b", "roc": roc, "precision": precision}]}, split.tables)
+    exact = SplitEvaluation("test", {**split.summary, "areas": [{"class": "b", "roc": roc, "precision": precision}]}, split.tables)
     captions = {one.name: one.caption for one in draw_figures(exact)}
     assert captions["roc"] == f"ROC: area {roc:.4f}."
     assert captions["precision_recall"] == f"Precision and recall: average precision {precision:.4f}."
-    undefined = Split("test", {**split.summary, "areas": [{"class": "b", "roc": None, "precision": 1.0}]}, split.tables)
+    undefined = SplitEvaluation("test", {**split.summary, "areas": [{"class": "b", "roc": None, "precision": 1.0}]}, split.tables)
     assert not {one.name: one.svg for one in draw_figures(undefined)}["roc"]
 
 
@@ -95,7 +95,7 @@ def test_calibration_and_intervals_of_known_numbers() -> None:
 
 
 @pytest.mark.parametrize("split", [of_classes(), *(of(kind, tables) for kind, tables in OTHERS.items())], ids=lambda split: split.kind)
-def test_equal_data_give_equal_bytes(split: Split) -> None:
+def test_equal_data_give_equal_bytes(split: SplitEvaluation) -> None:
     first, again = draw_figures(split), draw_figures(split)
     assert first == again and len(first) >= 1
     assert all(one.svg.startswith(b"<?xml") and b"<dc:date>" not in one.svg for one in first), [one.caption for one in first if not one.svg]
@@ -127,7 +127,7 @@ def test_a_figure_that_a_page_has_no_room_for_says_so_and_the_others_are_shown()
 def test_a_hostile_name_of_a_class_is_drawn_as_it_is() -> None:
     names = ["<script>$x_{", "$$\\frac\x00"]
     split = of_classes(confusion={"true": [names[0]], "predicted": [names[1]], "rows": [3]})
-    hostile = Split("test", {**split.summary, "classes": names}, split.tables)
+    hostile = SplitEvaluation("test", {**split.summary, "classes": names}, split.tables)
     confusion = draw_figures(hostile)[0]
     assert b"&lt;script&gt;" in confusion.svg and b"<script" not in confusion.svg, confusion.caption
 
@@ -166,7 +166,7 @@ def test_the_worst_rows_show_their_picture() -> None:
 def test_an_image_may_have_its_channels_first_or_last(shape: list[int]) -> None:
     values = list(range(int(np.prod(shape))))
     split = of_classes(worst={"row": [7], "loss": [2.0], "true": ["a"], "predicted": ["b"], "feature.pixels": [values]})
-    found = draw_figures(Split("test", {**split.summary, "shapes": {"feature.pixels": shape}}, split.tables))
+    found = draw_figures(SplitEvaluation("test", {**split.summary, "shapes": {"feature.pixels": shape}}, split.tables))
     assert [one.caption for one in found if not one.svg] == [] and found[-1].name == "worst_pictures"
 
 

@@ -23,7 +23,7 @@ from pipelines.etl.placement import CONTENT, PART, PLACE
 from pipelines.etl.quality import REASON
 from pipelines.etl.raw_rows import RawRowSelection, splits_with_raw_rows
 from pipelines.etl.write import WritingJob, _write_part
-from pipelines.report.evaluation import FOLDER, Split, add_raw_rows, pack, read_splits, unpack
+from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, pack, read_splits, unpack
 from pipelines.report.pictures import worst_tables
 
 ROWS = 300
@@ -134,6 +134,6 @@ def test_a_version_without_raw_rows_or_with_damaged_ones_costs_only_them(tmp_pat
 def test_every_column_is_shown(tmp_path: Path) -> None:
     raw = {f"c{number}": [number] for number in range(30)}
     split = of_classes(worst={"row": [1], "loss": [2.0], "true": ["a"], "predicted": ["b"]}, worst_rows=raw)
-    page = render_parts(*worst_tables([Split("test", {**split.summary, "shapes": {}}, split.tables)], ["c7"]))
+    page = render_parts(*worst_tables([SplitEvaluation("test", {**split.summary, "shapes": {}}, split.tables)], ["c7"]))
     assert all(f">c{number}</th>" in page for number in range(30)) and kept.MOST_COLUMNS >= 30
     assert page.index(">c7</th>") < page.index(">row</th>")

@@ -5,7 +5,7 @@ from mlflow import MlflowClient
 from stores import new_store
 
 from pipelines.errors import ConfigError, LockstepError, TrackingError
-from pipelines.report.command import report
+from pipelines.report.command import report_page
 
 TAGS = {"etl": {"lockstep.kind": "etl"}, "other": {"lockstep.kind": "other"}, "none": {}, "training": {"lockstep.identity": "1"}}
 
@@ -24,8 +24,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, str]]
 
 def test_the_page_of_an_etl_is_the_page_about_its_data(runs: tuple[str, dict[str, str]]) -> None:
     uri, found = runs
-    assert report(uri, (found["drawn"],)) == "<h1>the data</h1>"
-    assert "What was trained" in report(uri, (found["training"],))
+    assert report_page(uri, (found["drawn"],)) == "<h1>the data</h1>"
+    assert "What was trained" in report_page(uri, (found["training"],))
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_the_page_of_an_etl_is_the_page_about_its_data(runs: tuple[str, dict[str
 def test_a_run_without_a_page_is_refused(runs: tuple[str, dict[str, str]], names: list[str], kind: type[LockstepError], said: str) -> None:
     uri, found = runs
     with pytest.raises(kind, match=said):
-        report(uri, tuple(found.get(name, name) for name in names))
+        report_page(uri, tuple(found.get(name, name) for name in names))

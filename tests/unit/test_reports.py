@@ -13,7 +13,7 @@ from pipelines.launch.reports import REPLACED_EXIT_CODE, RankZeroReports, Tracke
 from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name
-from pipelines.report.run_data import Attempt
+from pipelines.report.run_data import TrainingAttempt
 from pipelines.tasks.details import Evaluated
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, DEATHS, PROGRESS, STOP, RunDirectory
 from pipelines.train.reduce.context import WorkerContext
@@ -59,7 +59,7 @@ def test_a_group_of_workers_is_noted_when_it_begins_and_when_it_has_saved_and_en
     attempts = (folder.get_json(ATTEMPTS) or {})["attempts"]
     assert [(one["step"], one["workers"], one["steps"]) for one in attempts] == [(0, 2, 7), (7, 1, 20)]
     assert all(one["seconds"] <= one["ended"] for one in attempts)
-    assert [Attempt(**one).steps for one in attempts] == [7, 20]
+    assert [TrainingAttempt(**one).steps for one in attempts] == [7, 20]
 
 
 def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:

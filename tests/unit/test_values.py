@@ -20,7 +20,7 @@ from pipelines.data.versions.schema import FIRST
 from pipelines.launch.reports import TrackedReports
 from pipelines.launch.training_progress import metric_fields, summary
 from pipelines.monitor.heartbeat import Heartbeat
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.classes import calibration
 from pipelines.report.run_data import RunData
@@ -194,7 +194,7 @@ def material() -> RunData:
     tags = {"lockstep.undefined": json.dumps({"validation/auc": "one class", "test/auc": "one class"}), "lockstep.remarks": "first\nsecond"}
     curves = {name: (Point(5, 0.0, value),) for name, value in METRICS.items() if isinstance(value, float)}
     run = History("r" * 32, "toy", "toy", "FINISHED", False, 0.0, 1.0, tags, {}, curves)
-    splits = [Split("validation", {"kind": "own", "metrics": {"auc": "one class", "loss": 0.25}}, {})]
+    splits = [SplitEvaluation("validation", {"kind": "own", "metrics": {"auc": "one class", "loss": 0.25}}, {})]
     return RunData(run, config={}, manifest={}, attempts=[], splits=splits, parent=None, samples={})
 
 
@@ -206,7 +206,7 @@ def test_the_page_says_why() -> None:
 
 def test_a_class_that_is_never_predicted_has_no_precision() -> None:
     table = {"class": ["a", "b", "c"], "rows": [3, 2, 0], "predicted": [4, 0, 1], "correct": [3, 0, 0]}
-    (classes,) = class_tables([Split("test", {}, {"classes": table})])
+    (classes,) = class_tables([SplitEvaluation("test", {}, {"classes": table})])
     cells = [cell for row in classes.rows for cell in row]
     assert cells.count("undefined: never predicted") == 1 and cells.count("undefined: no row") == 1
 
@@ -214,7 +214,7 @@ def test_a_class_that_is_never_predicted_has_no_precision() -> None:
 def test_a_calibration_of_one_bin_is_undefined() -> None:
     table = {"rows": [7], "confidence": [0.5], "happened": [0.4]}
     with pytest.raises(UndefinedError, match="all rows are in one bin"):
-        calibration(Split("test", {"kind": "classes"}, {"calibration": table}))
+        calibration(SplitEvaluation("test", {"kind": "classes"}, {"calibration": table}))
 
 
 def test_a_gate_of_an_undefined_metric_does_not_hold_and_says_why() -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 import numpy as np
 
 from pipelines.data.versions.data_profile import Files, Survey
-from pipelines.report.data_profile.description import describe
+from pipelines.report.data_profile.description import describe_data
 from pipelines.report.data_profile.page import MOST_FINDINGS, data_page
 from pipelines.report.data_profile.textfile import write_metrics
 
@@ -30,7 +30,7 @@ def profile_files(survey: Survey) -> Files:
     with suppress(OSError):  # the file's age tells Prometheus
         write_metrics(survey)
     with np.errstate(all="ignore"):  # numbers near the largest float
-        description = describe(survey)
+        description = describe_data(survey)
     findings = description["findings"]
     for finding in findings[:MOST_FINDINGS]:
         if finding["kind"] != "shares":  # which the last lines of ETL have

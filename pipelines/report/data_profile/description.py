@@ -15,7 +15,7 @@ from pipelines.report.data_profile.columns import describe_columns
 _MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
 
 
-def describe(survey: Survey) -> dict[str, Any]:
+def describe_data(survey: Survey) -> dict[str, Any]:
     """A survey for JSON, with what the tests have found first."""
     manifest, dataset = survey.manifest, survey.config.dataset
     columns = describe_columns(survey, _MOST_COLUMNS)

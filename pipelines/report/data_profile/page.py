@@ -5,7 +5,7 @@ from typing import Any
 
 from pipelines.report.data_profile import findings
 from pipelines.report.figures.curves import wilson
-from pipelines.report.parts import Code, Facts, Share, Table
+from pipelines.report.parts import Code, Facts, PageTable, Share
 from pipelines.report.rendering import render
 
 MOST_FINDINGS = 50
@@ -24,7 +24,7 @@ _STAGE_COLUMNS = (
 )
 
 Description = Mapping[str, Any]
-"""A survey as `describe` returns it."""
+"""A survey as `describe_data` returns it."""
 
 
 def data_page(description: Description) -> str:
@@ -68,7 +68,7 @@ def _headline(description: Description, total_seconds: float) -> Facts:
     ]
 
 
-def _splits(description: Description) -> Table:
+def _splits(description: Description) -> PageTable:
     rows_by_split = description["rows"]
     total_rows = max(sum(rows_by_split.values()), 1)
     target_shares = description.get("shares", {}).get("asked", {}) if description["split"].get("train") is not None else {}
@@ -76,7 +76,7 @@ def _splits(description: Description) -> Table:
         [split, rows, f"{rows / total_rows:.1%}", *([f"{target_shares[split]:.1%}"] if target_shares else []), description["bytes"][split]]
         for split, rows in rows_by_split.items()
     ]
-    return Table(["split", "rows", "share", *(["asked"] if target_shares else []), "bytes"], cells)
+    return PageTable(["split", "rows", "share", *(["asked"] if target_shares else []), "bytes"], cells)
 
 
 def _stage_balance(balance: Mapping[str, Any] | None) -> list[list[Any]]:

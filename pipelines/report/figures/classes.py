@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shorten
 from pipelines.report.figures.curves import Bounds, Curve, calibration_error, class_curves, exact_curves
 from pipelines.report.style import BLUE, GREY, INK, LINE
@@ -23,7 +23,7 @@ Place = Literal["lower left", "lower right"]
 _BLUES = LinearSegmentedColormap.from_list("blues", ["#ffffff", BLUE])
 
 
-def confusion(split: Split) -> tuple[bytes, str]:
+def confusion(split: SplitEvaluation) -> tuple[bytes, str]:
     """Rows by true and predicted class. The colour is the share of the true class."""
     table, classes = split.tables.get("confusion"), list(split.summary.get("classes", ()))
     if table is None or not 0 < len(classes) <= MOST_CLASSES:
@@ -54,7 +54,7 @@ def confusion(split: Split) -> tuple[bytes, str]:
     )
 
 
-def roc(split: Split) -> tuple[bytes, str]:
+def roc(split: SplitEvaluation) -> tuple[bytes, str]:
     curves = _curves(split, "an ROC curve")
     with drawing() as canvas:
         axes = canvas.axes[0]
@@ -64,7 +64,7 @@ def roc(split: Split) -> tuple[bytes, str]:
     return canvas.svg, f"ROC: area {_areas(curves, [(curve.roc_area, curve.roc_bounds) for curve in curves])}."
 
 
-def precision_recall(split: Split) -> tuple[bytes, str]:
+def precision_recall(split: SplitEvaluation) -> tuple[bytes, str]:
     curves = _curves(split, "a precision-recall curve")
     with drawing() as canvas:
         axes = canvas.axes[0]
@@ -76,7 +76,7 @@ def precision_recall(split: Split) -> tuple[bytes, str]:
     return canvas.svg, f"Precision and recall: average precision {_areas(curves, areas)}."
 
 
-def calibration(split: Split) -> tuple[bytes, str]:
+def calibration(split: SplitEvaluation) -> tuple[bytes, str]:
     """How often what was predicted with some confidence was so."""
     table = split.tables.get("calibration")
     if table is None or len(table["rows"]) < 2:
@@ -93,7 +93,7 @@ def calibration(split: Split) -> tuple[bytes, str]:
     return canvas.svg, f"Calibration: expected error {calibration_error(table):.4f}. Below the diagonal, predictions are too high."
 
 
-def _curves(split: Split, figure: str) -> list[Curve]:
+def _curves(split: SplitEvaluation, figure: str) -> list[Curve]:
     """Curves of classes that some rows are of, and others are not. Raises UndefinedError, about the `figure`, if there are none."""
     if "scores" not in split.tables:
         raise UndefinedError("scores are counted for up to 20 classes")

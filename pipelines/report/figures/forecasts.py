@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing
 from pipelines.report.style import BLUE, GREY, LINE, ORANGE
 
@@ -10,7 +10,7 @@ HISTORY_LENGTH = 2
 """Times the horizon."""
 
 
-def errors_by_step(split: Split) -> tuple[bytes, str]:
+def errors_by_step(split: SplitEvaluation) -> tuple[bytes, str]:
     table = split.tables.get("horizon")
     if not table:
         raise UndefinedError("no row was forecast")
@@ -23,19 +23,19 @@ def errors_by_step(split: Split) -> tuple[bytes, str]:
     return canvas.svg, "Error by step ahead, in encoded units, beside that of repeating the last value."
 
 
-def forecasts(split: Split) -> tuple[bytes, str]:
+def forecasts(split: SplitEvaluation) -> tuple[bytes, str]:
     return _draw_forecasts(split, "forecasts"), f"Forecasts of {_rows(split, 'forecasts')}, chosen by their numbers; grey is the truth."
 
 
-def worst_forecasts(split: Split) -> tuple[bytes, str]:
+def worst_forecasts(split: SplitEvaluation) -> tuple[bytes, str]:
     return _draw_forecasts(split, "worst_forecasts"), f"The worst forecasts, of {_rows(split, 'worst_forecasts')}; grey is the truth."
 
 
-def _rows(split: Split, name: str) -> str:
+def _rows(split: SplitEvaluation, name: str) -> str:
     return "rows " + ", ".join(f"{row:,}" for row in dict.fromkeys(split.tables[name]["row"]))
 
 
-def _draw_forecasts(split: Split, name: str) -> bytes:
+def _draw_forecasts(split: SplitEvaluation, name: str) -> bytes:
     table = split.tables.get(name)
     if not table or not table["row"]:
         raise UndefinedError("no row was forecast")

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, drawing, shorten
 from pipelines.report.style import BLUE, GREY, RED
 
 
-def _sample(split: Split) -> tuple[np.ndarray, np.ndarray]:
+def _sample(split: SplitEvaluation) -> tuple[np.ndarray, np.ndarray]:
     table = split.tables.get("sample", {"true": [], "predicted": []})
     true, predicted = np.array(table["true"], float), np.array(table["predicted"], float)
     finite = np.isfinite(true) & np.isfinite(predicted)
@@ -16,7 +16,7 @@ def _sample(split: Split) -> tuple[np.ndarray, np.ndarray]:
     return true[finite], predicted[finite]
 
 
-def predicted_true(split: Split) -> tuple[bytes, str]:
+def predicted_true(split: SplitEvaluation) -> tuple[bytes, str]:
     true, predicted = _sample(split)
     low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
     with drawing() as canvas:
@@ -27,7 +27,7 @@ def predicted_true(split: Split) -> tuple[bytes, str]:
     return canvas.svg, f"Predicted against true values of {_count(split, len(true))}, in the units of the query."
 
 
-def residuals(split: Split) -> tuple[bytes, str]:
+def residuals(split: SplitEvaluation) -> tuple[bytes, str]:
     true, predicted = _sample(split)
     error = predicted - true
     low, middle, high = np.quantile(error, [0.05, 0.5, 0.95])
@@ -44,6 +44,6 @@ def residuals(split: Split) -> tuple[bytes, str]:
     )
 
 
-def _count(split: Split, rows: int) -> str:
+def _count(split: SplitEvaluation, rows: int) -> str:
     split_rows = int(split.summary.get("rows", rows))
     return f"all {rows:,} rows" if rows >= split_rows else f"{rows:,} of {split_rows:,} rows, chosen by their numbers"

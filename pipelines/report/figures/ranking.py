@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, drawing
 from pipelines.report.style import BLUE, ORANGE
 
 
-def first_ranks(split: Split) -> tuple[bytes, str]:
+def first_ranks(split: SplitEvaluation) -> tuple[bytes, str]:
     """Hit rate and NDCG among the first k, for every k."""
     table = split.tables.get("ranks")
     if not table or not table["rank"]:

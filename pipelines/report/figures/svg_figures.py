@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures import classes, forecasts, quantity, ranking, windows, worst
 from pipelines.report.figures.canvas import UndefinedError
 
-Draw = Callable[[Split], tuple[bytes, str]]
+Draw = Callable[[SplitEvaluation], tuple[bytes, str]]
 """Returns the SVG, and a sentence that says what it shows. Raises UndefinedError."""
 
 _CLASS_FIGURES: tuple[Draw, ...] = (classes.confusion, classes.roc, classes.precision_recall, classes.calibration)
@@ -33,7 +33,7 @@ class SvgFigure:
     """What it shows, or why it is undefined."""
 
 
-def draw_figures(split: Split) -> list[SvgFigure]:
+def draw_figures(split: SplitEvaluation) -> list[SvgFigure]:
     """Draw every figure of the split's kind."""
     draws = list(FIGURES.get(split.kind, ()))
     if split.summary.get("shapes") and split.kind in ("binary", "classes", "quantity"):
@@ -41,7 +41,7 @@ def draw_figures(split: Split) -> list[SvgFigure]:
     return [_figure(draw, split) for draw in draws]
 
 
-def _figure(draw: Draw, split: Split) -> SvgFigure:
+def _figure(draw: Draw, split: SplitEvaluation) -> SvgFigure:
     name = draw.__name__
     try:
         return SvgFigure(name, *draw(split))

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, drawing
 from pipelines.report.style import BLUE, RED
 
 
-def likelihoods(split: Split) -> tuple[bytes, str]:
+def likelihoods(split: SplitEvaluation) -> tuple[bytes, str]:
     values = np.array(split.tables.get("sample", {}).get("nats_per_token", []), float)
     values = values[np.isfinite(values)]
     if not len(values):

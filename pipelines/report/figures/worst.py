@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.report.evaluation import Split
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, drawing, shorten
 
 MOST_PICTURES = 9
@@ -22,7 +22,7 @@ def as_picture(values: Sequence[float], shape: Sequence[int]) -> np.ndarray:
     return np.nan_to_num((pixels - low) / (high - low if high > low else 1.0))
 
 
-def picture_column(split: Split) -> tuple[str, Sequence[int]]:
+def picture_column(split: SplitEvaluation) -> tuple[str, Sequence[int]]:
     """The column of the table `worst` that holds pictures, and their shape. Raises UndefinedError if there is none."""
     for name, shape in split.summary.get("shapes", {}).items():
         if len(shape) in (2, 3) and sorted(shape)[-2] > 1:
@@ -30,7 +30,7 @@ def picture_column(split: Split) -> tuple[str, Sequence[int]]:
     raise UndefinedError("rows of this dataset are no pictures")
 
 
-def worst_pictures(split: Split) -> tuple[bytes, str]:
+def worst_pictures(split: SplitEvaluation) -> tuple[bytes, str]:
     name, shape = picture_column(split)
     table = split.tables["worst"]
     count = min(MOST_PICTURES, len(table["row"]))
