@@ -44,7 +44,7 @@ from pipelines.config.endpoint import Endpoint
 from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.errors import LockstepError
 from pipelines.report.arguments import read_arguments as read_report
-from pipelines.report.command import write_report
+from pipelines.report.command import report_page, write_report
 from pipelines.report.filing import file_baseline
 from pipelines.serving.export.environment import Environment
 from pipelines.serving.export.subject import read_subject
