@@ -362,7 +362,7 @@ def bomb(folder: Path, rows_per_group: int) -> Any:
     table = pa.table({"x": np.zeros(10**6, "int64")})
     pq.write_table(table, path, row_group_size=rows_per_group, compression="zstd", use_dictionary=False)
     with small_chunks():
-        return footers._look_into(str(path))
+        return footers._check_file(str(path))
 
 
 def numbers(folder: Path, shape: tuple[int, ...] = (3,), values: bytes = b"abc", cut_to: int | None = None, kind: Any = None) -> Any:
@@ -394,7 +394,7 @@ def table_of(folder: Path, content: bytes, form: str = "csv") -> None:
     if form == "csv":
         cast(TextTable, raw_table({"format": form, "path": path, "schema": "a int"})).check_text()
     else:
-        footers._look_into(path)
+        footers._check_file(path)
 
 
 def parquet_bytes() -> bytes:

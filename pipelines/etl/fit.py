@@ -27,11 +27,12 @@ from pipelines.config.features import SequenceSettings, VocabularySettings
 from pipelines.data.features import fit_encoders, needs
 from pipelines.data.features.raw import is_category, is_number, is_text
 from pipelines.data.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, statistics_from_summary
+from pipelines.data.sources.folder_columns import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder
 from pipelines.etl import leakage, row_sample, value_counts
 from pipelines.etl.key_hashes import KeyHashes, has_repeated_key
-from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits, quote_name
+from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits
 from pipelines.etl.quality import REASON, check_rows_left
 from pipelines.etl.summaries import GATHERED, VALUES, collect_summaries, count_batch, hash_batch, summary_batch
 

@@ -21,8 +21,9 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StringType
 
 from pipelines.config.dataset import Dataset
 from pipelines.data.features.raw import categories, is_text, numbers
+from pipelines.data.sources.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.etl.placement import hash_sql, hashable_sql, quote_name
+from pipelines.etl.placement import hash_sql, hashable_sql
 from pipelines.etl.row_sample import mix_bits
 
 CONTENTS = 8_192

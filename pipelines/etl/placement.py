@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
+from pipelines.data.sources.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import REASON, accepted_rows, refuse
@@ -154,11 +155,6 @@ def hash_sql(salt: str, values: Iterable[tuple[str, str]]) -> str:
     It is one text, since building an expression of thousands of columns takes thousands of calls to Java.
     """
     return f"xxhash64('{salt}', {', '.join(f'isnull({column}), {value}' for column, value in values)})"
-
-
-def quote_name(name: str) -> str:
-    """A column's exact name in SQL."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def hashable_sql(value: str, kind: DataType, depth: int = 0) -> str:

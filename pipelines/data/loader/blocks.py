@@ -28,7 +28,7 @@ class Block:
     names: tuple[str, ...]
     dtype: torch.dtype
     shape: tuple[int, ...]
-    storage_dtype: torch.dtype
+    raw_dtype: torch.dtype
     """The dtype for moving its bytes, since torch cannot gather uint16."""
 
     @property
@@ -71,8 +71,8 @@ class Buffers:
         memory = torch.from_numpy(self.lend(size))  # nothing but the tensors on this memory keeps it
         tensors, start = [], 0
         for block in blocks:
-            count = len(block.names) * rows * prod(block.shape) * block.storage_dtype.itemsize
-            tensors.append(memory[start : start + count].view(block.storage_dtype).view(len(block.names), rows, *block.shape))
+            count = len(block.names) * rows * prod(block.shape) * block.raw_dtype.itemsize
+            tensors.append(memory[start : start + count].view(block.raw_dtype).view(len(block.names), rows, *block.shape))
             start += block.size_bytes(rows)
         return tensors
 
@@ -90,6 +90,4 @@ class Buffers:
 
 def allocate(blocks: list[Block], rows: int, device: torch.device, pin: bool = False) -> list[Tensor]:
     """Tensors as from `Buffers.empty`, by torch's allocators, which reuse pinned and GPU memory themselves."""
-    return [
-        torch.empty((len(block.names), rows, *block.shape), dtype=block.storage_dtype, device=device, pin_memory=pin) for block in blocks
-    ]
+    return [torch.empty((len(block.names), rows, *block.shape), dtype=block.raw_dtype, device=device, pin_memory=pin) for block in blocks]

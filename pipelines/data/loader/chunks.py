@@ -92,11 +92,9 @@ def _fill(targets: list[Tensor], cursor: _Cursor, steps: int, rows: int) -> None
         while at < span.stop:
             whole_steps = (span.stop - at) // rows if place == 0 else 0
             count = whole_steps * rows or min(rows - place, span.stop - at)
-            places = [
-                target[:, step : step + whole_steps] if whole_steps else target[:, step : step + 1, place : place + count]
-                for target in targets
-            ]
-            _copy(window, slice(at, at + count), places)
+            _copy(
+                window, slice(at, at + count), [target[:, step : step + max(whole_steps, 1), place : place + count] for target in targets]
+            )
             at += count
             step, place = divmod(step * rows + place + count, rows)
 

@@ -55,9 +55,7 @@ class Reader:
         group = self.groups[number]
         try:
             batches = self._decode(group).to_batches()
-            values = {
-                column.name: _concatenate([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns
-            }
+            values = {column.name: _join([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns}
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; {RESTORE}") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
@@ -150,5 +148,5 @@ def _check(content: bytes | memoryview, expected: str, subject: str) -> None:
         raise DatasetError(f"{subject} have the checksum {actual[:12]}, and {expected[:12]} when they were written")
 
 
-def _concatenate(chunks: list[np.ndarray]) -> np.ndarray:
+def _join(chunks: list[np.ndarray]) -> np.ndarray:
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

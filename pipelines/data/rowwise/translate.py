@@ -47,11 +47,9 @@ class Rowwise:
 
 
 def rowwise(sql: str, tables: Mapping[str, Iterable[str]]) -> list[Rowwise]:
-    """The branches of its UNION ALL, usually one. `tables` are the raw tables' columns. Raises UntranslatableError."""
-    sources = {
-        name.lower(): [Rowwise(name, {column.lower(): _column(column) for column in columns}, {})] for name, columns in tables.items()
-    }
-    return _branches(_parse(sql), sources)
+    """Branches of a query's UNION ALL, usually one. `tables` are the raw tables' columns. Raises UntranslatableError."""
+    raw = {name.lower(): [Rowwise(name, {column.lower(): _column(column) for column in columns}, {})] for name, columns in tables.items()}
+    return _branches(_parse(sql), raw)
 
 
 def source_columns(sql: str) -> set[str]:

@@ -54,9 +54,7 @@ def check_values(spark: SparkSession, place: object, files: Sequence[File], sche
     """Raises SourceError for a folder whose value is not of the type that the schema declares for its column."""
     typed = {field.name.lower(): field.dataType for field in schema if not isinstance(field.dataType, StringType)}
     for name, kind in typed.items():
-        texts = {
-            value: file.path for file in files for column, value in folder_values(file) if column.lower() == name and value is not None
-        }
+        texts = {text: file.path for file in files for column, text in folder_values(file) if column.lower() == name and text is not None}
         if not texts:
             continue
         rows = spark.createDataFrame([(text,) for text in sorted(texts)], "text string")
@@ -76,12 +74,12 @@ def join_folder_columns(spark: SparkSession, records: DataFrame, ranges: Sequenc
     texts = spark.createDataFrame(
         rows, StructType([StructField(RANGE, IntegerType()), *(StructField(f.name, StringType()) for f in schema)])
     )
-    typed = texts.select(RANGE, *[_cast_text(F.col(quote_column(field.name)), field.dataType).alias(field.name) for field in schema])
+    typed = texts.select(RANGE, *[_cast_text(F.col(quote_name(field.name)), field.dataType).alias(field.name) for field in schema])
     return records.join(F.broadcast(typed), RANGE)
 
 
-def quote_column(name: str) -> str:
-    """A column's name as Spark resolves it: a dot would be a field's."""
+def quote_name(name: str) -> str:
+    """Quote a column's name for Spark's SQL, in which a dot would be a field's."""
     return f"`{name.replace('`', '``')}`"
 
 

@@ -57,9 +57,8 @@ def is_refused(text: Column, kind: DataType, options: Mapping[str, str]) -> Colu
 
 
 def doubt(kinds: Collection[DataType]) -> str:
-    """An expression that matches every record in which Spark reads a number of these types that is none, and not infinite or NaN.
-
-    It is for RE2: a look at the record with Arrow costs a twentieth of Spark's parser, and the same in Java as much as the parser."""
+    """An expression of RE2 for records in which Spark reads a number of these types that is none, and not infinite or NaN. A look at the
+    record with Arrow costs a twentieth of Spark's parser, and one in Java as much as the parser."""
     has_floats = any(isinstance(kind, FloatType | DoubleType) for kind in kinds)
     return f"{_JAVAS}|{DIGITS}" if has_floats else DIGITS
 

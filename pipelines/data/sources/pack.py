@@ -50,15 +50,8 @@ def pack_files(spark: SparkSession, files: list[File]) -> DataFrame:
 def file_checksums(pack: DataFrame) -> tuple[SourceFile, ...]:
     """Every file of a pack by path, with the SHA-256 of its bytes."""
     rows = pack.select("path", F.octet_length("content"), CHECKSUM).toArrow()
-    paths, sizes, checksums = (column.to_pylist() for column in rows.columns)
-    return tuple(
-        sorted(
-            {
-                SourceFile(path.removeprefix("file:"), *size_and_checksum)
-                for path, *size_and_checksum in zip(paths, sizes, checksums, strict=True)
-            }
-        )
-    )
+    files = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    return tuple(sorted({SourceFile(path.removeprefix("file:"), size, checksum) for path, size, checksum in files}))
 
 
 def _read_files(numbered: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:

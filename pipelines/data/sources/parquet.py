@@ -53,16 +53,13 @@ class Parquet(SparkFiles):
 
     def rows(self, spark: SparkSession) -> Rows:
         """Parquet needs no parsing, so its rows are not cached."""
-        if len(self.settings.paths) > 1 and (duplicate := files.first_duplicate(self.settings.paths)):
-            raise SourceError(
-                f"{duplicate} is in several of the table's paths, and Spark would read its rows for each; name it in one of them"
-            )
+        if len(self.settings.paths) > 1 and (path := files.first_duplicate(self.settings.paths)):
+            raise SourceError(f"{path} is in several of the table's paths, and Spark would read its rows for each; name it in one of them")
         listing = self._listing(spark)
         self.count_files(listing)
         if self.schema is not None and self.options.get("recursivefilelookup") != "true":
-            check_values(
-                spark, self.settings.place, self.files, resolve_types(folder_columns(self.settings.place, self.files), self.schema)
-            )
+            folder_schema = resolve_types(folder_columns(self.settings.place, self.files), self.schema)
+            check_values(spark, self.settings.place, self.files, folder_schema)
         columns = self._file_columns(spark)
         count = check_rows(spark, listing)
         for name in _names(columns):

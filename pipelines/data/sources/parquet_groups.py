@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
-from pipelines.data.sources.folder_columns import quote_column
+from pipelines.data.sources.folder_columns import quote_name
 from pipelines.data.sources.parquet_columns import NULL, FileColumns, column_kind, is_nanoseconds
 from pipelines.data.sources.parquet_types import from_nanoseconds, type_of_nanoseconds, wide_type
 
@@ -26,7 +26,7 @@ class Group:
         field = next((field for field in self.rows.schema if field.name.lower() == name), None)
         if field is None or kind == NULL:
             return None
-        column = F.col(quote_column(field.name))
+        column = F.col(quote_name(field.name))
         if is_nanoseconds(kind) and not isinstance(declared, LongType):
             return from_nanoseconds(column, kind), type_of_nanoseconds(kind)
         return column, field.dataType

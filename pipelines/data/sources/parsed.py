@@ -55,17 +55,9 @@ def mark_faults(
     ]
     # Not in a column of its own, which costs a quarter of all reading: Spark computes it once for the columns of one projection.
     problem = F.coalesce(F.col(PROBLEM), F.when(~is_sound, reason), *missing)
-    return parsed.select(*[column.alias(name) for name, column in columns.items()], *file_column(parsed), *origin(problem), *key_columns)
-
-
-def file_column(records: DataFrame) -> list[Column]:
-    """The column FILE of the records that have one."""
-    return [F.col(FILE)] if FILE in records.columns else []
-
-
-def origin(problem: Column) -> list[Column]:
-    """The columns of ORIGIN, NULL for valid rows so that they take no space."""
-    return [problem.alias(PROBLEM), *[F.when(problem.isNotNull(), F.col(name)).alias(name) for name in (RECORD, RANGE, LINE)]]
+    origin = [F.when(problem.isNotNull(), F.col(name)).alias(name) for name in (RECORD, RANGE, LINE)]  # of valid rows, it takes no space
+    file = [F.col(FILE)] if FILE in parsed.columns else []
+    return parsed.select(*[column.alias(name) for name, column in columns.items()], *file, problem.alias(PROBLEM), *origin, *key_columns)
 
 
 def sound_record(records: DataFrame) -> Column:

@@ -58,9 +58,8 @@ def source_errors(source: Source, sql_key: str = "") -> Iterator[None]:
             raise SourceError(f"{_table_prefix(messages, source)}{summary_line(messages)}; {_remedy(messages)}") from error
         if condition.startswith(_QUERY) or (sql_key and condition):
             hint = _FILE_COLUMN if "_metadata" in messages[0] else ""
-            raise SourceError(
-                f"{sql_key or _sql_key(messages[0], source)}: {summary_line(messages)}{sql_position(messages[0])}{hint}"
-            ) from error
+            key = sql_key or _sql_key(messages[0], source)
+            raise SourceError(f"{key}: {summary_line(messages)}{sql_position(messages[0])}{hint}") from error
         if failed:
             names = ", ".join(f"source.tables.{table.name}" for table in failed)
             raise SourceError(f"{names}: Spark cannot read what Arrow can: {summary_line(messages)}; write the files again") from error

@@ -24,7 +24,7 @@ from pipelines.data.sources.content import decompress, lines
 from pipelines.data.sources.distribute import distribute, merge_batches
 from pipelines.data.sources.file_table import FileTable
 from pipelines.data.sources.files import File, Range, has_folders
-from pipelines.data.sources.folder_columns import check_values, folder_columns, join_folder_columns, quote_column, resolve_types
+from pipelines.data.sources.folder_columns import check_values, folder_columns, join_folder_columns, quote_name, resolve_types
 from pipelines.data.sources.parsed import FILE, KEY_COLUMNS, KEY_TYPES, LINE, PROBLEM, RANGE, RECORD, Options, mark_faults, parse_schema
 from pipelines.data.sources.records import Dialect, cut
 from pipelines.data.sources.signatures import PARQUET, binary_format
@@ -90,7 +90,7 @@ class TextTable(FileTable[Table]):
         return self.settings.checksum == "sha256" and pack.is_worthwhile(self.files)
 
     def empty(self, spark: SparkSession) -> DataFrame:
-        added = [StructField(self.settings.file_column, StringType())] if self._names_file else []
+        added = [StructField(self.settings.file_column, StringType())] if self.settings.file_column else []
         return spark.createDataFrame([], StructType([*self.record_schema, *self.folder_schema, *added]))
 
     def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
@@ -100,11 +100,11 @@ class TextTable(FileTable[Table]):
         check_values(spark, self.settings.place, self.files, self.folder_schema)
         records, ranges = self.records(spark)
         parsed = self.parse(join_folder_columns(spark, records, ranges, self.folder_schema))
-        return Rows(parsed.withColumnRenamed(FILE, self.settings.file_column) if self._names_file else parsed, None, ranges)
+        return Rows(parsed.withColumnRenamed(FILE, self.settings.file_column) if self.settings.file_column else parsed, None, ranges)
 
     def mark_faults(self, parsed: DataFrame, columns: Mapping[str, Column], is_sound: Column, reason: Column) -> DataFrame:
         """The `columns` of records and those of folders, and the fault of each record that is not sound."""
-        folders = {name: parsed[quote_column(name)] for name in self.folder_schema.names}
+        folders = {name: parsed[quote_name(name)] for name in self.folder_schema.names}
         key_columns = [parsed[name] for name in KEY_COLUMNS[1:]] if self.examiner else []
         return mark_faults(parsed, {**columns, **folders}, self.record_schema, is_sound, reason, key_columns)
 
@@ -124,21 +124,19 @@ class TextTable(FileTable[Table]):
         return distribute(spark, work, run, self._schema_of_records), ranges
 
     @property
-    def _names_file(self) -> bool:
-        return bool(self.settings.file_column)
-
-    @property
     def _schema_of_records(self) -> str:
         looks = [f"{name} boolean" for name in self.looks]
-        return ", ".join([_RECORDS, *([KEY_TYPES] if self.examiner else []), *looks, *([f"{FILE} string"] if self._names_file else [])])
+        return ", ".join(
+            [_RECORDS, *([KEY_TYPES] if self.examiner else []), *looks, *([f"{FILE} string"] if self.settings.file_column else [])]
+        )
 
     def _file_names(self, ranges: tuple[Range, ...]) -> tuple[str, ...]:
         """The relative name of each range's file; none if the config wants no column of them."""
-        return tuple(self.relative_name(task_range.file.path) for task_range in ranges) if self._names_file else ()
+        return tuple(self.relative_name(task_range.file.path) for task_range in ranges) if self.settings.file_column else ()
 
     def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums, with relative names if rows contain them, and with the folders that make columns."""
-        yield from self.content_lines(files, self._names_file)
+        yield from self.content_lines(files, with_names=bool(self.settings.file_column))
 
     def _files_in_folders(self) -> list[File]:
         """The files; none for a path of a single file, which lies in no folder of the table."""
