@@ -15,7 +15,7 @@ from pipelines.data.features import Encoders
 from pipelines.data.versions.from_arrays import write_arrays
 from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.serving.model import log_model
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def model_of_many_encoders(folder: Path, hidden: tuple[int, ...] = (16,), splits
     fields = {"identity": config.data_identity, "raw_schema": schema_to_text(raw.schema), "profile": fitted_to.profile}
     version = write_arrays(str(folder / "data"), {split: [rows] for split in splits}, encoders, **fields)
     torch.manual_seed(0)
-    weights = task_of(config.task, version.manifest).model().state_dict()
+    weights = build_task(config.task, version.manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)
     run_id = client.create_run(client.create_experiment("served", artifact_location=f"{folder}/artifacts")).info.run_id
     return Exported(config, run_id, log_model(config, version.manifest, weights, run_id), raw)

@@ -19,7 +19,7 @@ from pipelines.data.features import fit_encoders
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.serving.model import log_model
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 
 ROWS = 500
 CONFIG: dict[str, Any] = {
@@ -113,7 +113,7 @@ def filed(folder: Path, left_out: Collection[str] = ()) -> Served:
     raw = raw_rows()
     manifest = manifest_of(config.dataset, raw)
     torch.manual_seed(0)
-    weights = task_of(config.task, manifest).model().state_dict()
+    weights = build_task(config.task, manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)
     experiment = client.create_experiment("served", artifact_location=f"{folder}/artifacts")
     run_id = client.create_run(experiment).info.run_id

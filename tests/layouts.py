@@ -13,7 +13,7 @@ from pipelines.config.task import LanguageSettings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tasks.language import Language
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.digest_log import read_digest_log
@@ -54,7 +54,7 @@ def fitted(
     """The result of a training, and the whole model's weights before and after it."""
     config = of(home, **{**SETTINGS, "workers": context.world_size, **changes})
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     before = strategy.weights()
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)

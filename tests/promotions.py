@@ -10,14 +10,14 @@ from pipelines.data.loader import Order
 from pipelines.data.versions.versions import open_version
 from pipelines.runtime.weights import model_digest
 from pipelines.serving.model import log_model
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tracking.client import ensure_experiment
 
 
 def weights_of(config: Config, seed: int, times: float = 1.0) -> dict[str, Tensor]:
     """Weights of a model that was not trained, all of them multiplied."""
     torch.manual_seed(seed)
-    task = task_of(config.task, open_version(config.dataset.path, config.data_identity).manifest)
+    task = build_task(config.task, open_version(config.dataset.path, config.data_identity).manifest)
     return {name: value * times if value.is_floating_point() else value for name, value in task.model().state_dict().items()}
 
 
@@ -38,7 +38,7 @@ def finished_run(config: Config, weights: dict[str, Tensor], commit: str = "a" *
 
 def tested(config: Config, weights: dict[str, Tensor]) -> dict[str, float]:
     """Metrics of the rows that ETL encoded for the test split."""
-    task = task_of(config.task, open_version(config.dataset.path, config.data_identity).manifest)
+    task = build_task(config.task, open_version(config.dataset.path, config.data_identity).manifest)
     model, metrics = task.model().eval(), task.metrics()
     model.load_state_dict(weights)
     order = Order(1, 64, shuffle=False, remainder="keep")

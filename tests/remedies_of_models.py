@@ -57,7 +57,7 @@ from pipelines.serving.registry.candidate import read_candidate
 from pipelines.serving.registry.run import _target
 from pipelines.strategies.sharded.stages import stages_by_place
 from pipelines.tasks import stages
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tasks.tabular import Tabular as TabularTask
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.exports import run_model_files
@@ -339,7 +339,7 @@ def monitored(metric: type[Metric]) -> Any:
         def metrics(self) -> MetricCollection:
             return MetricCollection({"own": metric()})
 
-    task = task_of(TabularSettings(), dataset_of(trained().config).manifest)
+    task = build_task(TabularSettings(), dataset_of(trained().config).manifest)
     return Own(task.settings, task.data).choose_monitor("own")
 
 
@@ -386,7 +386,7 @@ def overflow(precision: str, largest: float) -> None:
 
 
 def chain_of(settings: Any, version: Any) -> Any:
-    return hls4ml()._network(SimpleNamespace(network=task_of(settings, version.manifest).model()))
+    return hls4ml()._network(SimpleNamespace(network=build_task(settings, version.manifest).model()))
 
 
 def images(folder: Path, network: str) -> Any:
@@ -497,10 +497,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "dataset.target is empty; add one, or use a task without": (
-        lambda folder: task_of(TabularSettings(), dataset(folder, x=NUMBERS["x"]).manifest),
+        lambda folder: build_task(TabularSettings(), dataset(folder, x=NUMBERS["x"]).manifest),
         (
-            lambda folder: task_of(TabularSettings(), dataset(folder, **NUMBERS).manifest),
-            lambda folder: task_of(texts(folder).task, dataset_of(texts(folder)).manifest),
+            lambda folder: build_task(TabularSettings(), dataset(folder, **NUMBERS).manifest),
+            lambda folder: build_task(texts(folder).task, dataset_of(texts(folder)).manifest),
         ),
     ),
     "a metric without higher_is_better; set it in its class": (lambda folder: monitored(Unordered), (lambda folder: monitored(Ordered),)),

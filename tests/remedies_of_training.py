@@ -49,7 +49,7 @@ from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.stack_dump import describe_workers, stack
 from pipelines.runtime.weights import model_digest, to_bytes
 from pipelines.strategies.federated.clients import read_column
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tracking.training_record import TrainingRecord, read_training
 from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint import checkpoints, run_directory
@@ -330,7 +330,7 @@ class Balanced:
 def initial(folder: Path, change: Callable[[bytes], bytes] = lambda content: content) -> None:
     """Weights of a run, as it logged them or changed since."""
     config = training(folder, rows=200)
-    weights = task_of(config.task, version_of(config).manifest).model().state_dict()
+    weights = build_task(config.task, version_of(config).manifest).model().state_dict()
     origin = weights_filed(config, change(to_bytes(weights)), model_digest(weights))
     started = training(folder, init_from=origin)
     initial_weights(started, version_of(started))
@@ -394,7 +394,7 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
     logged, if MLflow answers. A command that follows goes on from there."""
     config = training(folder, rows=200, strategy="exact", epochs=1, checkpoint={"every_steps": 1})
     version, is_first = version_of(config), not (folder / "runs").exists()
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     with tracking.tracked_run(lambda: tracking.open_training(config, version, {})) as run:
         assert run.is_resumed != is_first
         directory = RunDirectory(run.folder)

@@ -43,7 +43,7 @@ from pipelines.serving.batch.source import set_input_paths
 from pipelines.serving.http.access import token_digest
 from pipelines.serving.http.requests import parse_rows
 from pipelines.strategies.sharded.degrees import check_degrees
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tracking.client import check_host, connect, ensure_experiment
 from pipelines.tracking.history import history, newest_run
 from pipelines.tracking.models import newest_model
@@ -82,13 +82,13 @@ def version(folder: Path, label: Any = (0, 1, 1), cardinality: int | None = 2, *
 
 
 def tabular(folder: Path, cardinality: int | None = 2, **settings: Any) -> Any:
-    return task_of(TabularSettings(**settings), version(folder, cardinality=cardinality).manifest)
+    return build_task(TabularSettings(**settings), version(folder, cardinality=cardinality).manifest)
 
 
 def words(folder: Path, length: int, **settings: Any) -> Any:
     part = {"x": np.zeros((3, length), "int32"), "label": np.zeros(3, "uint8")}
     made = write_version(folder / "words", {"train": [part]}, cardinality={"label": 2, "x": 9})
-    return task_of(TextSettings(**settings), made.manifest).model()
+    return build_task(TextSettings(**settings), made.manifest).model()
 
 
 def config(uri: str = "sqlite:///x.db", **changes: Any) -> Config:
@@ -457,14 +457,14 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: history(store(folder), training(folder)),),
     ),
     "encode it with binary, label, or an encoder of single numbers": (
-        lambda folder: task_of(TabularSettings(), version(folder, label=((0, 1), (1, 0), (1, 1))).manifest),
+        lambda folder: build_task(TabularSettings(), version(folder, label=((0, 1), (1, 0), (1, 1))).manifest),
         (tabular,),
     ),
     "use task.kind tabular, or a numeric target": (
-        lambda folder: task_of(RecommendationSettings(network="dlrm"), version(folder, cardinality=5).manifest),
+        lambda folder: build_task(RecommendationSettings(network="dlrm"), version(folder, cardinality=5).manifest),
         (
             lambda folder: tabular(folder, cardinality=5),
-            lambda folder: task_of(RecommendationSettings(network="dlrm"), version(folder, cardinality=None).manifest),
+            lambda folder: build_task(RecommendationSettings(network="dlrm"), version(folder, cardinality=None).manifest),
         ),
     ),
     "has no word in the training split; use another column": (

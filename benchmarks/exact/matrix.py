@@ -26,7 +26,7 @@ from pipelines.config import Config, load, parse
 from pipelines.config.load import with_absolute_paths
 from pipelines.data.versions.versions import open_version
 from pipelines.runtime.weights import model_digest, model_weights, to_bytes
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -113,7 +113,7 @@ def fit(context: WorkerContext, config: Config, folder: Path, hooks: Silent | No
     """Train from the last checkpoint to the end. Returns the digest of the best epoch's model, and the model."""
     torch.use_deterministic_algorithms(False)  # an earlier run of this process may have been exact
     version = open_version(config.dataset.path, config.data_identity)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, config.train.checkpoint.keep, LIMIT_SECONDS)
     Loop(config, version, task, strategy, checkpoints, hooks or Silent()).run()

@@ -13,7 +13,7 @@ from pipelines.config import Config
 from pipelines.data.loader import Batch, Loader
 from pipelines.data.versions.versions import open_version
 from pipelines.tasks.base import Task
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import order_of
@@ -80,7 +80,7 @@ def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) 
     """Train on the version in `folder`: the case's warm-up, and then its measured steps."""
     config = apply_variant(case_config(case, folder), variant, context.world_size)
     version = open_version(config.dataset.path)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     settings = config.train
     strategy = strategy_of(settings, task, context)
     loader = Loader(version, "train", order_of(config), Mesh(context).worker_shards(settings.shards), device=context.device, cache_bytes=0)

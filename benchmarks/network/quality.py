@@ -24,7 +24,7 @@ import torch.multiprocessing as mp
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config import load
 from pipelines.data.versions.versions import open_version
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -66,7 +66,7 @@ def work(rank: int, conf: str, overrides: dict[str, Any], home: str, ways: list[
         rate = load(conf, overrides).train.lr * (LOCAL["replicas"] ** 0.5 if name == HIGHER_RATE else 1)
         config, context = load(conf, {**overrides, **WAYS[name], "train.seed": seed, "train.lr": rate}), WorkerContext(rank, 2)
         version = open_version(config.dataset.path, config.data_identity)
-        task = task_of(config.task, version.manifest)
+        task = build_task(config.task, version.manifest)
         losses, checkpoints = Losses(f"validation/{task.minimised}"), Checkpoints(RunDirectory(f"{home}/{name}-{seed}"), context, 1)
         Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, losses).run()
         losses_by_way[name].append(losses.last)

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.network.case import CASE
 from benchmarks.train.cases import case_config, random_tensors
 from pipelines.data.versions.versions import open_version
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -61,7 +61,7 @@ def ours(context: WorkerContext, folder: Path, meter: Meter, settings: dict[str,
     train = {**config.train.model_dump(), "max_steps": 10_000, "storage": f"{folder}/runs", **settings}
     config = config.model_copy(update={"train": type(config.train).model_validate(train)})
     version = open_version(config.dataset.path)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     Loop(config, version, task, strategy, Checkpoints(RunDirectory(config.train.storage), context, 1), meter).run()
 
@@ -69,7 +69,7 @@ def ours(context: WorkerContext, folder: Path, meter: Meter, settings: dict[str,
 def bare(context: WorkerContext, folder: Path, meter: Meter, hook: str) -> None:
     """Train the same model with the same rows and optimizer, from tensors in memory."""
     config, rows = case_config(CASE, folder), random_tensors(CASE)
-    task = task_of(config.task, open_version(config.dataset.path).manifest)
+    task = build_task(config.task, open_version(config.dataset.path).manifest)
     model = first_model(config.train, task, None)
     # With several buckets, powerSGD_hook fails over Gloo: its callbacks start collectives in another order on each worker.
     one_bucket = {"bucket_cap_mb": 100} if hook == "powerSGD_hook" else {}

@@ -45,7 +45,7 @@ class Network(Tabular):
     def model(self) -> nn.Module:
         if dist.is_initialized():  # in a worker, not in the driver
             surround(self._case, dist.get_rank())
-        return Net(self.data.features, self.outputs, self.settings, self.target.averaged)
+        return Net(self.data.features, self.outputs, self.settings, self.target.average)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         self._steps += 1

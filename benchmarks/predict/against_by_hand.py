@@ -34,7 +34,7 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import open_version
 from pipelines.serving.model import log_model
 from pipelines.spark.session import session
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 
 FOLDER = Path(tempfile.gettempdir()) / "lockstep-benchmark-predict"
 CONFIG = Path(__file__).parents[2] / "conf/adult.yaml"
@@ -91,7 +91,7 @@ def log_untrained_model(folder: Path) -> tuple[Config, str]:
     api.prepare(config)
     manifest = open_version(config.dataset.path, config.data_identity).manifest
     torch.manual_seed(0)
-    weights = task_of(config.task, manifest).model().state_dict()
+    weights = build_task(config.task, manifest).model().state_dict()
     client = MlflowClient(config.tracking.uri)
     experiment = client.create_experiment("predict", artifact_location=f"{folder}/artifacts")
     return config, log_model(config, manifest, weights, client.create_run(experiment).info.run_id)

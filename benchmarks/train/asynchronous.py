@@ -33,7 +33,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.launch.cluster import cluster
 from pipelines.strategies.parameter_server.group import run_servers
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
@@ -77,7 +77,7 @@ def work(rank: int, folder: str, config: Config, group: str, actors: list[ActorH
     context = WorkerContext(rank, len(SHARES))
     dist.init_process_group("gloo", f"file://{folder}/rendezvous", world_size=context.world_size, rank=rank)
     version = open_version(config.dataset.path)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     assert isinstance(strategy, ParameterServerStrategy)
     strategy.connect(actors)

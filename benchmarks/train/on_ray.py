@@ -23,7 +23,7 @@ from benchmarks.train.cases import WORKERS, Case, case_config, find_case, write_
 from pipelines.data.versions.schema import to_numpy
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.launch.run import train
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 
 SHUFFLED_BATCHES = 16
 """Size of Ray Data's local shuffle buffer, in batches."""
@@ -62,7 +62,7 @@ def _decode_table(table: pa.Table, version: Version) -> dict[str, np.ndarray]:
 def _rays_loop(settings: dict[str, Any]) -> float:
     case: Case = settings["case"]
     torch.set_num_threads(settings["threads"])
-    task = task_of(case_config(case, Path()).task, settings["version"].manifest)
+    task = build_task(case_config(case, Path()).task, settings["version"].manifest)
     model = ray.train.torch.prepare_model(task.model())
     optimizer = Adam(model.parameters(), lr=1e-3, fused=True)
     shard, local = ray.train.get_dataset_shard("train"), case.global_batch // WORKERS

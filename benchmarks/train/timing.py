@@ -22,7 +22,7 @@ import torch.multiprocessing as mp
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from benchmarks.train.cases import CASES, Case, case_config, write_version
 from pipelines.data.versions.versions import open_version
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -82,7 +82,7 @@ def work(rank: int, workers: int, case: Case, strategy: str, folder: str) -> Non
     settings = {**config.train.model_dump(), "storage": f"{folder}/runs", "cache_bytes": 2**30, "strategy": strategy, "workers": workers}
     config = config.model_copy(update={"train": type(config.train).model_validate(settings)})
     version, context = open_version(config.dataset.path, config.data_identity), WorkerContext(rank, workers)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     hooks = Turns(case.warm_up)
     checkpoints = Checkpoints(RunDirectory(settings["storage"]), context, 1)
     hooks.loop = Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, hooks)

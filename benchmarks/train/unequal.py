@@ -27,7 +27,7 @@ from benchmarks.report import RESULTS, Row, package_versions, save, show
 from benchmarks.train.cases import CASES, Case, case_config, write_version
 from pipelines.data.versions.versions import open_version
 from pipelines.runtime.weights import model_digest
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -109,7 +109,7 @@ def work(rank: int, worlds: list[int], case: Case, folder: str, settings: dict[s
     }
     config = config.model_copy(update={"train": type(config.train).model_validate({**config.train.model_dump(), **train})})
     version = open_version(config.dataset.path)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     hooks = Timed()
     Loop(config, version, task, strategy, Checkpoints(RunDirectory(config.train.storage), context, 1), hooks).run()

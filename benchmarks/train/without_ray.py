@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from benchmarks.train.cases import WORKERS, case_config, find_case, write_version
 from pipelines.data.versions.versions import open_version
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -37,7 +37,7 @@ def main() -> None:
         write_version(case, config)
     dist.barrier()
     version = open_version(config.dataset.path)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(config.train.storage), context, config.train.checkpoint.keep)
     Loop(config, version, task, strategy, checkpoints, Printed()).run()

@@ -10,7 +10,7 @@ from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.tasks.base import Task
-from pipelines.tasks.bind import check_task, task_of
+from pipelines.tasks.bind import build_task, check_task
 from pipelines.train.single_rows import check_single_rows, may_have_batch_norm
 from pipelines.train.state import total_steps
 from pipelines.train.strategies import strategy_class
@@ -25,7 +25,7 @@ def check(config: Config, version: Version) -> None:
         steps = total_steps(config, rows)
     except ConfigError as error:
         raise TrainingError(f"split train of {version.root}: {error}") from error
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     task.choose_monitor(settings.monitor)
     task.details()
     strategy_class(settings).check(settings, task, version)

@@ -7,7 +7,7 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.runtime.weights import from_bytes, model_digest, to_bytes
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.run_directory import INITIAL, RunDirectory
 from pipelines.train.strategies import check_weights_fit, meta_model
 
@@ -31,7 +31,7 @@ def initial_weights(config: Config, version: Version) -> bytes | None:
             f"train.init_from is {origin}, whose weights are not the ones that it logged "
             f"(digest {weights_digest[:12]}, and not {digest[:12]}); train that run again"
         )
-    check_weights_fit(meta_model(task_of(config.task, version.manifest)), weights, origin)
+    check_weights_fit(meta_model(build_task(config.task, version.manifest)), weights, origin)
     return contents[0] if len(contents) == 1 else to_bytes(weights)
 
 

@@ -14,8 +14,8 @@ from pipelines.errors import TrainingError
 from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name, pack
-from pipelines.tasks.details import Evaluated
-from pipelines.tasks.values import Value, defined
+from pipelines.tasks.details import EvaluationData
+from pipelines.tasks.values import Value, numbers_only
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.reduce.agreement import broadcast_from_rank0
@@ -139,7 +139,7 @@ class TrackedReports(RankZeroReports):
         """This group of workers in the run's list, and those before it."""
 
     def log(self, step: int, metrics: Mapping[str, Value]) -> None:
-        numbers = defined(metrics)
+        numbers = numbers_only(metrics)
         self._sender.log(step, numbers)
         self._gauges.show(step, numbers)
         super().log(step, metrics)
@@ -150,7 +150,7 @@ class TrackedReports(RankZeroReports):
             self._note_attempt(number)
         super().step(number)
 
-    def evaluated(self, found: Evaluated) -> None:
+    def evaluated(self, found: EvaluationData) -> None:
         self._quietly(lambda: self._directory.put(archive_name(found.split), pack(found.summary, found.tables), durable=False))
 
     def note_end(self, steps: int) -> None:

@@ -25,7 +25,7 @@ from pipelines.monitor.worker_monitor import WorkerMonitor
 from pipelines.report.filing import REPORT, file_report
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
-from pipelines.tasks.values import defined, reasons_of
+from pipelines.tasks.values import missing_reasons, numbers_only
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.train.state import left_out_rows, total_steps
 from pipelines.train.strategies import strategy_class
@@ -166,11 +166,11 @@ def _log_model(config: Config, version: Version, run: tracking.TrainingRun, dire
     run.tag({tracking.MODEL_DIGEST: digest, **_remarks(trained)})
     file_report(run, version)
     run.describe(tracking.describe_training(config, version.manifest, result_line(trained["metrics"]), trained, run.artifact_page(REPORT)))
-    return Result(run.run_id, model, digest, defined(trained["metrics"]), trained["rows"], trained["seconds"])
+    return Result(run.run_id, model, digest, numbers_only(trained["metrics"]), trained["rows"], trained["seconds"])
 
 
 def _remarks(trained: Mapping[str, Any]) -> dict[str, str]:
     """Tags with remarks on the metrics, and the reasons why some have no value."""
-    reasons = reasons_of(trained["metrics"])
+    reasons = missing_reasons(trained["metrics"])
     tags = {tracking.UNDEFINED: json.dumps(reasons) if reasons else "", tracking.REMARKS: "\n".join(trained["remarks"])}
     return {name: text for name, text in tags.items() if text}

@@ -34,11 +34,11 @@ from pipelines.report.filing import file_baseline
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.session import session
 from pipelines.tasks.base import Monitor
-from pipelines.tasks.bind import task_of
-from pipelines.tasks.details import Evaluated
+from pipelines.tasks.bind import build_task
+from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import Binary, Quantity
-from pipelines.tasks.values import Value, defined, number_of, reasons_of, values_of
+from pipelines.tasks.values import Value, metric_values, missing_reasons, numbers_only, to_number
 from pipelines.train.evaluate import with_carried
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def run(config: Config) -> dict[str, float]:
     Raises DatasetError if there is no version, ConfigError if the task has no linear baseline.
     """
     version = open_version(config.dataset.path, config.data_identity)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     if not isinstance(task, Supervised):
         raise ConfigError(
             f"task.kind is {config.task.kind}, which has no linear baseline; jobs/baseline.py needs a task that predicts one class or one "
@@ -73,13 +73,13 @@ def run(config: Config) -> dict[str, float]:
         spark = session(f"{config.name}-baseline")
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
         parameters, metrics, outputs = _best(task, task.choose_monitor(config.train.monitor), rows)
-        tracked.finish(parameters, defined(metrics))
+        tracked.finish(parameters, numbers_only(metrics))
         evaluations = _evaluation_data(config, version, task, metrics, outputs)
         file_baseline(tracked, version, {evaluation.split: pack(evaluation.summary, evaluation.tables) for evaluation in evaluations})
     log.info("%s: run %s of experiment %s", parameters["model"], tracked.run_id, config.experiment)
-    for metric, reason in reasons_of(metrics).items():
+    for metric, reason in missing_reasons(metrics).items():
         log.warning("%s is undefined: %s", metric, reason)
-    return defined(metrics)
+    return numbers_only(metrics)
 
 
 def _best(
@@ -93,7 +93,7 @@ def _best(
         estimator = _estimator(task, regularisation)
         model = estimator.fit(rows["train"])
         metrics, outputs = _evaluate(task, model, rows, "validation")
-        value, loss = (number_of(metrics.get(f"validation/{metric}", 0.0)) for metric in (name, task.minimised))
+        value, loss = (to_number(metrics.get(f"validation/{metric}", 0.0)) for metric in (name, task.minimised))
         badness = loss if isnan(value) else value if direction == "min" else -value
         fits.append((badness, regularisation, type(estimator).__name__, model, metrics, outputs))
     _, regularisation, kind, model, metrics, outputs = min(fits, key=lambda fit: fit[:2])
@@ -120,12 +120,12 @@ def _evaluate(task: Supervised, model: Any, rows: dict[str, DataFrame], split: s
     outputs = outputs[:, 1:] if isinstance(task.target, Binary) else outputs
     metrics = task.metrics()
     task.update(metrics, outputs, {task.data.target.name: torch.from_numpy(table["target"].to_numpy().copy())})
-    return {f"{split}/{name}": value for name, value in values_of(metrics).items()}, {split: outputs}
+    return {f"{split}/{name}": value for name, value in metric_values(metrics).items()}, {split: outputs}
 
 
 def _evaluation_data(
     config: Config, version: Version, task: Supervised, metrics: dict[str, Value], outputs: dict[str, torch.Tensor]
-) -> list[Evaluated]:
+) -> list[EvaluationData]:
     """Collect data for figures of each split, as the evaluation of a training does, from the outputs of its rows."""
     evaluations = []
     for split, predicted in outputs.items():
@@ -136,7 +136,7 @@ def _evaluation_data(
             details.update(predicted[first : first + count], {**batch, ROW_NUMBERS: torch.arange(first, first + count)})
             first += count
         split_metrics = {name.removeprefix(f"{split}/"): value for name, value in metrics.items() if name.startswith(f"{split}/")}
-        evaluations.append(details.evaluated(split, split_metrics, task.describe_metrics(config.train.monitor)))
+        evaluations.append(details.result(split, split_metrics, task.describe_metrics(config.train.monitor)))
     return evaluations
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipelines.runtime.progress import Progress
-from pipelines.tasks.values import Value, defined, in_words, reasons_of
+from pipelines.tasks.values import Value, format_value, missing_reasons, numbers_only
 
 
 class TrainingProgress:
@@ -35,7 +35,7 @@ class TrainingProgress:
             line = f"epoch {self._epoch:.0f} of {written['epochs']}: {_split_line(metrics, 'validation')}"
             values = split_metrics(metrics, "validation")
             self.say(line, "epoch", epoch=int(self._epoch), epochs=written["epochs"], **metric_fields(values))
-        self._progress.show(written["step"], written["steps"], _line(written), metrics=defined(metrics))
+        self._progress.show(written["step"], written["steps"], _line(written), metrics=numbers_only(metrics))
 
     def say(self, line: str, event: str = "message", **values: Any) -> None:
         """Print a line that stays."""
@@ -80,7 +80,9 @@ def _line(written: Mapping[str, Any]) -> str:
 
 def _split_line(metrics: Mapping[str, Value], split: str) -> str:
     """The metrics of a split as text: `validation auc 0.924, accuracy 0.868`."""
-    return f"{split} " + ", ".join(f"{name} {in_words(value)}" for name, value in split_metrics(metrics, split).items() if name != "epoch")
+    return f"{split} " + ", ".join(
+        f"{name} {format_value(value)}" for name, value in split_metrics(metrics, split).items() if name != "epoch"
+    )
 
 
 def split_metrics(metrics: Mapping[str, Value], split: str) -> dict[str, Value]:
@@ -90,8 +92,8 @@ def split_metrics(metrics: Mapping[str, Value], split: str) -> dict[str, Value]:
 
 def metric_fields(metrics: Mapping[str, Value]) -> dict[str, Any]:
     """Numbers, and apart from them the reasons of metrics that have none, if there are such."""
-    reasons = reasons_of(metrics)
-    return {"metrics": defined(metrics), **({"undefined": reasons} if reasons else {})}
+    reasons = missing_reasons(metrics)
+    return {"metrics": numbers_only(metrics), **({"undefined": reasons} if reasons else {})}
 
 
 def result_line(metrics: Mapping[str, Value]) -> str:

@@ -28,7 +28,7 @@ from pipelines.runtime.compat.ray import quiet_reports
 from pipelines.runtime.installed import describe_disagreement, installed_versions
 from pipelines.runtime.weights import from_bytes, to_bytes
 from pipelines.tasks.base import Task
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDirectory
 from pipelines.train.loop import Loop
@@ -119,7 +119,7 @@ def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
 
 def prepared(config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext) -> tuple[Task, Strategy, Checkpoints]:
     """Create what a loop needs."""
-    task = task_of(config.task, assignment.version.manifest)
+    task = build_task(config.task, assignment.version.manifest)
     strategy = strategy_of(config.train, task, context, partial(_initial_weights, directory) if config.train.init_from else None)
     checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
     return task, strategy, checkpoints

@@ -14,7 +14,7 @@ from pipelines.report.pictures import SplitFigures, split_pictures, worst_tables
 from pipelines.report.rendering import render
 from pipelines.report.run_data import RunData
 from pipelines.report.tables import class_tables, slice_tables
-from pipelines.tasks.values import Value, value_of
+from pipelines.tasks.values import Value, to_value
 from pipelines.tracking.history import History
 from pipelines.tracking.training import REMARKS, reasons
 
@@ -84,7 +84,7 @@ def _baseline_facts(run: History) -> Facts:
 def final_values(run: History) -> dict[str, Value]:
     """The last value of each metric of validation and test, or why it has none."""
     curves = {name: points for name, points in run.curves.items() if name.startswith(("validation/", "test/")) and points}
-    numbers = {name: value_of(points[-1].value) for name, points in curves.items() if name != "validation/epoch"}
+    numbers = {name: to_value(points[-1].value) for name, points in curves.items() if name != "validation/epoch"}
     return {**reasons(run.tags), **numbers}
 
 
@@ -126,7 +126,7 @@ def _results(data: RunData) -> PageTable:
 def best_validation(data: RunData) -> dict[str, Value]:
     """The metrics of the best epoch on the validation split, `validation/…`; empty if they were not kept."""
     return {
-        f"validation/{name}": value if isinstance(value, str) else value_of(float(value))
+        f"validation/{name}": value if isinstance(value, str) else to_value(float(value))
         for split in data.splits
         if split.name == "validation"
         for name, value in split.summary.get("metrics", {}).items()

@@ -91,8 +91,8 @@ class Task(ABC):
         """Add the rows of a batch to the metrics, given the output of the model for them."""
 
     def details(self) -> Details | None:
-        """What an evaluation collects for figures besides metrics, without rows; None for nothing. Raises ConfigError if
-        `task.slices` do not fit the dataset."""
+        """A new collection of figures of an evaluation besides metrics; None for nothing. Raises ConfigError if `task.slices` do not fit
+        the dataset."""
         return None
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
@@ -108,7 +108,7 @@ class Task(ABC):
         """
 
     def prediction_form(self) -> dict[str, Any]:
-        """How `predict` converts an output, as JSON for programs without torch: `form` names one of `export.standalone.answers`, and the
+        """The conversion that `predict` makes, as JSON for programs without torch: `form` names one of `export.standalone.answers`, and the
         other entries are its settings. Empty if none of them does; such programs then give the output as it is."""
         return {}
 
@@ -130,7 +130,7 @@ class Task(ABC):
         return ()
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
-        """How workers divide the model's modules, by name, under strategy `sharded` with `tensor`; empty if they cannot.
+        """Plans of how workers divide the model's modules, by name, under strategy `sharded` with `tensor`; empty if they cannot.
 
         `model` may be without values. A module that is not named is computed whole by each of them. Dropout of a divided tensor would
         draw alike for different parts of it: divide only tensors that it does not change.
@@ -138,7 +138,7 @@ class Task(ABC):
         return {}
 
     def divisible_tokens(self, model: nn.Module) -> Divisible | None:
-        """How workers divide the tokens of each row, under strategy `sharded` with `context`; None if they cannot.
+        """A plan of how workers divide the tokens of each row, under strategy `sharded` with `context`; None if they cannot.
 
         The output is the same on all of them, and a parameter's gradient is that of a worker's own tokens.
         """

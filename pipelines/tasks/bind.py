@@ -14,42 +14,42 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Task
 
 
-def task_of(settings: TaskSettings, manifest: Manifest) -> Task:
-    """The task that `settings` configure, over the manifest's columns. Raises ConfigError if its class cannot be imported."""
+def build_task(settings: TaskSettings, manifest: Manifest) -> Task:
+    """Build the task that `settings` configure, over the manifest's columns. Raises ConfigError if its class cannot be imported."""
     try:
         implementation = imported(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"task.kind is {settings.kind!r}, whose {error}") from error
-    return implementation(settings, data_of(manifest))
+    return implementation(settings, task_data(manifest))
 
 
 def check_task(config: Config) -> None:
-    """Raise ConfigError, before any row is read, if the task does not fit what the settings of encoders say of the columns.
+    """Raise ConfigError, before any row is read, if the task does not fit the columns that the settings of encoders describe.
 
-    Says nothing about a task or an encoder of the user's own, which may ask for anything. A dataset version is checked again, with what
+    A task or an encoder of the user's own passes, since it may ask for anything. A dataset version is checked again, with the facts that
     only its rows decide.
     """
     weights = config.task.class_weights
     encoders = placeholder_encoders(config.dataset, len(weights) if isinstance(weights, tuple) and weights else 3)
     if encoders is None or is_path(config.task.kind):
         return
-    task = imported(config.task.implementation, Task, "a task")(config.task, data_of_encoders(encoders))  # type: ignore[type-abstract]
+    task = imported(config.task.implementation, Task, "a task")(config.task, data_from_encoders(encoders))  # type: ignore[type-abstract]
     task.choose_monitor(config.train.monitor)
     task.details()
 
 
-def data_of(manifest: Manifest) -> Data:
-    """What a task may know about a dataset version before it reads rows."""
-    return data_of_encoders(manifest.encoders)
+def task_data(manifest: Manifest) -> Data:
+    """The facts of a dataset version that a task knows before it reads rows."""
+    return data_from_encoders(manifest.encoders)
 
 
-def data_of_encoders(encoders: Mapping[str, FittedEncoder]) -> Data:
-    found = tensor_columns(encoders)
-    predicted = next((column for column in found if column.role == "target"), found[0])
-    encoder = restore_encoder(encoders[predicted.name])
+def data_from_encoders(encoders: Mapping[str, FittedEncoder]) -> Data:
+    all_columns = tensor_columns(encoders)
+    target = next((column for column in all_columns if column.role == "target"), all_columns[0])
+    encoder = restore_encoder(encoders[target.name])
     tokens = encoder.tokens if isinstance(encoder, Packer) else ()
-    columns = tuple(column for column in found if column.role != "carried")
-    carried = tuple(column for column in found if column.role == "carried")
+    columns = tuple(column for column in all_columns if column.role != "carried")
+    carried = tuple(column for column in all_columns if column.role == "carried")
 
     def raw(name: str, values: np.ndarray) -> np.ndarray:
         return restore_encoder(encoders[name]).decode(values)

@@ -24,7 +24,7 @@ class SharedLinear(nn.Module):
         self.biases = nn.Parameter(torch.empty(outputs).uniform_(-(inputs**-0.5), inputs**-0.5).repeat(members, 1))
 
     def forward(self, values: Tensor) -> Tensor:
-        return self.shared(_by_member(values) * self.inputs) * self.outputs + self.biases
+        return self.shared(_member_values(values) * self.inputs) * self.outputs + self.biases
 
 
 class Heads(nn.Module):
@@ -39,9 +39,9 @@ class Heads(nn.Module):
         self._average = average
 
     def forward(self, values: Tensor) -> Tensor:
-        found = torch.einsum("rmi,mio->rmo", _by_member(values).expand(-1, len(self.weights), -1), self.weights) + self.biases
-        return found if self.training else self._average(found)
+        outputs = torch.einsum("rmi,mio->rmo", _member_values(values).expand(-1, len(self.weights), -1), self.weights) + self.biases
+        return outputs if self.training else self._average(outputs)
 
 
-def _by_member(values: Tensor) -> Tensor:
+def _member_values(values: Tensor) -> Tensor:
     return values.unsqueeze(1) if values.dim() == 2 else values

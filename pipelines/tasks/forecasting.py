@@ -20,7 +20,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
 from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.trivial import Repeated, Seasonal, TrivialPredictor
+from pipelines.tasks.trivial import RepeatLast, RepeatSeason, TrivialPredictor
 
 
 class Forecasting(Task):
@@ -33,10 +33,10 @@ class Forecasting(Task):
         super().__init__(settings, data)
         shapes = {column.name: column.shape for column in data.columns}
         if len(shapes) != 2 or any(len(shape) != 2 for shape in shapes.values()) or len({shape[-1] for shape in shapes.values()}) != 1:
-            found = some_of([f"{name} {shape}" for name, shape in shapes.items()])
+            shapes_text = some_of([f"{name} {shape}" for name, shape in shapes.items()])
             raise ConfigError(
                 "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), "
-                f"but got {found}"
+                f"but got {shapes_text}"
             )
         self.history, self.future = data.features[0], data.target
 
@@ -62,9 +62,9 @@ class Forecasting(Task):
                 metrics[prefix + name].update(forecast.reshape(-1), true.reshape(-1))
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
-        history, future, own = self.history, self.future, ("mse", "mae")
-        repeated = Repeated(history.name, future.shape[0], own)
-        return [repeated, Seasonal(history.name, future.name, history.shape[0], own)] if history.shape[0] > 1 else [repeated]
+        history, future, metrics = self.history, self.future, ("mse", "mae")
+        repeated = RepeatLast(history.name, future.shape[0], metrics)
+        return [repeated, RepeatSeason(history.name, future.name, history.shape[0], metrics)] if history.shape[0] > 1 else [repeated]
 
     def details(self) -> Details:
         return ForecastDetails(self.settings, self.data)

@@ -33,18 +33,18 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         turns = self.turns(tokens.shape[1], tokens.device)
-        hidden = self.embedded(tokens)
+        hidden = self.embed(tokens)
         for block in self.blocks:
             hidden = block(hidden, *turns)
         return self.logits(hidden)
 
-    def embedded(self, tokens: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor) -> Tensor:
         """The first block's input, shape (rows, tokens, width)."""
-        return self.dropout(_normed(self.embedding(tokens)))
+        return self.dropout(_normalise(self.embedding(tokens)))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The logits, from the last block's output."""
-        return self.head(_normed(hidden))
+        return self.head(_normalise(hidden))
 
     def attentions(self) -> Iterator["Attention"]:
         for block in self.blocks:
@@ -74,8 +74,8 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        hidden = hidden + self.dropout(self.attention(_normed(hidden), cosines, sines))
-        return hidden + self.dropout(self.narrow(functional.relu(self.wide(_normed(hidden))).square()))
+        hidden = hidden + self.dropout(self.attention(_normalise(hidden), cosines, sines))
+        return hidden + self.dropout(self.narrow(functional.relu(self.wide(_normalise(hidden))).square()))
 
 
 class Attention(nn.Module):
@@ -91,15 +91,15 @@ class Attention(nn.Module):
     def forward(self, hidden: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         # Query, key and value of a head lie together, so that workers can divide heads: `qkv` then returns only some of them.
         queries, keys, values = self.qkv(hidden).unflatten(2, (-1, 3, hidden.shape[2] // self.heads)).permute(3, 0, 2, 1, 4)
-        queries, keys = (_normed(_rotated(part, cosines, sines)) for part in (queries, keys))
+        queries, keys = (_normalise(_rotate(part, cosines, sines)) for part in (queries, keys))
         return self.outputs(self.tokens.attend(queries, keys, values).transpose(1, 2).flatten(2))
 
 
-def _normed(values: Tensor) -> Tensor:
+def _normalise(values: Tensor) -> Tensor:
     return functional.layer_norm(values, values.shape[-1:])
 
 
-def _rotated(values: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+def _rotate(values: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Rotate pairs of entries by an angle proportional to the position; values have shape (rows, heads, tokens, width)."""
-    one, other = values.chunk(2, dim=-1)
-    return torch.cat([one * cosines - other * sines, one * sines + other * cosines], dim=-1)
+    first, second = values.chunk(2, dim=-1)
+    return torch.cat([first * cosines - second * sines, first * sines + second * cosines], dim=-1)

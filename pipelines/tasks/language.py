@@ -39,8 +39,8 @@ class Language(Task):
         """Raises ConfigError if the dataset is not one packed column."""
         super().__init__(settings, data)
         if not data.tokens:
-            found = some_of([column.name for column in data.columns])
-            raise ConfigError(f"task.kind is language, which takes one feature encoded by bytes, characters or bpe, but got {found}")
+            columns_text = some_of([column.name for column in data.columns])
+            raise ConfigError(f"task.kind is language, which takes one feature encoded by bytes, characters or bpe, but got {columns_text}")
 
     def model(self) -> nn.Module:
         column, settings = self.data.columns[0], self.settings
@@ -58,7 +58,7 @@ class Language(Task):
         if not isinstance(model, OverWindows):
             return ()
         network = model.network
-        first = Link(lambda hidden, batch: network.embedded(model.given(batch)), (network.embedding, network.dropout))
+        first = Link(lambda hidden, batch: network.embed(model.inputs(batch)), (network.embedding, network.dropout))
         last = Link(lambda hidden, batch: model.likelihood(network.logits(hidden), batch), (network.head,))
         return cut(count, first, [_link(network, block) for block in network.blocks], last)
 
@@ -129,12 +129,12 @@ class Language(Task):
             return ""
         network = model.network
         generator = torch.Generator().manual_seed(epoch)
-        written = torch.tensor([[END]], device=network.head.weight.device)
+        generated = torch.tensor([[END]], device=network.head.weight.device)
         for _ in range(self.settings.sample_tokens):
-            logits = model.logits(network(written[:, -network.context :]))[0, -1].float().cpu()
-            drawn = torch.multinomial((logits / self.settings.temperature).softmax(0), 1, generator=generator)
-            written = torch.cat([written, drawn[None].to(written.device)], dim=1)
-        text = b"".join(self.data.tokens[number] or b"\n\n" for number in written[0, 1:].tolist())
+            logits = model.logits(network(generated[:, -network.context :]))[0, -1].float().cpu()
+            next_token = torch.multinomial((logits / self.settings.temperature).softmax(0), 1, generator=generator)
+            generated = torch.cat([generated, next_token[None].to(generated.device)], dim=1)
+        text = b"".join(self.data.tokens[number] or b"\n\n" for number in generated[0, 1:].tolist())
         return text.decode(errors="replace")
 
 
@@ -147,17 +147,17 @@ class TokenFrequencies(Frequencies):
 
     def fit(self, batch: Batch) -> None:
         windows = batch[self._column].long()
-        wanted = windows[:, 1:]
-        self.counts += torch.bincount(wanted[_predicted(windows)], minlength=len(self.counts)).numpy()
+        targets = windows[:, 1:]
+        self.counts += torch.bincount(targets[_prediction_mask(windows)], minlength=len(self.counts)).numpy()
 
     def output(self, batch: Batch) -> Tensor:
         windows = batch[self._column].cpu().long()
-        wanted, predicted = windows[:, 1:], _predicted(windows).double()
-        nats = -self.logarithms()[wanted] * predicted
-        return torch.stack([nats.sum(1), predicted.sum(1), self._bytes_per_token[wanted].sum(1)], dim=1)
+        targets, predicted = windows[:, 1:], _prediction_mask(windows).double()
+        nats = -self.logarithms()[targets] * predicted
+        return torch.stack([nats.sum(1), predicted.sum(1), self._bytes_per_token[targets].sum(1)], dim=1)
 
 
-def _predicted(windows: Tensor) -> Tensor:
+def _prediction_mask(windows: Tensor) -> Tensor:
     """Which tokens of windows are predicted, bool of shape (rows, tokens − 1): all but padding."""
     return (windows[:, :-1] != END) | (windows[:, 1:] != END)
 
@@ -176,18 +176,18 @@ class OverWindows(nn.Module):
         self._bytes_per_token = torch.tensor(bytes_per_token, dtype=torch.float32)
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.likelihood(self.network(self.given(batch)), batch)
+        return self.likelihood(self.network(self.inputs(batch)), batch)
 
-    def given(self, batch: Batch) -> Tensor:
+    def inputs(self, batch: Batch) -> Tensor:
         """The worker's tokens from which the network predicts the next ones."""
         return self.tokens.local(batch[self.column].long()[:, :-1])
 
     def likelihood(self, logits: Tensor, batch: Batch) -> Tensor:
         """The output, from the network's logits."""
-        given, wanted = self.given(batch), self.tokens.local(batch[self.column].long()[:, 1:])
-        nats = self.cross_entropy(logits.float().flatten(0, 1), wanted.flatten()).view(wanted.shape)
-        predicted = ((given != END) | (wanted != END)).float()
-        bytes_ = self._bytes_per_token.to(wanted.device)[wanted]
+        inputs, targets = self.inputs(batch), self.tokens.local(batch[self.column].long()[:, 1:])
+        nats = self.cross_entropy(logits.float().flatten(0, 1), targets.flatten()).view(targets.shape)
+        predicted = ((inputs != END) | (targets != END)).float()
+        bytes_ = self._bytes_per_token.to(targets.device)[targets]
         return self.tokens.total(torch.stack([(nats * predicted).sum(1), predicted.sum(1), bytes_.sum(1)], dim=1))
 
 

@@ -32,7 +32,7 @@ class Loss(MeanMetric):
         self.mean_value += (value * weight).sum()
         self.weight += weight.sum()
 
-    def undefined(self) -> str:
+    def missing_reason(self) -> str:
         return "" if self.weight else self._nothing
 
 
@@ -56,10 +56,10 @@ class Auc(BinaryAUROC):
         super().__init__(validate_args=False)
 
     def compute(self) -> Tensor:  # type: ignore[override]
-        is_nan = self.undefined() or bool(dim_zero_cat(self.preds).isnan().any())
+        is_nan = self.missing_reason() or bool(dim_zero_cat(self.preds).isnan().any())
         return torch.tensor(torch.nan, dtype=torch.float64) if is_nan else super().compute()
 
-    def undefined(self) -> str:
+    def missing_reason(self) -> str:
         if not len(self.target):
             return NO_ROWS
         classes = dim_zero_cat(self.target)
@@ -94,9 +94,9 @@ class Determination(Metric):
             self.lowest, self.highest = torch.minimum(self.lowest, true.min()), torch.maximum(self.highest, true.max())
 
     def compute(self) -> Tensor:
-        return torch.full_like(self.residual, torch.nan) if self.undefined() else 1 - self.residual / self.true[2]
+        return torch.full_like(self.residual, torch.nan) if self.missing_reason() else 1 - self.residual / self.true[2]
 
-    def undefined(self) -> str:
+    def missing_reason(self) -> str:
         rows = int(self.true[0])
         if rows < 2:
             return "one row" if rows else NO_ROWS
@@ -106,22 +106,22 @@ class Determination(Metric):
 class RankScore(Score):
     """A mean of ranking scores over all rows; NaN if no row has an item of the vocabulary, which could be ranked."""
 
-    known: Tensor
+    known_rows: Tensor
 
     def __init__(self) -> None:
         super().__init__(NO_ITEM)
-        self.add_state("known", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("known_rows", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
-    def update(self, gains: Tensor, known: Tensor) -> None:  # type: ignore[override]
-        """`known` says which rows have an item of the vocabulary; others have the score 0."""
+    def update(self, gains: Tensor, is_known: Tensor) -> None:  # type: ignore[override]
+        """`is_known` says which rows have an item of the vocabulary; others have the score 0."""
         super().update(gains)
-        self.known += known.sum()
+        self.known_rows += is_known.sum()
 
     def compute(self) -> Tensor:
-        return torch.full_like(self.mean_value, torch.nan) if self.undefined() else super().compute()
+        return torch.full_like(self.mean_value, torch.nan) if self.missing_reason() else super().compute()
 
-    def undefined(self) -> str:
-        return "" if self.known else NO_ITEM
+    def missing_reason(self) -> str:
+        return "" if self.known_rows else NO_ITEM
 
 
 class Ratio(Metric):
@@ -146,7 +146,7 @@ class Ratio(Metric):
     def compute(self) -> Tensor:
         return self.total / self.units
 
-    def undefined(self) -> str:
+    def missing_reason(self) -> str:
         return "" if self.units else self._nothing
 
 

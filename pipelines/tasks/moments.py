@@ -13,7 +13,7 @@ def moments(values: Tensor, dims: list[int]) -> Tensor:
     size = values.sum(dims)
     count = torch.full_like(size, values.numel() // max(size.numel(), 1), dtype=torch.float64)
     mean = (size.double() / count.clamp(min=1)).to(values.dtype)
-    from_mean = values - _kept(mean, values, dims)
+    from_mean = values - _keep_dims(mean, values, dims)
     off = from_mean.sum(dims).double() / count.clamp(min=1)  # the rounding error of the mean
     squares = from_mean.square().sum(dims).double() - count * off.square()
     return torch.stack([count, mean.double() + off, squares.clamp(min=0)])
@@ -31,5 +31,5 @@ def combine_moments(parts: Tensor) -> Tensor:
     return torch.stack([count, mean, squares.sum(0) + (counts * (means - mean).square()).sum(0)])
 
 
-def _kept(reduced: Tensor, like: Tensor, dims: list[int]) -> Tensor:
+def _keep_dims(reduced: Tensor, like: Tensor, dims: list[int]) -> Tensor:
     return reduced.view([1 if dim in dims else size for dim, size in enumerate(like.shape)])

@@ -22,7 +22,7 @@ from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import Details, RankingDetails
 from pipelines.tasks.metric_classes import NO_ITEM, Loss, RankScore
 from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.row_random import content_keys, whole
+from pipelines.tasks.row_random import content_keys, random_integers
 from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 
 TOP = 10
@@ -40,13 +40,14 @@ class NextItem(Task):
         columns = [*data.features, data.target]
         kinds = {(column.shape, column.cardinality) for column in columns}
         if len(columns) != 2 or len(kinds) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
-            found = some_of([f"{column.name} {column.shape} of {column.cardinality}" for column in columns])
+            columns_text = some_of([f"{column.name} {column.shape} of {column.cardinality}" for column in columns])
             raise ConfigError(
                 f"task.kind is next_item, which takes one sequence as feature and one as target, with the same length and "
-                f"vocabulary, {{encoder: sequence, keep: last, vocabulary_of: [both columns]}}, but got {found}"
+                f"vocabulary, {{encoder: sequence, keep: last, vocabulary_of: [both columns]}}, but got {columns_text}"
             )
         encoders = [data.encoders[column.name] for column in columns if column.name in data.encoders]
-        keeps, vocabularies = {found.feature["keep"] for found in encoders}, {tuple(found.state["words"]) for found in encoders}
+        keeps = {encoder.feature["keep"] for encoder in encoders}
+        vocabularies = {tuple(encoder.state["words"]) for encoder in encoders}
         if keeps - {"last"} or len(vocabularies) > 1:
             raise ConfigError(
                 f"task.kind is next_item, whose sequences keep {' and '.join(sorted(keeps))} and have {len(vocabularies)} vocabularies; "
@@ -73,25 +74,25 @@ class NextItem(Task):
             return self._loss(cast(SelfAttention, model), batch)
         lengths = torch.maximum((history != FREE).sum(1), (batch[self.data.target.name] != FREE).sum(1))
         by_length = lengths.argsort(stable=True)
-        losses, counted = [], []
+        losses, counts = [], []
         for rows in by_length.tensor_split([int(share * len(lengths)) for share in SHARES]):
             longest = max(int(lengths[rows].max()), 1) if len(rows) else 1
-            alike = {name: batch[name][rows, -longest:] for name in (self.history.name, self.data.target.name)}
-            loss, count = self._loss(cast(SelfAttention, model), {**alike, ROW_KEYS: batch[ROW_KEYS][rows]})
+            similar = {name: batch[name][rows, -longest:] for name in (self.history.name, self.data.target.name)}
+            loss, count = self._loss(cast(SelfAttention, model), {**similar, ROW_KEYS: batch[ROW_KEYS][rows]})
             losses.append(loss)
-            counted.append(count)
-        return torch.stack(losses).sum(), torch.stack(counted).sum()
+            counts.append(count)
+        return torch.stack(losses).sum(), torch.stack(counts).sum()
 
     def _loss(self, model: "SelfAttention", batch: Batch) -> tuple[Tensor, Tensor]:
         target = batch[self.data.target.name].long()
-        drawn = FIRST + whole(batch[ROW_KEYS], self.settings.negatives, self.items)
+        samples = FIRST + random_integers(batch[ROW_KEYS], self.settings.negatives, self.items)
         states = model(batch)
-        negative = (states @ model.items(drawn).transpose(1, 2)).float()
-        negative = negative.masked_fill(drawn[:, None, :] == target[:, :, None], -torch.inf)
+        negative = (states @ model.items(samples).transpose(1, 2)).float()
+        negative = negative.masked_fill(samples[:, None, :] == target[:, :, None], -torch.inf)
         positive = (states * model.items(target)).sum(-1, keepdim=True).float()
         losses = torch.cat([positive, negative], -1).logsumexp(-1) - positive[..., 0]
-        counted = target >= FIRST
-        return torch.where(counted, losses, 0).sum(), counted.sum().to(losses.dtype)
+        is_counted = target >= FIRST
+        return torch.where(is_counted, losses, 0).sum(), is_counted.sum().to(losses.dtype)
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         return list(cast(SelfAttention, model).blocks)
@@ -102,27 +103,27 @@ class NextItem(Task):
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         """`loss` is the cross entropy over all items, for targets in the vocabulary. Other targets count as not found."""
-        gains, losses, known = self._by_row(output, batch)
+        gains, losses, is_known = self._row_scores(output, batch)
         for name, values in gains.items():
-            metrics[name].update(values, known)
-        metrics["loss"].update(losses[known])
+            metrics[name].update(values, is_known)
+        metrics["loss"].update(losses[is_known])
 
-    def _by_row(self, output: Tensor, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    def _row_scores(self, output: Tensor, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """How well the item of each row was found, by the metric that is the mean; its loss; and whether it is in the vocabulary, without
         which the loss is 0. All have shape (rows,)."""
         scores, history, target = output.detach().cpu(), batch[self.history.name].cpu(), batch[self.data.target.name].cpu()
         truth = target[:, -1:].long()
         rank = self._rank(scores, history, truth)
-        known = truth[:, 0] >= FIRST
+        is_known = truth[:, 0] >= FIRST
         gains = torch.where(rank < TOP, 1 / torch.log2(rank.double() + 2), 0.0)
         losses = torch.zeros(len(rank), dtype=torch.float64)
-        losses[known] = functional.cross_entropy(scores[known, FIRST:], truth[known, 0] - FIRST, reduction="none").double()
-        return {f"hit_rate_{TOP}": (rank < TOP).double(), f"ndcg_{TOP}": gains}, losses, known
+        losses[is_known] = functional.cross_entropy(scores[is_known, FIRST:], truth[is_known, 0] - FIRST, reduction="none").double()
+        return {f"hit_rate_{TOP}": (rank < TOP).double(), f"ndcg_{TOP}": gains}, losses, is_known
 
     def _outcomes(self, output: Tensor, batch: Batch) -> dict[str, np.ndarray]:
-        """What the comparison of two models needs of each row."""
-        gains, losses, known = self._by_row(output, batch)
-        return {name: values.numpy() for name, values in {**gains, "cross_entropy": losses, "known": known.double()}.items()}
+        """The outcomes of each row that a comparison of two models needs."""
+        gains, losses, is_known = self._row_scores(output, batch)
+        return {name: values.numpy() for name, values in {**gains, "cross_entropy": losses, "known": is_known.double()}.items()}
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         """The score of an item is how often it comes next in training."""
@@ -147,13 +148,13 @@ class NextItem(Task):
         Samples are a function of the content of the row and exclude the item and its history.
         """
         count = self.settings.evaluation_negatives
-        drawn = FIRST + whole(content_keys(history, truth), 2 * count, self.items)
-        own = torch.cat([history, truth], dim=1)
-        taken = torch.zeros_like(drawn, dtype=torch.bool)
-        for item in own.unbind(1):  # one at a time, to save memory
-            taken |= drawn == item[:, None]
-        first = taken.to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
-        compared = scores.gather(1, drawn.gather(1, first)).masked_fill(taken.gather(1, first), -torch.inf)
+        samples = FIRST + random_integers(content_keys(history, truth), 2 * count, self.items)
+        row_items = torch.cat([history, truth], dim=1)
+        is_excluded = torch.zeros_like(samples, dtype=torch.bool)
+        for item in row_items.unbind(1):  # one at a time, to save memory
+            is_excluded |= samples == item[:, None]
+        first = is_excluded.to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+        compared = scores.gather(1, samples.gather(1, first)).masked_fill(is_excluded.gather(1, first), -torch.inf)
         rank = (~(compared < scores.gather(1, truth))).sum(1)  # an item with a score of NaN ranks last
         return torch.where(truth[:, 0] >= FIRST, rank, max(count, TOP))
 
@@ -184,10 +185,10 @@ class SelfAttention(nn.Module):
         states = self.dropout(self.items(history) * self.items.embedding_dim**0.5 + self.places[-history.shape[1] :]) * filled
         # A position attends to filled positions up to itself, and always to itself: attention to nothing would be NaN.
         length = history.shape[1]
-        seen = torch.ones(length, length, dtype=torch.bool, device=history.device).tril() & filled.transpose(1, 2)
-        seen = (seen | torch.eye(length, dtype=torch.bool, device=history.device)).unsqueeze(1)
+        attention_mask = torch.ones(length, length, dtype=torch.bool, device=history.device).tril() & filled.transpose(1, 2)
+        attention_mask = (attention_mask | torch.eye(length, dtype=torch.bool, device=history.device)).unsqueeze(1)
         for block in self.blocks:
-            states = block(states, seen) * filled
+            states = block(states, attention_mask) * filled
         states = self.norm(states)
         return states if self.training else states[:, -1] @ self.items.weight.T
 
@@ -206,11 +207,11 @@ class Block(nn.Module):
         )
         self.dropout = settings.dropout
 
-    def forward(self, states: Tensor, seen: Tensor) -> Tensor:
-        """`states` has shape (rows, length, width); `seen` broadcasts to (rows, heads, length, length)."""
+    def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
+        """`states` has shape (rows, length, width); `attention_mask` broadcasts to (rows, heads, length, length)."""
         query, key, value = (
             part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.projection(self.attention_norm(states)).chunk(3, dim=2)
         )
-        attended = functional.scaled_dot_product_attention(query, key, value, seen, self.dropout if self.training else 0.0)
+        attended = functional.scaled_dot_product_attention(query, key, value, attention_mask, self.dropout if self.training else 0.0)
         states = states + self.mix(attended.transpose(1, 2).flatten(2))
         return states + self.hidden(self.hidden_norm(states))

@@ -51,16 +51,16 @@ class Vectors(nn.Module):
 
     def forward(self, batch: Batch) -> list[Tensor]:
         """One tensor of shape (rows, width) for each feature."""
-        return [self._vector(column, found, batch[column.name]) for column, found in zip(self.features, self.maps, strict=True)]
+        return [self._vector(column, layer, batch[column.name]) for column, layer in zip(self.features, self.maps, strict=True)]
 
-    def _vector(self, column: TensorColumn, found: nn.Module, values: Tensor) -> Tensor:
+    def _vector(self, column: TensorColumn, layer: nn.Module, values: Tensor) -> Tensor:
         if column.cardinality is None:
-            return found(values.float().unsqueeze(-1).flatten(1))
+            return layer(values.float().unsqueeze(-1).flatten(1))
         if not column.shape:
-            return found(values.int())
+            return layer(values.int())
         values = values.flatten(1).int()
         filled = (values != FREE).unsqueeze(-1)
-        return (found(values) * filled).sum(1) / filled.sum(1).clamp(min=1)
+        return (layer(values) * filled).sum(1) / filled.sum(1).clamp(min=1)
 
 
 class Factors(nn.Module):

@@ -15,11 +15,17 @@ class Residual(nn.Module):
         super().__init__()
         outputs = 4 * width if bottleneck else width
         if bottleneck:
-            steps = [_normed(channels, width, 1), nn.ReLU(), _normed(width, width, 3, stride), nn.ReLU(), _normed(width, outputs, 1)]
+            steps = [
+                _conv_norm(channels, width, 1),
+                nn.ReLU(),
+                _conv_norm(width, width, 3, stride),
+                nn.ReLU(),
+                _conv_norm(width, outputs, 1),
+            ]
         else:
-            steps = [_normed(channels, width, 3, stride), nn.ReLU(), _normed(width, width, 3)]
+            steps = [_conv_norm(channels, width, 3, stride), nn.ReLU(), _conv_norm(width, width, 3)]
         self.branch = nn.Sequential(*steps)
-        self.shortcut = nn.Identity() if channels == outputs and stride == 1 else _normed(channels, outputs, 1, stride)
+        self.shortcut = nn.Identity() if channels == outputs and stride == 1 else _conv_norm(channels, outputs, 1, stride)
         self.activation = nn.ReLU()
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -38,7 +44,7 @@ def resnet50(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequentia
 
 def _resnet(depths: tuple[int, ...], bottleneck: bool, shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
     small = max(shape[1:]) <= SMALL_SIDE
-    stem = [_normed(shape[0], 64, 3)] if small else [_normed(shape[0], 64, 7, 2), nn.MaxPool2d(3, 2, padding=1)]
+    stem = [_conv_norm(shape[0], 64, 3)] if small else [_conv_norm(shape[0], 64, 7, 2), nn.MaxPool2d(3, 2, padding=1)]
     stages, channels = [], 64
     for stage, depth in enumerate(depths):
         width = 64 * 2**stage
@@ -53,6 +59,6 @@ def _resnet(depths: tuple[int, ...], bottleneck: bool, shape: Sequence[int], out
     return network
 
 
-def _normed(channels: int, filters: int, size: int, stride: int = 1) -> nn.Sequential:
+def _conv_norm(channels: int, filters: int, size: int, stride: int = 1) -> nn.Sequential:
     """A convolution without bias, followed by batch norm."""
     return nn.Sequential(nn.Conv2d(channels, filters, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(filters))

@@ -12,7 +12,7 @@ _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
-def whole(keys: Tensor, count: int, below: Tensor | int, purpose: int = 0) -> Tensor:
+def random_integers(keys: Tensor, count: int, below: Tensor | int, purpose: int = 0) -> Tensor:
     """Random integers from 0 to `below` − 1, int64 of shape (rows, count). `below` is at most 2**31, or a tensor that broadcasts.
 
     `keys` is ROW_KEYS, int64 of shape (rows,). Different values of `purpose`, below 2**16, give independent numbers for one row.
@@ -28,17 +28,17 @@ def content_keys(*values: Tensor) -> Tensor:
     """
     keys = torch.zeros_like(values[0][:, 0], dtype=torch.int64)
     for column in torch.cat([value.flatten(1).long() for value in values], dim=1).unbind(1):
-        keys = _mixed(keys + column + _GOLDEN)
+        keys = _mix(keys + column + _GOLDEN)
     return keys
 
 
 def _words(keys: Tensor, count: int, purpose: int) -> Tensor:
     """64 random bits, int64 of shape (rows, count)."""
     places = torch.arange(1, count + 1, device=keys.device) + (purpose << 40)
-    return _mixed(_mixed(keys)[:, None] + places * _GOLDEN)
+    return _mix(_mix(keys)[:, None] + places * _GOLDEN)
 
 
-def _mixed(bits: Tensor) -> Tensor:
+def _mix(bits: Tensor) -> Tensor:
     for shift, factor in zip((30, 27), _FACTORS, strict=True):
         bits = (bits ^ _right(bits, shift)) * factor
     return bits ^ _right(bits, 31)

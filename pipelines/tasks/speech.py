@@ -9,7 +9,7 @@ from pipelines.config.task import SpeechSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.row_random import whole
+from pipelines.tasks.row_random import random_integers
 from pipelines.tasks.supervised import Supervised
 
 _SHIFT, _FRAMES, _MELS = range(3)
@@ -23,17 +23,17 @@ class Speech(Supervised):
         super().__init__(settings, data)
         shapes = [column.shape for column in data.features]
         if len(shapes) != 1 or len(shapes[0]) != 2:
-            found = some_of([f"{column.name} {column.shape}" for column in data.features])
-            raise ConfigError(f"task.kind is speech, which takes one spectrogram, (mels, frames) per row, but got {found}")
+            columns_text = some_of([f"{column.name} {column.shape}" for column in data.features])
+            raise ConfigError(f"task.kind is speech, which takes one spectrogram, (mels, frames) per row, but got {columns_text}")
         self.spectrogram = data.features[0]
         mels, frames = self.spectrogram.shape
-        own = self.settings
-        if own.masked_mels >= mels or max(own.masked_frames, own.shift_frames) >= frames:
+        limits = self.settings
+        if limits.masked_mels >= mels or max(limits.masked_frames, limits.shift_frames) >= frames:
             raise ConfigError(
-                f"task.masked_mels {own.masked_mels}, masked_frames {own.masked_frames}, shift_frames {own.shift_frames}: "
+                f"task.masked_mels {limits.masked_mels}, masked_frames {limits.masked_frames}, shift_frames {limits.shift_frames}: "
                 f"{self.spectrogram.name} has only {mels} mels and {frames} frames; each setting must be smaller"
             )
-        self.draws = bool(own.shift_frames or own.masked_frames or own.masked_mels)
+        self.draws = bool(limits.shift_frames or limits.masked_frames or limits.masked_mels)
 
     def model(self) -> nn.Module:
         return OverSpectrogram(self.spectrogram, self.outputs, self.settings)
@@ -58,22 +58,22 @@ class OverSpectrogram(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Output of shape (rows, outputs). Each spectrogram is standardised to mean 0 and deviation 1, which removes its loudness."""
-        found = batch[self.column]
-        centred = found - found.mean((1, 2), keepdim=True)
+        raw = batch[self.column]
+        centred = raw - raw.mean((1, 2), keepdim=True)
         standard = centred / (centred.square().mean((1, 2), keepdim=True).sqrt() + 1e-3)
         if self.training and ROW_KEYS in batch:
-            standard = augmented(standard, batch[ROW_KEYS], self.settings)
+            standard = augment(standard, batch[ROW_KEYS], self.settings)
         return self.output(self.dropout(self.layers(standard.unsqueeze(1)).mean(3).flatten(1)))
 
 
-def augmented(spectrograms: Tensor, keys: Tensor, settings: Settings) -> Tensor:
+def augment(spectrograms: Tensor, keys: Tensor, settings: Settings) -> Tensor:
     """SpecAugment (Park et al. 2019) on spectrograms of shape (rows, mels, frames): a circular shift in time, then one run of frames
     and one run of mels set to the mean, 0.
 
     The augmentation of a row depends only on its key.
     """
     _, mels, frames = spectrograms.shape
-    shift = whole(keys, 1, 2 * settings.shift_frames + 1, _SHIFT) - settings.shift_frames
+    shift = random_integers(keys, 1, 2 * settings.shift_frames + 1, _SHIFT) - settings.shift_frames
     frame = torch.arange(frames, device=keys.device)
     moved = spectrograms.gather(2, ((frame - shift) % frames).unsqueeze(1).expand_as(spectrograms))
     hidden = _run(keys, settings.masked_frames, frames, _FRAMES).unsqueeze(1) | _run(keys, settings.masked_mels, mels, _MELS).unsqueeze(2)
@@ -82,7 +82,7 @@ def augmented(spectrograms: Tensor, keys: Tensor, settings: Settings) -> Tensor:
 
 def _run(keys: Tensor, longest: int, count: int, purpose: int) -> Tensor:
     """A mask with one random run of 0 to `longest` of `count` places, bool of shape (rows, count)."""
-    length = whole(keys, 1, longest + 1, purpose)
-    start = whole(keys, 2, count - length + 1, purpose)[:, 1:]
+    length = random_integers(keys, 1, longest + 1, purpose)
+    start = random_integers(keys, 2, count - length + 1, purpose)[:, 1:]
     place = torch.arange(count, device=keys.device)
     return (place >= start) & (place < start + length)

@@ -29,15 +29,15 @@ class Stage(nn.Module):
         self._links = tuple(links)
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
-        hidden = _with_contiguous_gradient(hidden)
+        hidden = _make_gradient_contiguous(hidden)
         for link in self._links:
             hidden = link.run(hidden, batch)
         return hidden.contiguous()
 
 
-def _with_contiguous_gradient(hidden: Tensor) -> Tensor:
-    """The same values. Their gradient is sent to the stage before, and torch cannot send or receive one with other strides, as
-    `einsum` or a permutation makes it."""
+def _make_gradient_contiguous(hidden: Tensor) -> Tensor:
+    """Return the same values with a gradient that is contiguous: it is sent to the stage before, and torch can neither send nor receive
+    one with other strides, as `einsum` or a permutation makes it."""
     if not hidden.requires_grad:
         return hidden
     hidden = hidden.view_as(hidden)
@@ -55,17 +55,17 @@ def cut(count: int, first: Link, blocks: Sequence[Link], last: Link | None = Non
             f"train.strategy cuts the model into {count} stages, but it has {len(blocks)} block{'s' if len(blocks) > 1 else ''}; lower "
             "train.strategy.pipeline, choose schedule 1F1B, which has one stage per worker, or give the model more layers"
         )
-    each, more = divmod(len(blocks), count)
-    ends = [number * each + min(number, more) for number in range(count + 1)]
+    blocks_per_stage, remainder = divmod(len(blocks), count)
+    ends = [number * blocks_per_stage + min(number, remainder) for number in range(count + 1)]
     groups = [list(blocks[start:end]) for start, end in pairwise(ends)]
     groups[0].insert(0, first)
     groups[-1] += [last] if last else []
     return [Stage(group) for group in groups]
 
 
-def links_of(network: nn.Sequential) -> list[Link]:
+def chain_links(network: nn.Sequential) -> list[Link]:
     """A network's layers as links, each of which has one layer with parameters."""
-    return [Link(_in_turn(tuple(layers)), tuple(layers)) for layers in _groups(network)]
+    return [Link(_call_in_order(tuple(layers)), tuple(layers)) for layers in _groups(network)]
 
 
 def _groups(network: nn.Sequential) -> Iterator[list[nn.Module]]:
@@ -82,7 +82,7 @@ def _has_parameters(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None
 
 
-def _in_turn(layers: Sequence[nn.Module]) -> Callable[[Tensor, Batch], Tensor]:
+def _call_in_order(layers: Sequence[nn.Module]) -> Callable[[Tensor, Batch], Tensor]:
     def run(hidden: Tensor, batch: Batch) -> Tensor:
         for layer in layers:
             hidden = layer(hidden)

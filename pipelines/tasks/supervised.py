@@ -83,8 +83,8 @@ class Supervised(Task):
         """Loss of each row, shape (rows,)."""
         if output.dim() == 2:
             return self.target.losses(output, target)
-        each = self.target.losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1]))
-        return each.view(output.shape[:2]).mean(1)
+        losses_of_members = self.target.losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1]))
+        return losses_of_members.view(output.shape[:2]).mean(1)
 
     def _weights(self, losses: Tensor, target: Tensor) -> Tensor:
         """Weight of each row, with the shape, dtype and device of the losses."""

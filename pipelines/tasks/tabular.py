@@ -10,7 +10,7 @@ from pipelines.config.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch
 from pipelines.tasks.ensemble import Heads, SharedLinear
-from pipelines.tasks.stages import Link, cut, links_of
+from pipelines.tasks.stages import Link, chain_links, cut
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import is_binary
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
@@ -20,12 +20,12 @@ class Tabular(Supervised):
     settings: Settings
 
     def model(self) -> nn.Module:
-        return Perceptron(self.data.features, self.outputs, self.settings, self.target.averaged)
+        return Perceptron(self.data.features, self.outputs, self.settings, self.target.average)
 
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
         if not isinstance(model, Perceptron):
             return ()
-        return cut(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), links_of(model.layers))
+        return cut(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), chain_links(model.layers))
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """Of two hidden layers, workers divide the outputs of the first, which are the inputs of the second. With batch norm, dropout or
@@ -68,9 +68,9 @@ class Perceptron(nn.Module):
 
     def inputs(self, batch: Batch) -> Tensor:
         """The columns side by side, shape (rows, width)."""
-        embedded = [embedding(batch[name]) for name, embedding in zip(self.indices, self.embeddings, strict=True)]
+        vectors = [embedding(batch[name]) for name, embedding in zip(self.indices, self.embeddings, strict=True)]
         numbers = [batch[name].float() for name in self.numbers]
-        return torch.cat([values.unsqueeze(-1).flatten(1) for values in (*embedded, *numbers)], dim=1)
+        return torch.cat([values.unsqueeze(-1).flatten(1) for values in (*vectors, *numbers)], dim=1)
 
 
 def _embedding(column: TensorColumn, settings: Settings) -> nn.Embedding:

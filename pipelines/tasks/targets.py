@@ -38,7 +38,7 @@ class Target(ABC):
         """Loss of each row, shape (rows,), in encoded units."""
 
     @abstractmethod
-    def averaged(self, outputs: Tensor) -> Tensor:
+    def average(self, outputs: Tensor) -> Tensor:
         """The output whose prediction is the mean of those of several models: shape (rows, outputs), from (rows, models, outputs)."""
 
     @abstractmethod
@@ -60,8 +60,8 @@ class Target(ABC):
     def _readable(self, probabilities: Tensor) -> dict[str, Sequence]:
         """Name of the most probable class and probability of each class, from probabilities of shape (rows, classes)."""
         names = [self.classes[number] for number in probabilities.argmax(1).tolist()]
-        each = {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(self.classes)}
-        return {"prediction": names, **each}
+        by_class = {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(self.classes)}
+        return {"prediction": names, **by_class}
 
 
 class Binary(Target):
@@ -72,7 +72,7 @@ class Binary(Target):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
 
-    def averaged(self, outputs: Tensor) -> Tensor:
+    def average(self, outputs: Tensor) -> Tensor:
         return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
 
     def metrics(self) -> MetricCollection:
@@ -103,7 +103,7 @@ class Classes(Target):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.cross_entropy(output, target.long(), reduction="none")
 
-    def averaged(self, outputs: Tensor) -> Tensor:
+    def average(self, outputs: Tensor) -> Tensor:
         return outputs.log_softmax(2).logsumexp(1) - log(outputs.shape[1])
 
     def metrics(self) -> MetricCollection:
@@ -127,7 +127,7 @@ class Quantity(Target):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return (output[:, 0] - target.to(output.dtype)).square()
 
-    def averaged(self, outputs: Tensor) -> Tensor:
+    def average(self, outputs: Tensor) -> Tensor:
         return outputs.mean(1)
 
     def metrics(self) -> MetricCollection:

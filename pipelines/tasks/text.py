@@ -20,8 +20,8 @@ class Text(Supervised):
         super().__init__(settings, data)
         columns = data.features
         if len(columns) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
-            found = some_of([f"{column.name} {column.shape}" for column in columns])
-            raise ConfigError(f"task.kind is text, which takes one column of words from the encoder sequence, but got {found}")
+            columns_text = some_of([f"{column.name} {column.shape}" for column in columns])
+            raise ConfigError(f"task.kind is text, which takes one column of words from the encoder sequence, but got {columns_text}")
         self.words = columns[0]
         if max(self.settings.widths) > self.words.shape[0]:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Trivial predictors: what a model must beat. They use no feature, or only what happened last.
+"""Trivial predictors, which a model must beat. They use no feature, or only the last values.
 
 A task names its own in `Task.trivial_predictors`. One is fitted on rows of the training split, and then stands in for the model: its
 output has the form of the model's, so that the task measures both alike. The linear model of `jobs/baseline.py` is another matter: it
@@ -38,11 +38,11 @@ class TrivialPredictor(ABC):
 
     @abstractmethod
     def output(self, batch: Batch) -> Tensor:
-        """What a model would return for these rows, on the CPU."""
+        """The output that a model would return for these rows, on the CPU."""
 
 
 class Constant(TrivialPredictor):
-    """The same output for every row, shape (outputs,)."""
+    """A predictor with one output for all rows, shape (outputs,)."""
 
     reads_rows = False
 
@@ -105,31 +105,31 @@ class Centre(TrivialPredictor):
         values = np.concatenate(self._parts) if self._parts else np.zeros(1)
         self._value = float(self._centre(values))
         if self._decode is not None:
-            wanted = float(self._centre(np.asarray(self._decode(values), np.float64)))
-            self._value = encoded(wanted, self._decode, self._value, float(values.min()), float(values.max()))
+            target_value = float(self._centre(np.asarray(self._decode(values), np.float64)))
+            self._value = invert_decoding(target_value, self._decode, self._value, float(values.min()), float(values.max()))
         self._parts, self._decode = [], None
 
     def output(self, batch: Batch) -> Tensor:
         return torch.full((row_count(batch), 1), self._value, dtype=torch.float64)
 
 
-def encoded(wanted: float, decode: Decode, guess: float, low: float, high: float) -> float:
-    """The encoded number between `low` and `high` that `decode`, which rises, turns into `wanted`; `guess` if it does so nearly."""
+def invert_decoding(target_value: float, decode: Decode, guess: float, low: float, high: float) -> float:
+    """Find the encoded number between `low` and `high` that `decode`, which rises, turns into `target_value`; or `guess` if near."""
 
     def value(number: float) -> float:
         return float(np.asarray(decode(np.array([number])), np.float64)[0])
 
-    if np.isclose(value(guess), wanted, rtol=1e-12, atol=0):
+    if np.isclose(value(guess), target_value, rtol=1e-12, atol=0):
         return guess
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         if not low < middle < high:
             break
-        low, high = (middle, high) if value(middle) < wanted else (low, middle)
-    return low if abs(value(low) - wanted) < abs(value(high) - wanted) else high
+        low, high = (middle, high) if value(middle) < target_value else (low, middle)
+    return low if abs(value(low) - target_value) < abs(value(high) - target_value) else high
 
 
-class Repeated(TrivialPredictor):
+class RepeatLast(TrivialPredictor):
     """A forecast that repeats the last value of the history, shape (steps, series) per row."""
 
     name = "repeat last value"
@@ -142,7 +142,7 @@ class Repeated(TrivialPredictor):
         return batch[self._history].cpu().double()[:, -1:].expand(-1, self._horizon, -1)
 
 
-class Seasonal(TrivialPredictor):
+class RepeatSeason(TrivialPredictor):
     """A forecast that repeats the last season. Of all that fit into the history, it is the one with the least squared error in training."""
 
     def __init__(self, history: str, future: str, steps: int, stands_for: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from pipelines.config.task import VisionSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.resnet import Residual, resnet18, resnet50
-from pipelines.tasks.stages import Link, cut, links_of
+from pipelines.tasks.stages import Link, chain_links, cut
 from pipelines.tasks.supervised import Supervised
 
 
@@ -23,8 +23,10 @@ class Vision(Supervised):
         super().__init__(settings, data)
         shapes = [column.shape for column in data.features]
         if len(shapes) != 1 or len(shapes[0]) not in (2, 3):
-            found = some_of([f"{column.name} {column.shape}" for column in data.features])
-            raise ConfigError(f"task.kind is vision, which takes one image column, (channels, height, width) per row, but got {found}")
+            columns_text = some_of([f"{column.name} {column.shape}" for column in data.features])
+            raise ConfigError(
+                f"task.kind is vision, which takes one image column, (channels, height, width) per row, but got {columns_text}"
+            )
         self.image = data.features[0]
 
     def model(self) -> nn.Module:
@@ -38,7 +40,7 @@ class Vision(Supervised):
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
         if not (isinstance(model, OverImages) and isinstance(model.network, nn.Sequential)):
             return ()
-        return cut(count, Link(lambda hidden, batch: model.pixels(batch)), links_of(model.network))
+        return cut(count, Link(lambda hidden, batch: model.pixels(batch)), chain_links(model.network))
 
 
 class OverImages(nn.Module):

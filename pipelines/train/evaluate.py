@@ -15,9 +15,9 @@ from pipelines.config.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.versions import Version
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.tasks.details import Details, Evaluated, Part
+from pipelines.tasks.details import Details, EvaluationData, Part
 from pipelines.tasks.trivial import TrivialPredictor
-from pipelines.tasks.values import Value, values_of
+from pipelines.tasks.values import Value, metric_values
 from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
 from pipelines.train.strategy import Strategy
 from pipelines.train.trivial import Baseline, best_baseline, warn_no_baseline
@@ -43,7 +43,7 @@ class Evaluation:
         self._rows, self._monitor = version.rows(split), settings.monitor
         self._shards = settings.shards
         self._seen = [column.name for column in version.columns if column.role != "carried"]
-        self._evaluated: Evaluated | None = None
+        self._evaluated: EvaluationData | None = None
         self.trivial: Sequence[TrivialPredictor] = ()
         """Fitted predictors that the next call measures on the same rows, into `baseline`. Alike on all workers."""
         self.baseline: Baseline = {}
@@ -84,7 +84,7 @@ class Evaluation:
         in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
         merged = self._merged([metrics for metrics, _, _ in in_order])
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
-        metrics = broadcast_from_rank0(values_of(merged))
+        metrics = broadcast_from_rank0(metric_values(merged))
         if self._strategy.mesh.context.rank == 0:
             self._evaluated = self._detailed([found for _, found, _ in in_order], metrics)
         self._compare([found for _, _, found in in_order])
@@ -95,7 +95,7 @@ class Evaluation:
         if self._loader is not None:
             self._loader.close()
 
-    def evaluated(self) -> Evaluated | None:
+    def evaluated(self) -> EvaluationData | None:
         """The details of the last call, on rank 0; None if there are none."""
         return self._evaluated
 
@@ -126,7 +126,7 @@ class Evaluation:
     def _compare(self, shards: list[list[MetricCollection]]) -> None:
         """Take the best values of the trivial predictors, from the metrics of all shards, unless an error left one without."""
         if self.trivial and all(len(shard) == len(self.trivial) for shard in shards):
-            values = [values_of(self._merged(list(metrics))) for metrics in zip(*shards, strict=True)]
+            values = [metric_values(self._merged(list(metrics))) for metrics in zip(*shards, strict=True)]
             self.baseline = broadcast_from_rank0(best_baseline(self._task, self.trivial, values, self._split))
         self.trivial = ()
 
@@ -151,14 +151,14 @@ class Evaluation:
                 self._give_up(error)
         return None
 
-    def _detailed(self, parts: list[list[Part] | None], metrics: dict[str, Value]) -> Evaluated | None:
+    def _detailed(self, parts: list[list[Part] | None], metrics: dict[str, Value]) -> EvaluationData | None:
         details = self._new_details()
         if details is None or None in parts:
             return None
         try:
             for shard in parts:
                 details.merge(shard or [])
-            return details.evaluated(self._split, metrics, self._task.describe_metrics(self._monitor))
+            return details.result(self._split, metrics, self._task.describe_metrics(self._monitor))
         except Exception as error:
             self._give_up(error)
             return None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from pipelines.tasks.details import Evaluated
+from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.values import Value
 
 
@@ -14,7 +14,7 @@ class Hooks(Protocol):
     def write(self, epoch: int, text: str) -> None:
         """Log a task's samples after an epoch, counted from 1. Called on rank 0 only; returns at once."""
 
-    def evaluated(self, found: Evaluated) -> None:
+    def evaluated(self, found: EvaluationData) -> None:
         """What was collected for figures of a split, with the weights of the best epoch so far. Called on rank 0 only."""
 
     def epoch(self, number: int) -> None:
@@ -48,7 +48,7 @@ class Silent:
     def write(self, epoch: int, text: str) -> None:
         pass
 
-    def evaluated(self, found: Evaluated) -> None:
+    def evaluated(self, found: EvaluationData) -> None:
         pass
 
     def epoch(self, number: int) -> None:

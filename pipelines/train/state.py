@@ -8,7 +8,7 @@ from typing import Literal
 from pipelines.config import Config
 from pipelines.data.loader import Order
 from pipelines.tasks.base import Monitor
-from pipelines.tasks.values import Value, number_of
+from pipelines.tasks.values import Value, to_number
 from pipelines.train.step_statistics import CurveWindow
 from pipelines.train.trivial import Baseline
 
@@ -95,7 +95,7 @@ def count_epoch(state: State, metrics: dict[str, Value], monitor: Monitor, minim
 
 def _number(metrics: Mapping[str, Value], name: str) -> float | None:
     """NaN if the metric is not defined, None if there is no such metric."""
-    return number_of(metrics[name]) if name in metrics else None
+    return to_number(metrics[name]) if name in metrics else None
 
 
 def improves(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from groups import in_group
 from trainings import training, version_of
 
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -43,7 +43,7 @@ def rate(context: WorkerContext, folder: str, runs: str, steps: int, checkpoint:
         checkpoint=checkpoint,
     )
     version, saves = version_of(config), []
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     clock = Clock()
     clock.saved = lambda step, path: saves.append(step)  # type: ignore[method-assign]
     checkpoints = Checkpoints(RunDirectory(runs), context, 2)

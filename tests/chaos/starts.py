@@ -25,7 +25,7 @@ from trainings import training
 from chaos.processes import ROOT, environment
 from chaos.training import Outcome
 from pipelines.data.versions.versions import open_version
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -98,7 +98,7 @@ def train(rank: int, world_size: int, strategy_name: str, meeting: Path) -> None
     context = WorkerContext(rank, world_size)
     config = training(meeting.parent, rows=256, strategy=strategy_name, workers=world_size, shards=6, global_batch=48, epochs=2)
     version = open_version(config.dataset.path, config.data_identity)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     result = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(meeting / "run")), context, 2), Silent()).run()
     assert result.finished

@@ -23,7 +23,7 @@ from pipelines.errors import ExportError
 from pipelines.serving.export.executorch import write as write_executorch
 from pipelines.serving.export.run import export
 from pipelines.serving.export.subject import read_subject
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.serving.model import log_model
 
 pytestmark = pytest.mark.timeout(900)
@@ -78,7 +78,7 @@ def logged(config: Config, folder: Path, columns: dict[str, np.ndarray], encoder
     raw, splits = schema_to_text(schema), {"train": [columns], "test": [columns]}
     version = write_arrays(config.dataset.path, splits, encoders, identity=config.data_identity, raw_schema=raw)
     torch.manual_seed(0)
-    weights = task_of(config.task, version.manifest).model().state_dict()
+    weights = build_task(config.task, version.manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)
     run_id = client.create_run(client.create_experiment(config.name, artifact_location=f"{folder}/artifacts")).info.run_id
     log_model(config, version.manifest, weights, run_id)

@@ -20,7 +20,7 @@ from pipelines.config import Config
 from pipelines.launch.run import train
 from pipelines.monitor import worker_monitor as worker_watch
 from pipelines.runtime.weights import model_digest
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import ATTEMPTS, RunDirectory
 from pipelines.train.hooks import Silent
@@ -120,7 +120,7 @@ def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
 def undisturbed_digest(config: Config, folder: Path) -> str:
     """The digest of the model that one worker trains in this process."""
     version, context = version_of(config), WorkerContext()
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder / "undisturbed")), context, 2)
     Loop(config, version, task, strategy, checkpoints, Silent()).run()

@@ -25,7 +25,7 @@ from pipelines.errors import SourceError
 from pipelines.serving.model import Predictor
 from pipelines.serving.model.columns import to_arrow
 from pipelines.serving.model.model import software_requirements
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def evaluated(served: Served) -> tuple[list[str], np.ndarray]:
     batch = {
         column.name: torch.from_numpy(to_numpy(column, encoded[column.name].combine_chunks()).copy()) for column in served.manifest.columns
     }
-    task = task_of(served.config.task, served.manifest)
+    task = build_task(served.config.task, served.manifest)
     model = task.model().eval()
     model.load_state_dict(served.weights)
     with torch.inference_mode():

@@ -25,7 +25,7 @@ from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.run import run
 from pipelines.etl.served import translate_query
 from pipelines.serving.model import Predictor, log_model
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 
 SERVED = [
     "IF(i = 999, NULL, i)", "CASE WHEN i < 0 THEN 'low' ELSE s END", "coalesce(i, 0)", "nvl(s, 'none')", "x / 3D", "x / y", "i % 7",
@@ -180,7 +180,7 @@ def bank(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bank:
     config = parse(BANK | {"source": source, "dataset": dataset, "tracking": tracking}, "bank.yaml")
     manifest = run(config)
     torch.manual_seed(0)
-    weights = task_of(config.task, manifest).model().state_dict()
+    weights = build_task(config.task, manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)
     experiment = client.get_experiment_by_name(config.experiment)
     assert experiment

@@ -26,7 +26,7 @@ from pipelines.strategies.parameter_server.group import run_servers
 from pipelines.strategies.parameter_server.messages import Plan
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.checkpoint.store import reader
@@ -138,7 +138,7 @@ def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_pa
     """Worker 0 takes a microbatch and stops. Worker 1 need not wait for it, and computes it last; then worker 0 pushes its own."""
     config = settings(tmp_path, "async")
     version, end = version_of(config), 2
-    strategy = strategy_of(config.train, task_of(config.task, version.manifest), WorkerContext())
+    strategy = strategy_of(config.train, build_task(config.task, version.manifest), WorkerContext())
     assert isinstance(strategy, ParameterServerStrategy)
     streams = Streams(version, "train", order_of(config), range(SHARDS), prefetch_bytes=2**20)
     plan = Plan(config.train, STEPS, STEPS, STEPS, strategy.layouts)
@@ -171,7 +171,7 @@ class Stops(Silent):
 def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_anything_is_saved(tmp_path: Path) -> None:
     config = settings(tmp_path, "async")
     version, context = version_of(config), WorkerContext()
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     assert isinstance(strategy, ParameterServerStrategy)
     with run_servers(config.train) as actors:
@@ -217,7 +217,7 @@ def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode:
     per_epoch, given = 3, {"servers": 2, "mode": mode}
     config = training(tmp_path, rows=200, strategy={"kind": "parameter_server", **given}, epochs=EPOCHS)
     version, context, directory = version_of(config), WorkerContext(), RunDirectory(str(tmp_path / "run"))
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
 
     def loop_of(actors: Any, hooks: Silent) -> Loop:
         strategy = strategy_of(config.train, task, context)

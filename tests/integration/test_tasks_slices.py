@@ -25,7 +25,7 @@ from pipelines.etl.run import run
 from pipelines.launch import spark_baseline as baseline
 from pipelines.serving.model import Predictor, log_model
 from pipelines.serving.model.columns import to_arrow
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -58,7 +58,7 @@ class Slice:
 
 def fit(config: Config, folder: Path) -> tuple[Trained, Strategy]:
     version = open_version(config.dataset.path, config.data_identity)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, WorkerContext())
     checkpoints = Checkpoints(RunDirectory(str(folder)), WorkerContext(), config.train.checkpoint.keep)
     return Loop(config, version, task, strategy, checkpoints, Silent()).run(), strategy
@@ -86,7 +86,7 @@ def test_a_slice_goes_all_the_way(trained: dict[str, Slice], name: str) -> None:
     assert found.result.finished
     assert not found.manifest.quarantined, "no row of the real data is refused"
     assert not found.manifest.warnings
-    task = task_of(found.config.task, found.manifest)
+    task = build_task(found.config.task, found.manifest)
     assert np.isfinite(found.result.metrics[f"test/{task.monitor[0]}"])
 
 
@@ -134,7 +134,7 @@ def raw_rows(spark: SparkSession, found: Slice) -> pa.Table:
 def evaluated(found: Slice) -> pd.DataFrame:
     """Predictions of those rows as ETL has written them."""
     version = open_version(found.config.dataset.path, found.config.data_identity)
-    task = task_of(found.config.task, found.manifest)
+    task = build_task(found.config.task, found.manifest)
     of_test = "by" in type(found.config.dataset.split).model_fields and not found.manifest.served_query
     splits = ("test",) if of_test else ("train", "validation", "test")
     order = Order(1, 256, shuffle=False, remainder="keep")

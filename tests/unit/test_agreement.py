@@ -16,7 +16,7 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import DriftError
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Data
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tasks.tabular import Tabular
 from pipelines.train.checkpoint.agreement import check_agreement
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -102,7 +102,7 @@ def parted(context: WorkerContext, home: str) -> dict[str, Any]:
     for name, settings in STRATEGIES.items():
         config = _config(Path(home), **settings)
         directory = RunDirectory(f"{home}/{name}")
-        task = task_of(config.task, version_of(config).manifest)
+        task = build_task(config.task, version_of(config).manifest)
         strategy = strategy_of(config.train, task, context)
         checkpoints = Checkpoints(directory, context, keep=9)
         try:
@@ -137,7 +137,7 @@ def test_workers_that_part_end_the_run_with_an_error_that_names_where(tmp_path: 
         assert "damaged" not in message and "restore" not in message
         assert f"--train.workers 1 goes on from step {SAVE_STEPS}" in message
     config = _config(tmp_path, **STRATEGIES["exact"])
-    task = task_of(config.task, version_of(config).manifest)
+    task = build_task(config.task, version_of(config).manifest)
     checkpoints = Checkpoints(RunDirectory(f"{tmp_path}/exact"), WorkerContext(), keep=9)
     trained = Loop(config, version_of(config), task, strategy_of(config.train, task, WorkerContext()), checkpoints, Silent()).run()
     assert (trained.finished, trained.rows) == (True, 720)

@@ -8,15 +8,15 @@ import torch
 from trainings import training, version_of
 
 from pipelines.launch.spark_baseline import _evaluation_data, _part
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.values import values_of
+from pipelines.tasks.values import metric_values
 
 
 def test_a_baseline_s_evaluation_is_that_of_its_rows_in_their_order(tmp_path: Path) -> None:
     config = training(tmp_path, rows=400, numbered=True)
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     assert isinstance(task, Supervised)
     groups = list(range(len(version.split_row_groups("test"))))
     batches = list(_part(version, "test", None, groups))
@@ -25,7 +25,7 @@ def test_a_baseline_s_evaluation_is_that_of_its_rows_in_their_order(tmp_path: Pa
     outputs = torch.from_numpy((truth + np.random.default_rng(0).standard_normal(len(truth)))[:, None])
     metrics = task.metrics()
     task.update(metrics, outputs, {"label": torch.from_numpy(truth)})
-    named = {f"test/{name}": value for name, value in values_of(metrics).items()}
+    named = {f"test/{name}": value for name, value in metric_values(metrics).items()}
     (found,) = _evaluation_data(config, version, task, named, {"test": outputs})
     assert (found.split, found.summary["rows"], found.summary["monitor"]) == ("test", len(truth), "auc")
     assert found.summary["areas"][0]["roc"] == pytest.approx(named["test/auc"], abs=1e-6)

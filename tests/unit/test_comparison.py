@@ -47,7 +47,7 @@ def split_of(logits: np.ndarray, name: str = "test") -> SplitEvaluation:
     target.update(metrics, torch.from_numpy(logits), rows["rich"])
     metrics["loss"].update(torch.full((ROWS,), 0.5), torch.ones(ROWS))
     values = {key: float(value) for key, value in metrics.compute().items()}
-    found = details.evaluated(name, values, tabular.Tabular(TabularSettings(), DATA).describe_metrics(""))
+    found = details.result(name, values, tabular.Tabular(TabularSettings(), DATA).describe_metrics(""))
     return SplitEvaluation(name, found.summary, found.tables)
 
 
@@ -128,7 +128,7 @@ def next_item_split(noise: float, seed: int) -> SplitEvaluation:
         details.update(output[part], batch)
         task.update(metrics, output[part], batch)
     values = {name: float(value) for name, value in metrics.compute().items()}
-    found = details.evaluated("test", values, task.describe_metrics(""))
+    found = details.result("test", values, task.describe_metrics(""))
     return SplitEvaluation("test", found.summary, found.tables)
 
 

@@ -14,7 +14,7 @@ from pipelines.config.task import TabularSettings as Settings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tasks.tabular import Tabular
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -278,7 +278,7 @@ def fit(context: WorkerContext, home: str, kind: str, run: str, stop_after: int 
         checkpoint={"every_steps": 10},
     )
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     trained = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(f"{home}/{run} {kind}"), context, keep=2)
     fitted = Loop(config, version, task, trained, checkpoints, StopsAfter(stop_after)).run()

@@ -50,11 +50,11 @@ def in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
         found["whole"] = fitted(context, home, home / "whole", {"strategy": {"kind": "sharded", "context": 2}}, None, words)
         found["dropout"] = steps(context, gpt_settings(context, strategy={"kind": "sharded", "context": 2}), 0.2)
     else:
-        found["attention"] = attended(DividedTokens(24, init_device_mesh("cpu", (4,))), 24)
+        found["attention"] = attend(DividedTokens(24, init_device_mesh("cpu", (4,))), 24)
     return found
 
 
-def attended(tokens: Tokens, count: int) -> tuple[Tensor, ...]:
+def attend(tokens: Tokens, count: int) -> tuple[Tensor, ...]:
     """The worker's positions, its part of causal attention, and the gradients with respect to queries, keys and values."""
     generator = torch.Generator().manual_seed(0)
     given = torch.randn(4, 2, count, 3, 8, generator=generator)  # rows, tokens, heads, width; the last one is a gradient
@@ -121,7 +121,7 @@ def test_a_gpt_trains_predicts_and_writes_as_with_ddp_on_one_worker(groups: dict
 
 @pytest.mark.full
 def test_parts_of_attention_make_up_the_whole(groups: dict[str, list[Any]]) -> None:
-    _, *wanted = attended(Tokens(), 24)
+    _, *wanted = attend(Tokens(), 24)
     order = torch.cat([part[0] for part in groups["attention"]]).argsort()
     assert [part[0].tolist() for part in groups["attention"]][:2] == [[0, 1, 2, 21, 22, 23], [3, 4, 5, 18, 19, 20]]
     for number, values in enumerate(wanted):

@@ -22,7 +22,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check
 from pipelines.runtime.weights import model_digest
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train import balance
 from pipelines.train.balance import shard_counts
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -86,7 +86,7 @@ def trained(
     """The result, the deals and the model's digest; in the steps of `slow`, that worker's passes take longer."""
     config = training(home, shards=SHARDS, **train)
     version = open_version(config.dataset.path, config.data_identity)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     delay(strategy, (slow or {}).get(context.rank, range(0)))
     hooks = Deals(stop_after)

@@ -13,9 +13,9 @@ from pipelines.config.task import ForecastingSettings, LanguageSettings, NextIte
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.details import ClassDetails, Details, Evaluated, ForecastDetails, QuantityDetails, RankingDetails, WindowDetails
+from pipelines.tasks.details import ClassDetails, Details, EvaluationData, ForecastDetails, QuantityDetails, RankingDetails, WindowDetails
 from pipelines.tasks.details.eval_samples import SHOWN_BYTES
-from pipelines.tasks.details.parts import Kept, sampling_keys
+from pipelines.tasks.details.parts import SelectedRows, sampling_keys
 from pipelines.tasks.details.scores import MOST_SCORES, Scores
 from pipelines.tasks.targets import target_kind
 
@@ -50,7 +50,7 @@ def test_a_sample_and_the_worst_rows_do_not_depend_on_the_order_of_rows_nor_on_w
         expected = np.lexsort((rows, keys))[:100]
         for seed in range(3):
             order = np.random.default_rng(seed).permutation(10_000)
-            kept = [Kept(100) for _ in range(4)]
+            kept = [SelectedRows(100) for _ in range(4)]
             for number, chosen in enumerate(np.array_split(order, 40)):
                 kept[number % 4].offer(keys[chosen], rows[chosen], lambda places, of=chosen: {"row": of[places]})
             for other in kept[1:]:
@@ -68,7 +68,7 @@ def test_of_two_classes_everything_is_counted_once() -> None:
     whole = added(binary(), (output, batch(5, rich=rich, sex=sex)))
     split = added(binary(), (output[:2], batch(2, rich=rich[:2], sex=sex[:2])))
     split.merge(added(binary(), (output[2:], batch(3, 2, rich=rich[2:], sex=sex[2:]))).parts)
-    found, again = (one.evaluated("test", {"auc": 0.5}) for one in (whole, split))
+    found, again = (one.result("test", {"auc": 0.5}) for one in (whole, split))
     assert found.summary == again.summary
     pairs = {"true": ["poor", "poor", "rich", "rich"], "predicted": ["poor", "rich"] * 2, "rows": [1, 1, 1, 2]}
     assert found.tables["confusion"] == pairs
@@ -91,7 +91,7 @@ def close_scores(rows: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
     return logits.astype(np.float32)[:, None], rich.astype(np.uint8)
 
 
-def scored(*sizes: int, limit: int = MOST_SCORES) -> Evaluated:
+def scored(*sizes: int, limit: int = MOST_SCORES) -> EvaluationData:
     """The details of `close_scores` in parts of these sizes, which are merged."""
     logits, rich = close_scores(sum(sizes))
     parts, first = [], 0
@@ -105,7 +105,7 @@ def scored(*sizes: int, limit: int = MOST_SCORES) -> Evaluated:
     whole.scores = Scores(limit)
     for each in parts:
         whole.merge(each.parts)
-    return whole.evaluated("test", {})
+    return whole.result("test", {})
 
 
 def test_areas_are_those_of_scikit_learn_however_close_scores_are_and_whoever_has_them() -> None:
@@ -132,10 +132,10 @@ def test_of_several_classes_each_area_is_that_of_the_class_against_the_rest() ->
     output, kind = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)), torch.arange(500) % 3
     found = added(binary(TabularSettings(), data), (output, batch(500, kind=kind)))
     scores = output.double().softmax(1).numpy()
-    for number, areas in enumerate(found.evaluated("test", {}).summary["areas"][:3]):
+    for number, areas in enumerate(found.result("test", {}).summary["areas"][:3]):
         assert areas["roc"] == pytest.approx(roc_auc_score(kind == number, scores[:, number]), abs=1e-12)
         assert areas["precision"] == pytest.approx(average_precision_score(kind == number, scores[:, number]), abs=1e-12)
-    assert found.evaluated("test", {}).summary["areas"][3] == {"class": "never", "roc": None, "precision": None}
+    assert found.result("test", {}).summary["areas"][3] == {"class": "never", "roc": None, "precision": None}
 
 
 def test_with_too_many_scores_to_keep_they_are_counted_in_bins_whoever_has_them() -> None:
@@ -152,14 +152,14 @@ def test_many_classes_are_counted_without_pairs() -> None:
     column = TensorColumn(name="kind", dtype="int32", cardinality=300, role="target")
     data = Data((X, column), tuple(map(str, range(300))))
     output = torch.eye(300)[:200] * 5
-    found = added(binary(TabularSettings(), data), (output, batch(200, kind=torch.arange(200) // 2))).evaluated("test", {})
+    found = added(binary(TabularSettings(), data), (output, batch(200, kind=torch.arange(200) // 2))).result("test", {})
     assert found.tables.keys() == {"classes", "calibration", "worst", "outcomes"}
     assert sum(found.tables["classes"]["rows"]) == 200 and found.tables["classes"]["correct"][0] == 1
 
 
 def test_a_quantity_is_sampled_in_the_units_of_the_query() -> None:
     details = QuantityDetails(TabularSettings(), PRICE, target_kind(PRICE))
-    found = added(details, (torch.tensor([[1.0], [2.0]]), batch(2, price=[1.5, 2.0]))).evaluated("test", {})
+    found = added(details, (torch.tensor([[1.0], [2.0]]), batch(2, price=[1.5, 2.0]))).result("test", {})
     assert sorted(zip(found.tables["sample"]["true"], found.tables["sample"]["predicted"], strict=True)) == [(150.0, 100.0), (200.0, 200.0)]
     assert found.tables["worst"]["row"] == [0, 1]
 
@@ -170,7 +170,7 @@ def test_forecasts_are_kept_with_history_and_truth() -> None:
     past = torch.arange(7 * 6 * 2).float().view(7, 6, 2)
     future = past[:, -1:] + torch.ones(7, 3, 2)
     rows = {ROW_NUMBERS: torch.arange(7), "past": past, "future": future}
-    found = added(ForecastDetails(ForecastingSettings(), Data(columns)), (future + 2, rows)).evaluated("test", {})
+    found = added(ForecastDetails(ForecastingSettings(), Data(columns)), (future + 2, rows)).result("test", {})
     assert found.tables["horizon"] == {"step": [1, 2, 3], "absolute": [2.0] * 3, "squared": [4.0] * 3, "repeated": [1.0] * 3}
     forecasts = found.tables["forecasts"]
     assert len(set(forecasts["row"])) == 4 and len(forecasts["row"]) == 4 * 2 * 9
@@ -184,7 +184,7 @@ def test_ranks_are_among_all_items() -> None:
     data = Data(columns, raw=lambda name, values: names[values])
     scores = torch.tensor([[0, 0, 4.0, 3, 2, 1], [0, 0, 4.0, 3, 2, 1], [9, 9, 4.0, 3, 2, 1]])
     rows = {ROW_NUMBERS: torch.arange(3), "before": torch.full((3, 2), 3), "after": torch.tensor([[0, 2], [0, 5], [0, 1]])}
-    found = added(RankingDetails(NextItemSettings(), data, lambda output, batch: {}), (scores, rows)).evaluated("test", {})
+    found = added(RankingDetails(NextItemSettings(), data, lambda output, batch: {}), (scores, rows)).result("test", {})
     assert found.tables["ranks"] == {"rank": [1, 4, 5], "rows": [1, 1, 1]}, "an item outside the vocabulary ranks last"
     assert found.tables["worst"]["true"] == [None, "d", "a"] and set(found.tables["worst"]["feature.before"]) == {"b b"}
 
@@ -193,7 +193,7 @@ def test_windows_are_shown_as_text() -> None:
     column = TensorColumn(name="text", dtype="uint8", shape=(3,), cardinality=3)
     rows = {ROW_NUMBERS: torch.arange(2), "text": torch.tensor([[0, 1, 2], [1, 1, 2]], dtype=torch.uint8)}
     details = WindowDetails(LanguageSettings(), Data((column,), tokens=(b"", b"ab", b"c")))
-    found = added(details, (torch.tensor([[2.0, 2.0, 3.0], [9.0, 3.0, 5.0]]), rows)).evaluated("validation", {})
+    found = added(details, (torch.tensor([[2.0, 2.0, 3.0], [9.0, 3.0, 5.0]]), rows)).result("validation", {})
     assert found.tables["worst"]["feature.text"] == ["ababc", "\n\nabc"] and found.tables["worst"]["loss"] == [3.0, 1.0]
 
 
@@ -201,13 +201,13 @@ def test_a_large_image_is_thinned() -> None:
     image = TensorColumn(name="pixels", dtype="float32", shape=(224, 224, 3))
     data = Data((image, RICH), ("poor", "rich"))
     rows = {ROW_NUMBERS: torch.arange(2), "pixels": torch.rand(2, 224, 224, 3), "rich": torch.tensor([0, 1])}
-    found = added(binary(TabularSettings(), data), (torch.zeros(2, 1), rows)).evaluated("test", {})
+    found = added(binary(TabularSettings(), data), (torch.zeros(2, 1), rows)).result("test", {})
     assert found.summary["shapes"] == {"feature.pixels": [28, 28, 3]}
     assert len(found.tables["worst"]["feature.pixels"][0]) * 4 <= SHOWN_BYTES
 
 
 def test_a_row_without_a_finite_loss_is_the_worst() -> None:
-    found = added(binary(TabularSettings()), (torch.tensor([[9.0], [np.nan]]), batch(2, rich=[0, 0]))).evaluated("test", {})
+    found = added(binary(TabularSettings()), (torch.tensor([[9.0], [np.nan]]), batch(2, rich=[0, 0]))).result("test", {})
     assert found.tables["worst"]["row"] == [1, 0]
 
 

@@ -11,7 +11,7 @@ from pipelines.data.loader import ROW_NUMBERS, Loader, Order, shard_range
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
-from pipelines.tasks.row_random import content_keys, whole
+from pipelines.tasks.row_random import content_keys, random_integers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -23,18 +23,18 @@ def keys(seed: int, epoch: int, rows: int = 20_000) -> torch.Tensor:
 
 def uniform(keys: torch.Tensor, count: int, purpose: int = 0) -> torch.Tensor:
     """Within [0, 1), in as many steps as a float32 holds."""
-    return whole(keys, count, 2**24, purpose).float() / 2**24
+    return random_integers(keys, count, 2**24, purpose).float() / 2**24
 
 
 def test_known_answers() -> None:
     """A change here changes what runs draw: it asks for another version of the order."""
     assert row_keys(7, 3) == (-3372029247567499371, -3664011917126035882)
-    assert whole(torch.tensor([0, 1, -1]), 3, 1_000).tolist() == [[883, 431, 26], [749, 372, 438], [646, 705, 318]]
+    assert random_integers(torch.tensor([0, 1, -1]), 3, 1_000).tolist() == [[883, 431, 26], [749, 372, 438], [646, 705, 318]]
     assert uniform(torch.tensor([5]), 2, purpose=1).tolist() == [[0.7625397443771362, 0.014727413654327393]]
 
 
 def test_numbers_are_uniform_and_unrelated() -> None:
-    drawn = whole(keys(0, 0), 5, 10)
+    drawn = random_integers(keys(0, 0), 5, 10)
     counts = np.bincount(drawn.flatten().numpy(), minlength=10)
     assert abs(counts - 10_000).max() < 500
     one, other = uniform(keys(0, 0), 2), uniform(keys(0, 1), 2)
@@ -45,13 +45,13 @@ def test_numbers_are_uniform_and_unrelated() -> None:
 
 def test_a_row_s_numbers_do_not_depend_on_its_place_or_on_how_many_are_drawn() -> None:
     all_keys = keys(3, 2, 100)
-    assert torch.equal(whole(all_keys.flip(0), 4, 99), whole(all_keys, 4, 99).flip(0))
-    assert torch.equal(whole(all_keys, 9, 99)[:, :4], whole(all_keys, 4, 99))
+    assert torch.equal(random_integers(all_keys.flip(0), 4, 99), random_integers(all_keys, 4, 99).flip(0))
+    assert torch.equal(random_integers(all_keys, 9, 99)[:, :4], random_integers(all_keys, 4, 99))
 
 
 def test_bounds_may_differ_from_row_to_row() -> None:
     below = torch.tensor([[1], [2], [1_000]])
-    drawn = whole(torch.tensor([5, 6, 7]), 500, below)
+    drawn = random_integers(torch.tensor([5, 6, 7]), 500, below)
     assert (drawn >= 0).all() and (drawn < below).all() and drawn[2].max() > 900
 
 

@@ -25,7 +25,7 @@ from pipelines.serving.http.schema import openapi
 from pipelines.serving.http.served_model import ServedModel, example_row
 from pipelines.serving.model import REFUSED, Predictor
 from pipelines.serving.model.signature import input_example
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 
 SETTINGS = Endpoint(rows_per_request=3, bytes_per_request=100)
 TOKEN = "0123456789abcdef"
@@ -36,7 +36,7 @@ def served() -> ServedModel:
     config, raw = parse(CONFIG, "test"), raw_rows()
     manifest = manifest_of(config.dataset, raw)
     torch.manual_seed(0)
-    predictor = Predictor(config.task, manifest, task_of(config.task, manifest).model().state_dict())
+    predictor = Predictor(config.task, manifest, build_task(config.task, manifest).model().state_dict())
     return ServedModel(predictor, "7", "ab" * 32, example_row(input_example(manifest)))
 
 

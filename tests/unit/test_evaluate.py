@@ -7,21 +7,21 @@ import pytest
 from groups import in_group
 from trainings import training, version_of
 
-from pipelines.tasks.bind import task_of
-from pipelines.tasks.details import ClassDetails, Evaluated
+from pipelines.tasks.bind import build_task
+from pipelines.tasks.details import ClassDetails, EvaluationData
 from pipelines.tasks.targets import target_kind
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import strategy_of
 
-METHODS = ("__init__", "update", "merge", "evaluated")
+METHODS = ("__init__", "update", "merge", "result")
 
 
-def evaluated(context: WorkerContext, home: Path, method: str, rank: int) -> tuple[dict[str, float] | None, list[Evaluated | None]]:
+def evaluated(context: WorkerContext, home: Path, method: str, rank: int) -> tuple[dict[str, float] | None, list[EvaluationData | None]]:
     """Metrics, and the details of two evaluations, where a method fails at its second call on one worker."""
     config = training(home, shards=4)
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     calls = []
 

@@ -29,7 +29,7 @@ from pipelines.strategies.federated.rounds import Round, Rounds, Turn
 from pipelines.strategies.federated.settings import Settings as Clients
 from pipelines.strategies.federated.strategy import Federated
 from pipelines.tasks.base import Task
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.digest_log import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -86,7 +86,7 @@ def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, 
     """The result of a training, and the digest of its model."""
     config = training(home, **changes)
     version = open_version(config.dataset.path, config.data_identity)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
     trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
@@ -140,7 +140,7 @@ def test_the_cases_differ_and_learn(alone: dict[str, Any]) -> None:
 
 def prepared(home: Path, context: WorkerContext | None = None, **changes: Any) -> tuple[Config, Task, Rounds]:
     config, version = training(home, **changes), version_of(training(home, **changes))
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     return config, task, Rounds(version, order_of(config), config.train.strategy_as(Clients), context or WorkerContext(), draws=True)
 
 
@@ -297,7 +297,7 @@ def test_a_run_counts_rounds_and_leaves_no_rows_out(home: Path, alone: dict[str,
 def test_a_carried_column_reaches_neither_the_model_nor_who_serves_it(home: Path) -> None:
     manifest = version_of(training(home)).manifest
     assert "writer" in {column.name for column in manifest.columns}
-    assert "writer" not in {column.name for column in task_of(training(home).task, manifest).data.columns}
+    assert "writer" not in {column.name for column in build_task(training(home).task, manifest).data.columns}
     assert "writer" not in feature_encoders(manifest)
     assert "writer" not in input_schema(manifest).names
     assert b"writer 3" in manifest.to_json() and b"writer 3" not in drop_passthrough_columns(manifest).to_json()

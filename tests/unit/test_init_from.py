@@ -19,7 +19,7 @@ from pipelines.errors import LockstepError, TrackingError, TrainingError
 from pipelines.launch.init_from import has_initial_weights, initial_weights
 from pipelines.launch.run import train
 from pipelines.runtime.weights import from_bytes, model_digest, to_bytes
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.run_directory import INITIAL, RunDirectory
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weights_of(config: Config) -> dict[str, Tensor]:
-    return dict(task_of(config.task, version_of(config).manifest).model().state_dict())
+    return dict(build_task(config.task, version_of(config).manifest).model().state_dict())
 
 
 def flipped(content: bytes) -> bytes:

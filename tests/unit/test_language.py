@@ -20,7 +20,7 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tasks.language import NATS, TOKENS, Language
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -150,7 +150,7 @@ class Written(Silent):
 def trained(context: WorkerContext, home: Path, folder: Path, train: dict[str, Any]) -> tuple[Trained, dict[int, str], dict[str, Tensor]]:
     config: Config = parse(pipeline({}, {}, **train), "x.yaml")
     version, hooks = open_version(str(home)), Written()
-    learned = task_of(config.task, version.manifest)
+    learned = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, learned, context)
     result = Loop(config, version, learned, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
     return result, hooks.texts, dict(strategy.model.state_dict())

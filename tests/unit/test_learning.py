@@ -13,7 +13,7 @@ from pipelines.config.task import TabularSettings as Settings
 from pipelines.data.features import fit_encoders
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError
-from pipelines.tasks.bind import data_of, task_of
+from pipelines.tasks.bind import build_task, task_data
 from pipelines.tasks.tabular import Tabular
 
 RAW = pa.table({"x": [0.0, 1.0, 2.0], "kind": ["b", "a", "b"], "rich": [True, False, True], "price": [100.0, 300.0, 500.0]})
@@ -32,7 +32,7 @@ def manifest_of(target: dict[str, Any]) -> Manifest:
     ],
 )
 def test_a_task_knows_its_target(target: dict[str, Any], classes: tuple, counts: tuple, encoded: list, decoded: list) -> None:
-    task = task_of(Settings(), manifest_of(target))
+    task = build_task(Settings(), manifest_of(target))
     assert isinstance(task, Tabular)
     assert (task.data.classes, task.data.class_counts) == (classes, counts)
     assert [column.name for column in task.data.features] == ["x"]
@@ -49,7 +49,7 @@ def test_a_task_that_cannot_be_imported_is_named() -> None:
         r"task.kind is 'mine:Nowhere', whose 'nowhere.tasks:Churn' cannot be imported: No module named 'nowhere'; install it, or start in"
     )
     with pytest.raises(ConfigError, match=told):
-        task_of(Nowhere(kind="mine:Nowhere"), manifest_of({"rich": "binary"}))
+        build_task(Nowhere(kind="mine:Nowhere"), manifest_of({"rich": "binary"}))
 
 
 class NoTask(TaskSettings):
@@ -60,13 +60,13 @@ def test_a_task_is_one() -> None:
     with pytest.raises(
         ConfigError, match=r"whose 'pathlib:Path' is not a task; it must name a class derived from pipelines.tasks.base.Task$"
     ):
-        task_of(NoTask(kind="mine:NoTask"), manifest_of({"rich": "binary"}))
+        build_task(NoTask(kind="mine:NoTask"), manifest_of({"rich": "binary"}))
 
 
 def test_a_packed_column_has_tokens_and_no_target() -> None:
     dataset = Dataset.model_validate({"path": "data", "features": {"kind": {"encoder": "characters", "length": 4}}})
     encoders = fit_encoders(dataset, gathered(dataset, RAW), RAW.schema)
     manifest = Manifest(name="test", version="", digest="", attempt="", encoders=encoders, splits={})
-    assert data_of(manifest).tokens == (b"", b"?", b"a", b"b")
+    assert task_data(manifest).tokens == (b"", b"?", b"a", b"b")
     with pytest.raises(ConfigError, match=r"this task predicts a target, but dataset\.target is empty; add one, or use a task without"):
-        task_of(Settings(), manifest)
+        build_task(Settings(), manifest)

@@ -21,7 +21,7 @@ from pipelines.strategies.local_sgd.local_sgd import LocalSgd
 from pipelines.strategies.local_sgd.settings import Settings
 from pipelines.strategies.replicas.outer import Outer
 from pipelines.tasks.base import Batch
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.digest_log import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -65,7 +65,7 @@ def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, 
     """The result of a training, and the digest of its model."""
     config = training(home, **{**SETTINGS, **changes})
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
     trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
@@ -134,7 +134,7 @@ def test_a_checkpoint_has_the_digests_of_every_replica(home: Path) -> None:
 def replayed(context: WorkerContext, home: Path, log: DigestLog, folder: Path, changes: dict[str, Any]) -> Comparison:
     config = training(home, **{**SETTINGS, **changes})
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     check = ReplayCheck(strategy_of(config.train, task, context), log, None)
     Loop(config, version, task, check, Checkpoints(RunDirectory(str(folder)), context, 2), Silent()).run()
     return check.comparison

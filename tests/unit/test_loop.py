@@ -15,7 +15,7 @@ from trainings import training, version_of
 
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint import run_directory
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.record import RECORD
@@ -65,7 +65,7 @@ class Recorder(Silent):
 
 def fit(context: WorkerContext, config: Config, folder: str, hooks: Recorder) -> tuple[Trained, Strategy]:
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(folder), context, config.train.checkpoint.keep)
     return Loop(config, version, task, strategy, checkpoints, hooks).run(), strategy
@@ -348,7 +348,7 @@ def test_weights_that_are_not_numbers_at_an_epochs_end_keep_the_save_under_way(
     monkeypatch.setattr(Saver, "is_written", False)  # as on a slow store
 
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, WorkerContext())
     whole_step = strategy.step
 
@@ -369,7 +369,7 @@ def poisoned(context: WorkerContext, home: Path, folder: str) -> None:
     """Worker 1 alone gets a NaN, in its 6th batch."""
     config = training(home)
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     whole_step = strategy.step
 

@@ -12,8 +12,8 @@ from trainings import training, version_of
 
 from pipelines.data.loader import shard_range
 from pipelines.tasks.base import Batch
-from pipelines.tasks.bind import task_of
-from pipelines.tasks.details import Evaluated
+from pipelines.tasks.bind import build_task
+from pipelines.tasks.details import EvaluationData
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.ddp.ddp import DataParallel
@@ -46,7 +46,7 @@ def test_the_workers_of_a_replica_read_the_same_rows() -> None:
 @pytest.mark.parametrize("strategy", ["ddp", "exact"])
 def test_a_strategy_that_takes_each_worker_for_a_replica_says_so(tmp_path: Path, strategy: str) -> None:
     config = training(tmp_path, **SETTINGS, strategy=strategy)
-    task = task_of(config.task, version_of(config).manifest)
+    task = build_task(config.task, version_of(config).manifest)
     one = strategy_of(config.train, task, WorkerContext())
     one.mesh = Mesh(WorkerContext(1, 2), workers_per_replica=2)
     with pytest.raises(AssertionError, match="each"):
@@ -86,7 +86,7 @@ class BreaksOff(Silent):
 def fitted(context: WorkerContext, home: Path, folder: Path, break_off: int | None = None) -> Trained:
     config = training(home, **SETTINGS)
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = Spread(config.train, task, task.model, context)
     hooks = BreaksOff(break_off if context.rank == context.world_size - 1 else None)
     found = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
@@ -104,10 +104,10 @@ def test_workers_with_unequal_shards_run_a_spread_model_equally_often(tmp_path: 
         assert isinstance(found, Trained) and not found.finished, found
 
 
-def evaluated(context: WorkerContext, home: Path, workers_per_replica: int) -> tuple[dict[str, float] | None, Evaluated | None]:
+def evaluated(context: WorkerContext, home: Path, workers_per_replica: int) -> tuple[dict[str, float] | None, EvaluationData | None]:
     config = training(home, **SETTINGS)
     version = version_of(config)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     strategy.mesh = Mesh(context, workers_per_replica)
     evaluation = Evaluation(config.train, version, "validation", task, strategy)

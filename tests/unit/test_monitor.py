@@ -10,7 +10,7 @@ from trainings import training, version_of
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check
 from pipelines.tasks.base import Task
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.state import State, breaks_tie, improves
 
 
@@ -23,7 +23,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def task(home: Path) -> Task:
     config = training(home)
-    return task_of(config.task, version_of(config).manifest)
+    return build_task(config.task, version_of(config).manifest)
 
 
 @pytest.mark.parametrize(

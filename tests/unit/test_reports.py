@@ -14,7 +14,7 @@ from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name
 from pipelines.report.run_data import TrainingAttempt
-from pipelines.tasks.details import Evaluated
+from pipelines.tasks.details import EvaluationData
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, DEATHS, PROGRESS, STOP, RunDirectory
 from pipelines.train.reduce.context import WorkerContext
 
@@ -44,7 +44,7 @@ def test_p8_a_group_that_was_replaced_ends_itself(tmp_path: Path) -> None:
 def test_details_that_cannot_be_written_fail_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture, table: dict[str, Any]) -> None:
     folder = RunDirectory(str(tmp_path))
     reports = TrackedReports(folder, Heartbeat(folder, WorkerContext(), 10), Mock(), Mock(), 100, 3)
-    reports.evaluated(Evaluated("test", {"kind": "own"}, {"worst": table}))
+    reports.evaluated(EvaluationData("test", {"kind": "own"}, {"worst": table}))
     reports.close()
     assert caplog.text.count("the run's page will lack something: ") == 1 and not folder.has(archive_name("test"))
 

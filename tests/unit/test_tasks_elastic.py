@@ -13,7 +13,7 @@ from trainings import StopsAfter
 
 from pipelines.config import Config
 from pipelines.data.versions.versions import open_version
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -60,7 +60,7 @@ def config_of(kind: str, folder: Path, **train: Any) -> Config:
 def weights_of(context: WorkerContext, kind: str, home: Path, folder: str, train: dict[str, Any], stop_after: int | None = None) -> Weights:
     config = config_of(kind, home, **train)
     version = open_version(config.dataset.path, config.data_identity)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, context)
     Loop(config, version, task, strategy, Checkpoints(RunDirectory(folder), context, 2), StopsAfter(stop_after)).run()
     return dict(strategy.model.state_dict())
@@ -91,7 +91,7 @@ def test_p3_ddp_draws_the_same_for_two_workers_as_for_one(tmp_path: Path) -> Non
 def test_it_learns_what_comes_next(tmp_path: Path) -> None:
     config = config_of("next_item", tmp_path, epochs=12, shards=4)
     version = open_version(config.dataset.path, config.data_identity)
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = strategy_of(config.train, task, WorkerContext())
     fitted = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), Silent()).run()
     assert fitted.metrics["test/ndcg_10"] > 0.9

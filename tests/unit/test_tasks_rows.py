@@ -16,7 +16,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.next_item import NextItem
 from pipelines.tasks.recommendation import Recommendation
-from pipelines.tasks.speech import Speech, augmented
+from pipelines.tasks.speech import Speech, augment
 from pipelines.tasks.text import Text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -158,22 +158,22 @@ def test_words_that_fill_nothing_have_no_vector() -> None:
 def test_an_augmentation_is_a_function_of_the_row_s_key() -> None:
     task = TASKS["speech"]()
     sounds, keys = torch.randn(50, 8, 20), batch_of(task, 50)[ROW_KEYS]
-    changed = augmented(sounds, keys, task.settings)
+    changed = augment(sounds, keys, task.settings)
     turned = torch.randperm(50)
-    assert torch.equal(augmented(sounds[turned], keys[turned], task.settings), changed[turned])
-    assert not torch.equal(augmented(sounds, keys + 1, task.settings), changed)
+    assert torch.equal(augment(sounds[turned], keys[turned], task.settings), changed[turned])
+    assert not torch.equal(augment(sounds, keys + 1, task.settings), changed)
 
 
 def test_an_augmentation_moves_and_hides_no_more_than_it_may() -> None:
     settings = TASKS["speech"]().settings
     keys = batch_of(TASKS["speech"](), 400)[ROW_KEYS]
     ramp = torch.arange(1.0, 21).expand(400, 8, 20)
-    changed = augmented(ramp, keys, settings)
+    changed = augment(ramp, keys, settings)
     hidden = changed == 0
     frames, mels = hidden.all(1).sum(1), hidden.all(2).sum(1)
     assert (int(frames.min()), int(frames.max())) == (0, settings.masked_frames)
     assert (int(mels.min()), int(mels.max())) == (0, settings.masked_mels)
-    moved = augmented(ramp, keys, settings.model_copy(update={"masked_frames": 0, "masked_mels": 0}))[:, 0, 10] - 11
+    moved = augment(ramp, keys, settings.model_copy(update={"masked_frames": 0, "masked_mels": 0}))[:, 0, 10] - 11
     assert set(moved.int().tolist()) == set(range(-3, 4))
 
 

@@ -22,9 +22,9 @@ from pipelines.report.curves import training_charts
 from pipelines.report.run_data import RunData
 from pipelines.report.run_page import run_page
 from pipelines.tasks.base import Batch, Task
-from pipelines.tasks.bind import task_of as bound_task
+from pipelines.tasks.bind import build_task as bound_task
 from pipelines.tasks.tabular import Tabular
-from pipelines.tasks.trivial import Seasonal, encoded
+from pipelines.tasks.trivial import RepeatSeason, invert_decoding
 from pipelines.tasks.values import Value
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -90,8 +90,8 @@ def test_a_number_is_predicted_by_mean_and_median_in_the_units_of_the_query(deco
 
 
 def test_the_encoded_mean_is_sought_where_encoding_is_not_linear() -> None:
-    assert np.expm1(encoded(5.0, np.expm1, 0.1, 0.0, 3.0)) == pytest.approx(5.0, rel=1e-14)
-    assert encoded(1.0, lambda x: x, 1.0, 1.0, 1.0) == 1.0
+    assert np.expm1(invert_decoding(5.0, np.expm1, 0.1, 0.0, 3.0)) == pytest.approx(5.0, rel=1e-14)
+    assert invert_decoding(1.0, lambda x: x, 1.0, 1.0, 1.0) == 1.0
 
 
 def test_a_forecast_repeats_the_last_value_or_the_last_season() -> None:
@@ -100,7 +100,7 @@ def test_a_forecast_repeats_the_last_value_or_the_last_season() -> None:
     pattern = torch.randn(300, 5, 3)[:, turns]
     seasonal = {"past": pattern[:, :12] + 0.01 * rows["past"], "future": pattern[:, 12:]}
     repeat, season = task.trivial_predictors()
-    assert isinstance(season, Seasonal)
+    assert isinstance(season, RepeatSeason)
     season.fit(seasonal)
     season.finish()
     assert season.season in (5, 10) and str(season.season) in season.name

@@ -31,9 +31,9 @@ from pipelines.serving.registry.gates import bounds
 from pipelines.serving.registry.measure import judge_predictions
 from pipelines.serving.registry.target import Target
 from pipelines.tasks.base import Batch, Task
-from pipelines.tasks.bind import task_of as bound_task
+from pipelines.tasks.bind import build_task as bound_task
 from pipelines.tasks.targets import Determination
-from pipelines.tasks.values import NOT_A_NUMBER, Value, values_of
+from pipelines.tasks.values import NOT_A_NUMBER, Value, metric_values
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -54,7 +54,7 @@ def values(task: Task, parts: Parts) -> dict[str, Value]:
     for other in others:
         for name, metric in merged.items(copy_state=False):
             metric.merge_state(other[name])
-    return values_of(merged)
+    return metric_values(merged)
 
 
 def rows(kind: str, target: list[float], output: float | None = None) -> tuple[torch.Tensor, Batch]:
@@ -88,9 +88,9 @@ def test_r2_of_a_constant_whose_mean_is_rounded_is_undefined() -> None:
     metric = Determination()
     for count in (3, 7, 11):
         metric.update(torch.zeros(count, dtype=torch.float64), torch.full((count,), 0.1, dtype=torch.float64))
-    assert metric.undefined() and metric.compute().isnan()
+    assert metric.missing_reason() and metric.compute().isnan()
     metric.update(torch.zeros(1, dtype=torch.float64), torch.full((1,), 0.2, dtype=torch.float64))
-    assert not metric.undefined() and metric.compute().isfinite()
+    assert not metric.missing_reason() and metric.compute().isfinite()
 
 
 def test_a_loss_over_rows_without_weight_is_undefined() -> None:

@@ -11,7 +11,7 @@ from torchmetrics import MetricCollection
 
 from pipelines.serving.export.subject import Rows, Subject, head, row_count, tensors
 from pipelines.serving.export.targets import Candidate
-from pipelines.tasks.values import in_words, values_of
+from pipelines.tasks.values import format_value, metric_values
 
 Row = dict[str, str | float | int | None]
 
@@ -92,5 +92,5 @@ def _row(name: str, sums: Sums, size: int) -> Row:
         "first_differing": ", ".join(map(str, sums.differing[:10])),
         "bytes": size,
         "rows_per_second": sums.rows / sums.seconds if sums.seconds else None,
-        **{name: in_words(value) if isinstance(value, str) else value for name, value in values_of(sums.metrics).items()},
+        **{name: format_value(value) if isinstance(value, str) else value for name, value in metric_values(sums.metrics).items()},
     }

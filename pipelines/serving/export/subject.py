@@ -20,7 +20,7 @@ from pipelines.serving.export.numeric import Numeric, find_numeric
 from pipelines.serving.model.model import read_model
 from pipelines.serving.model.predictor import input_schema
 from pipelines.tasks.base import Task
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tracking.exports import run_model_files
 
 Rows = Mapping[str, np.ndarray]
@@ -104,7 +104,7 @@ def read_subject(config: Config, run_id: str) -> Subject:
             f"run {run_id} was trained on dataset digest {manifest.digest[:12]}; {config.dataset.path} has {version.digest[:12]}, "
             f"version {version.manifest.version}; use the config of the run, and set dataset.path to its version"
         )
-    task = task_of(settings, manifest)
+    task = build_task(settings, manifest)
     network = task.model()
     network.load_state_dict(weights)
     return Subject(uri, run_id, digest, manifest, task, network.eval(), version, find_numeric(manifest))

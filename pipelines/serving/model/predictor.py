@@ -15,7 +15,7 @@ from pipelines.data.rowwise.engine import Evaluator
 from pipelines.data.versions.manifest import FittedEncoder, Manifest, tensor_columns
 from pipelines.data.versions.schema import schema_from_text, to_numpy
 from pipelines.serving.model.columns import fitting_rows
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 
 REFUSED = "refused"
 """Column of the predictions with the reason why a row was refused, or NULL."""
@@ -31,7 +31,7 @@ class Predictor:
         features = feature_encoders(manifest)
         self._encoders = Encoders(features)
         self._columns = tensor_columns(features)
-        self._task = task_of(settings, manifest)
+        self._task = build_task(settings, manifest)
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model = self._task.model()
         self._model.load_state_dict(dict(weights))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipelines.config.registry import GateName, Registry
-from pipelines.tasks.values import Value, in_words, value_of
+from pipelines.tasks.values import Value, format_value, to_value
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def at_least(name: str, value: Value | None, bound: float) -> Gate:
 
 def recordable(value: Value | None) -> Value | None:
     """The value as JSON can record it: a text in place of an undefined number."""
-    return in_words(value) if isinstance(value, str) else value
+    return format_value(value) if isinstance(value, str) else value
 
 
 def equal(name: str, value: str, expected: str) -> Gate:
@@ -96,7 +96,7 @@ def equal(name: str, value: str, expected: str) -> Gate:
 
 def bounds(settings: Registry, metrics: Mapping[str, float], reasons: Mapping[str, str] | None = None) -> list[Gate]:
     """The absolute bounds of test metrics; `metrics` are those of a run in MLflow, `reasons` say why others have no value."""
-    values = {**(reasons or {}), **{name: value_of(number) for name, number in metrics.items()}}
+    values = {**(reasons or {}), **{name: to_value(number) for name, number in metrics.items()}}
     lower = [at_least(f"test/{name}", values.get(f"test/{name}"), bound) for name, bound in settings.at_least.items()]
     return lower + [at_most(f"test/{name}", values.get(f"test/{name}"), bound) for name, bound in settings.at_most.items()]
 

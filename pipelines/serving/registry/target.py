@@ -14,7 +14,7 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
 from pipelines.serving.registry.scores import Metric, class_metric, quantity_metric
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.tasks.metrics import METRICS, prediction_metrics
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.values import NOT_A_NUMBER, ONE_CLASS, Value
@@ -72,7 +72,7 @@ class Target:
 
 def find_target(config: Config, manifest: Manifest) -> Target:
     """Raises ConfigError if the metric cannot be computed from the predictions of rows."""
-    task = task_of(config.task, manifest)
+    task = build_task(config.task, manifest)
     classes: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     if isinstance(task, Supervised):

@@ -1,4 +1,4 @@
-"""Base class of what an evaluation keeps, and the form in which it leaves the evaluation."""
+"""Base class of the details of an evaluation, and their result."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from torch import Tensor
 from pipelines.config import TaskSettings
 from pipelines.data.versions.schema import ROW_NUMBERS
 from pipelines.tasks.data import Batch, Data
-from pipelines.tasks.details.eval_samples import shown, to_show
-from pipelines.tasks.details.parts import Kept, Part, Sums, sampling_keys
+from pipelines.tasks.details.eval_samples import readable_values, sample_features
+from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
 from pipelines.tasks.details.slices import Slices
 from pipelines.tasks.values import Value
 
@@ -27,7 +27,7 @@ OUTCOME_ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationData:
     """The details of one split."""
 
     split: str
@@ -38,7 +38,7 @@ class Evaluated:
 
 class Details(ABC):
     """Collects the rows of a split, and turns them into tables. `update` of a derived class adds to `sums` and `slices`, and calls
-    `_sample` and `_wrong`."""
+    `_offer_sample` and `_offer_worst`."""
 
     kind: str
 
@@ -46,8 +46,8 @@ class Details(ABC):
         """Raises ConfigError if a column of `task.slices` has no fixed set of values."""
         self.data = data
         self.slices = Slices(settings.slices, data)
-        self.sums, self.sample, self.worst = Sums(), Kept(SAMPLED_ROWS), Kept(WORST_ROWS)
-        self.outcomes = Kept(OUTCOME_ROWS)
+        self.sums, self.sample, self.worst = Sums(), SelectedRows(SAMPLED_ROWS), SelectedRows(WORST_ROWS)
+        self.outcomes = SelectedRows(OUTCOME_ROWS)
 
     @property
     def parts(self) -> list[Part]:
@@ -57,10 +57,10 @@ class Details(ABC):
     def expect(self, rows: int) -> None:  # noqa: B027  # most details are of one size for any number of rows
         """Called before the first row: so many rows will come, on all workers together."""
 
-    def merge(self, others: list[Part]) -> None:
+    def merge(self, parts_of_next_shard: list[Part]) -> None:
         """Add the parts of the next shard."""
-        for own, other in zip(self.parts, others, strict=True):
-            own.merge(other)  # type: ignore[arg-type]  # both have the same class
+        for part, other in zip(self.parts, parts_of_next_shard, strict=True):
+            part.merge(other)  # type: ignore[arg-type]  # both have the same class
 
     @abstractmethod
     def update(self, output: Tensor, batch: Batch) -> None:
@@ -68,37 +68,37 @@ class Details(ABC):
 
     @abstractmethod
     def tables(self) -> dict[str, Columns]:
-        """The tables of this kind; `evaluated` adds those of slices and of the worst rows."""
+        """The tables of this kind; `result` adds those of slices and of the worst rows."""
 
     def summary(self) -> dict[str, Any]:
-        """What the tables do not say, as JSON values."""
+        """Facts that are in no table, as JSON values."""
         return {}
 
-    def evaluated(self, split: str, metrics: Mapping[str, Value], more: Mapping[str, Any] | None = None) -> Evaluated:
-        """All that was collected of a split, with the values of its metrics. `more` are entries of the summary."""
-        columns, shapes = shown(self.worst.columns, self.data)
+    def result(self, split: str, metrics: Mapping[str, Value], entries: Mapping[str, Any] | None = None) -> EvaluationData:
+        """All that was collected of a split, with the values of its metrics. `entries` are entries of the summary."""
+        columns, shapes = readable_values(self.worst.columns, self.data)
         worst: Columns = {"row": self.worst.rows.tolist(), "loss": (-self.worst.keys).tolist(), **columns}
-        kept = {name: values.tolist() for name, values in self.outcomes.columns.items()}
-        outcomes: Columns = {"row": self.outcomes.rows.tolist(), **kept} if kept else {}
+        outcomes_by_name = {name: values.tolist() for name, values in self.outcomes.columns.items()}
+        outcomes: Columns = {"row": self.outcomes.rows.tolist(), **outcomes_by_name} if outcomes_by_name else {}
         tables: dict[str, Columns] = {**self.tables(), "worst": worst, "outcomes": outcomes, **self.slices.tables()}
-        summary = {"kind": self.kind, "split": split, "metrics": dict(metrics), "shapes": shapes, **(more or {}), **self.summary()}
-        return Evaluated(split, summary, {name: table for name, table in tables.items() if table})
+        summary = {"kind": self.kind, "split": split, "metrics": dict(metrics), "shapes": shapes, **(entries or {}), **self.summary()}
+        return EvaluationData(split, summary, {name: table for name, table in tables.items() if table})
 
-    def _sample(self, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
+    def _offer_sample(self, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
         """Offer the rows of a batch to the sample, with these values."""
         rows = row_numbers(batch)
         self.sample.offer(sampling_keys(rows), rows, lambda places: {name: values[places] for name, values in columns.items()})
 
-    def _outcomes(self, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
-        """Offer what the model made of the rows of a batch, by the name of the metric that is its mean, or as `report.better` reads it."""
+    def _offer_outcomes(self, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
+        """Offer the outcomes of a batch of rows: by the name of the metric that is their mean, or as the table of metrics needs them."""
         rows = row_numbers(batch)
         self.outcomes.offer(sampling_keys(rows), rows, lambda places: {name: values[places] for name, values in columns.items()})
 
-    def _wrong(self, losses: np.ndarray, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
-        """Offer the rows of a batch to the worst ones, with these values and what can be shown of them."""
+    def _offer_worst(self, losses: np.ndarray, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
+        """Offer the rows of a batch to the worst ones, with these values and readable features."""
 
         def values(places: np.ndarray) -> dict[str, np.ndarray]:
-            return {**{name: column[places] for name, column in columns.items()}, **to_show(batch, places, self.data)}
+            return {**{name: column[places] for name, column in columns.items()}, **sample_features(batch, places, self.data)}
 
         # NaN sorts last, but such a row is the worst.
         self.worst.offer(-np.nan_to_num(losses, nan=np.inf), row_numbers(batch), values)

@@ -74,9 +74,9 @@ class ClassDetails(Details):
             scores = {"score": probabilities[:, 1], "positive": true}
             quantities |= {"positive": true.astype(np.float64), "predicted_positive": predicted.astype(np.float64)}
         self.slices.update(batch, quantities)
-        self._outcomes(batch, {"accuracy": correct, "loss": losses, **scores})
+        self._offer_outcomes(batch, {"accuracy": correct, "loss": losses, **scores})
         names = np.array(self.classes, dtype=object)
-        self._wrong(losses, batch, {"true": names[true], "predicted": names[predicted], "probability": confidence})
+        self._offer_worst(losses, batch, {"true": names[true], "predicted": names[predicted], "probability": confidence})
 
     def _count(self, true: np.ndarray, predicted: np.ndarray) -> None:
         count = len(self.classes)
@@ -104,13 +104,13 @@ class ClassDetails(Details):
 
     def tables(self) -> dict[str, Columns]:
         sums = self.sums.arrays
-        tables: dict[str, Columns] = {"classes": self._by_class()}
+        tables: dict[str, Columns] = {"classes": self._class_table()}
         if "confusion" in sums:
             true, predicted = np.nonzero(sums["confusion"])
             named = [[self.classes[number] for number in numbers] for numbers in (true, predicted)]
             tables["confusion"] = {"true": named[0], "predicted": named[1], "rows": sums["confusion"][true, predicted].tolist()}
         if "scores" in sums:
-            tables["scores"] = self._points() if self.scores.is_complete else self._binned()
+            tables["scores"] = self._point_table() if self.scores.is_complete else self._bin_table()
         if "confident_rows" in sums:
             bins = np.flatnonzero(sums["confident_rows"])
             rows = sums["confident_rows"][bins]
@@ -118,7 +118,7 @@ class ClassDetails(Details):
             tables["calibration"] = {"rows": rows.tolist(), **means}
         return tables
 
-    def _binned(self) -> Columns:
+    def _bin_table(self) -> Columns:
         """Counts of the bins that have rows."""
         counts, curves = self.sums.arrays["scores"], self._curves()
         filled = np.nonzero(counts.sum(0))
@@ -129,11 +129,11 @@ class ClassDetails(Details):
             "other_rows": counts[1][filled].tolist(),
         }
 
-    def _points(self) -> Columns:
+    def _point_table(self) -> Columns:
         """Points of the exact curves."""
         table: dict[str, list[Any]] = {"class": [], "logit": [], "rows_of_class": [], "other_rows": []}
         for name, thresholds in self._thresholds():
-            points = thresholds.thinned()
+            points = thresholds.thin()
             with np.errstate(divide="ignore"):
                 logits = np.log(points.scores) - np.log1p(-points.scores)
             table["class"] += [name] * len(logits)
@@ -145,13 +145,16 @@ class ClassDetails(Details):
     def _thresholds(self) -> list[tuple[str, Thresholds]]:
         """Of each curve, in the order of classes."""
         if self._sorted is None or self._sorted[0] != self.scores.count:
-            scores, true = self.scores.joined()
+            scores, true = self.scores.collect()
             first = 1 if self.kind == "binary" else 0
             curves = enumerate(self._curves())
-            self._sorted = self.scores.count, [(name, Thresholds.of(scores[:, place], true == first + place)) for place, name in curves]
+            self._sorted = (
+                self.scores.count,
+                [(name, Thresholds.from_rows(scores[:, place], true == first + place)) for place, name in curves],
+            )
         return self._sorted[1]
 
-    def _by_class(self) -> Columns:
+    def _class_table(self) -> Columns:
         sums = self.sums.arrays
         if "confusion" in sums:
             counts = sums["confusion"]
@@ -163,8 +166,8 @@ class ClassDetails(Details):
         return {"class": list(self.classes), "rows": true.tolist(), "predicted": predicted.tolist(), "correct": correct.tolist()}
 
     def summary(self) -> dict[str, Any]:
-        by_class = self._by_class()
-        known = {"classes": list(self.classes), "target": self.data.target.name, "rows": sum(by_class.get("rows", []))}
+        by_class = self._class_table()
+        summary_values = {"classes": list(self.classes), "target": self.data.target.name, "rows": sum(by_class.get("rows", []))}
         if self.scores.is_complete and self.scores.has_rows:
-            known["areas"] = [{"class": name, **thresholds.areas()} for name, thresholds in self._thresholds()]
-        return known
+            summary_values["areas"] = [{"class": name, **thresholds.areas()} for name, thresholds in self._thresholds()]
+        return summary_values

@@ -1,4 +1,4 @@
-"""What can be shown of a row: numbers and categories in the query's units, the words of a text, an image or a spectrogram."""
+"""Readable features of a row: numbers and categories in the query's units, the words of a text, an image or a spectrogram."""
 
 from typing import Any
 
@@ -15,34 +15,34 @@ PREFIX = "feature."
 """Beginning of the names of a table's columns that hold a row's features."""
 
 
-def to_show(batch: Batch, places: np.ndarray, data: Data) -> dict[str, np.ndarray]:
+def sample_features(batch: Batch, places: np.ndarray, data: Data) -> dict[str, np.ndarray]:
     """The encoded features of a few rows of a batch, thinned."""
     index = torch.from_numpy(places)
-    found = {}
+    samples = {}
     for column in data.features[:MOST_COLUMNS]:
         values = batch[column.name]
-        found[PREFIX + column.name] = _thinned(values[index.to(values.device)].cpu().numpy(), column)
-    return found
+        samples[PREFIX + column.name] = _thin(values[index.to(values.device)].cpu().numpy(), column)
+    return samples
 
 
-def shown(columns: dict[str, np.ndarray], data: Data) -> tuple[dict[str, list[Any]], dict[str, list[int]]]:
-    """These columns as plain values, and the shapes of those that are pictures: flat lists of numbers."""
+def readable_values(columns: dict[str, np.ndarray], data: Data) -> tuple[dict[str, list[Any]], dict[str, list[int]]]:
+    """Convert columns to plain values, and return the shapes of pictures, which become flat lists of numbers."""
     features = {PREFIX + column.name: column for column in data.features}
     values: dict[str, list[Any]] = {}
     shapes: dict[str, list[int]] = {}
-    for name, kept in columns.items():
+    for name, column_values in columns.items():
         column = features.get(name)
         if column is None:
-            values[name] = kept.tolist()
+            values[name] = column_values.tolist()
         elif not column.shape:
-            values[name] = [str(value) if isinstance(value, str) else value for value in data.raw(column.name, kept).tolist()]
+            values[name] = [str(value) if isinstance(value, str) else value for value in data.raw(column.name, column_values).tolist()]
             if len({type(value) for value in values[name] if value is not None}) > 1:
                 values[name] = [None if value is None else str(value) for value in values[name]]
         elif column.cardinality is not None:
-            values[name] = [_words(row, column, data) for row in kept]
+            values[name] = [_words(row, column, data) for row in column_values]
         else:
-            shapes[name] = list(kept.shape[1:])
-            values[name] = kept.reshape(len(kept), -1).tolist()
+            shapes[name] = list(column_values.shape[1:])
+            values[name] = column_values.reshape(len(column_values), -1).tolist()
     return values, shapes
 
 
@@ -54,7 +54,7 @@ def _words(row: np.ndarray, column: TensorColumn, data: Data) -> str:
     return " ".join("?" if word is None else str(word) for word in data.raw(column.name, indices[indices != FREE]).tolist())
 
 
-def _thinned(values: np.ndarray, column: TensorColumn) -> np.ndarray:
+def _thin(values: np.ndarray, column: TensorColumn) -> np.ndarray:
     """Values of shape (rows, …) with at most SHOWN_BYTES per row: the beginning of a text, every n-th value along each long dimension of
     others."""
     if column.cardinality is not None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from pipelines.config import TaskSettings
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details, row_numbers
-from pipelines.tasks.details.parts import Kept, sampling_keys
+from pipelines.tasks.details.parts import SelectedRows, sampling_keys
 
 FORECASTS, SERIES = 4, 4
 """Forecasts that are kept, of the first so many series of the row."""
@@ -22,7 +22,7 @@ class ForecastDetails(Details):
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         super().__init__(settings, data)
-        self.sample, self.worst = Kept(FORECASTS), Kept(FORECASTS)
+        self.sample, self.worst = SelectedRows(FORECASTS), SelectedRows(FORECASTS)
         self._history = data.features[0].name
 
     def update(self, output: Tensor, batch: Batch) -> None:
@@ -30,11 +30,11 @@ class ForecastDetails(Details):
         error = (output.double() - true).numpy()
         last = batch[self._history][:, -1:].cpu().double()
         rows, losses = row_numbers(batch), np.square(error).mean((1, 2))
-        for name, each in (("absolute", np.abs(error)), ("squared", error**2), ("repeated", (last - true).square().numpy())):
-            self.sums.add(name, each.sum((0, 2)))
+        for name, errors in (("absolute", np.abs(error)), ("squared", error**2), ("repeated", (last - true).square().numpy())):
+            self.sums.add(name, errors.sum((0, 2)))
         self.sums.add("rows", np.array(len(true)))
         self.slices.update(batch, {"loss": losses})
-        self._outcomes(batch, {"mse": losses, "mae": np.abs(error).mean((1, 2))})
+        self._offer_outcomes(batch, {"mse": losses, "mae": np.abs(error).mean((1, 2))})
 
         def values(places: np.ndarray) -> dict[str, np.ndarray]:
             index = torch.from_numpy(places)
@@ -44,15 +44,15 @@ class ForecastDetails(Details):
                 "true": self.data.decode(true[index].numpy()),
                 "predicted": self.data.decode(output[index].double().numpy()),
             }
-            return {name: np.asarray(found, np.float32)[..., :SERIES] for name, found in decoded.items()}
+            return {name: np.asarray(table, np.float32)[..., :SERIES] for name, table in decoded.items()}
 
         self.sample.offer(sampling_keys(rows), rows, values)
         self.worst.offer(-np.nan_to_num(losses, nan=np.inf), rows, values)
 
     def tables(self) -> dict[str, Columns]:
-        return {"horizon": self._by_step(), "forecasts": _long(self.sample), "worst_forecasts": _long(self.worst)}
+        return {"horizon": self._step_table(), "forecasts": _time_table(self.sample), "worst_forecasts": _time_table(self.worst)}
 
-    def _by_step(self) -> Columns:
+    def _step_table(self) -> Columns:
         sums = self.sums.arrays
         if not sums:
             return {}
@@ -64,18 +64,18 @@ class ForecastDetails(Details):
         return {"target": self.data.target.name, "rows": int(self.sums.arrays.get("rows", 0))}
 
 
-def _long(kept: Kept) -> Columns:
+def _time_table(selected: SelectedRows) -> Columns:
     """One row for each row, series and time: `step` 0 is the last one of the history."""
-    if not kept.columns:
+    if not selected.columns:
         return {}
-    found: dict[str, list[Any]] = {name: [] for name in ("row", "series", "step", "true", "predicted")}
-    for place, row in enumerate(kept.rows.tolist()):
-        history, true, predicted = (kept.columns[name][place] for name in ("history", "true", "predicted"))
+    table: dict[str, list[Any]] = {name: [] for name in ("row", "series", "step", "true", "predicted")}
+    for place, row in enumerate(selected.rows.tolist()):
+        history, true, predicted = (selected.columns[name][place] for name in ("history", "true", "predicted"))
         for series in range(true.shape[1]):
             count = len(history) + len(true)
-            found["row"] += [row] * count
-            found["series"] += [series] * count
-            found["step"] += range(1 - len(history), len(true) + 1)
-            found["true"] += [*history[:, series].tolist(), *true[:, series].tolist()]
-            found["predicted"] += [*[None] * len(history), *predicted[:, series].tolist()]
-    return found
+            table["row"] += [row] * count
+            table["series"] += [series] * count
+            table["step"] += range(1 - len(history), len(true) + 1)
+            table["true"] += [*history[:, series].tolist(), *true[:, series].tolist()]
+            table["predicted"] += [*[None] * len(history), *predicted[:, series].tolist()]
+    return table

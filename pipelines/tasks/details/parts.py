@@ -1,4 +1,4 @@
-"""What can be added up and merged: sums, and a bounded number of rows chosen by a key."""
+"""Collections that can be merged: sums, and a bounded number of rows selected by a key."""
 
 from collections.abc import Callable
 
@@ -22,8 +22,8 @@ class Sums:
             self.add(name, values)
 
 
-class Kept:
-    """The `limit` rows with the smallest keys, whatever the order in which they come. Among equal keys, smaller row numbers are kept."""
+class SelectedRows:
+    """The `limit` rows with the smallest keys, in whatever order they come. Of equal keys, smaller row numbers win."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -34,7 +34,7 @@ class Kept:
         """Arrays with one entry per kept row."""
 
     def offer(self, keys: np.ndarray, rows: np.ndarray, columns: Callable[[np.ndarray], dict[str, np.ndarray]]) -> None:
-        """Keep those of the rows that belong to the smallest. `columns` gives their values, from their places in the batch."""
+        """Select the rows that belong to the smallest. `columns` returns their values, from their places in the batch."""
         places = np.arange(len(keys))
         if len(self.keys) == self.limit:
             places = places[keys <= self.keys[-1]]
@@ -43,7 +43,7 @@ class Kept:
         if len(places):
             self._join(keys[places], rows[places], columns(places))
 
-    def merge(self, other: "Kept") -> None:
+    def merge(self, other: "SelectedRows") -> None:
         if len(other.keys):
             self._join(other.keys, other.rows, other.columns)
 
@@ -55,7 +55,7 @@ class Kept:
         self.keys, self.rows = keys[chosen], rows[chosen]
 
 
-Part = Sums | Kept | Scores
+Part = Sums | SelectedRows | Scores
 
 
 def sampling_keys(rows: np.ndarray) -> np.ndarray:

@@ -25,9 +25,9 @@ class QuantityDetails(Details):
         error = predicted - true
         self.sums.add("rows", np.array(len(true)))
         self.slices.update(batch, {"loss": losses, "error": error, "absolute": np.abs(error), "squared": error**2})
-        self._outcomes(batch, {"mse": error**2, "mae": np.abs(error), "loss": losses})
-        self._sample(batch, {"true": true, "predicted": predicted})
-        self._wrong(losses, batch, {"true": true, "predicted": predicted})
+        self._offer_outcomes(batch, {"mse": error**2, "mae": np.abs(error), "loss": losses})
+        self._offer_sample(batch, {"true": true, "predicted": predicted})
+        self._offer_worst(losses, batch, {"true": true, "predicted": predicted})
 
     def tables(self) -> dict[str, Columns]:
         sample = self.sample.columns

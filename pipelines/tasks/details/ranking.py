@@ -21,24 +21,24 @@ class RankingDetails(Details):
 
     kind = "ranking"
 
-    def __init__(self, settings: TaskSettings, data: Data, outcomes_of: Callable[[Tensor, Batch], Mapping[str, np.ndarray]]) -> None:
-        """`outcomes_of` gives what the metrics are means of, by row, for an output and its batch."""
+    def __init__(self, settings: TaskSettings, data: Data, row_outcomes: Callable[[Tensor, Batch], Mapping[str, np.ndarray]]) -> None:
+        """`row_outcomes` gives what the metrics are means of, by row, for an output and its batch."""
         super().__init__(settings, data)
-        self._outcomes_of = outcomes_of
+        self._row_outcomes = row_outcomes
         self._items = (data.target.cardinality or FIRST) - FIRST
 
     def update(self, output: Tensor, batch: Batch) -> None:
         scores, truth = output[:, FIRST:].float(), batch[self.data.target.name][:, -1].cpu().long() - FIRST
-        known = truth >= 0
-        wanted = scores.gather(1, truth.clamp(min=0)[:, None])
-        ranks = (~(scores <= wanted)).sum(1).where(known, self._items).numpy()
+        is_known = truth >= 0
+        true_scores = scores.gather(1, truth.clamp(min=0)[:, None])
+        ranks = (~(scores <= true_scores)).sum(1).where(is_known, self._items).numpy()
         self.sums.add("ranks", np.bincount(np.minimum(ranks, MOST_RANKS), minlength=MOST_RANKS + 1))
         hit = (ranks < 10).astype(np.float64)
         self.slices.update(batch, {"hit": hit, "rank": ranks.astype(np.float64)})
-        self._outcomes(batch, self._outcomes_of(output, batch))
+        self._offer_outcomes(batch, self._row_outcomes(output, batch))
         names = self.data.raw(self.data.target.name, truth.numpy() + FIRST)
         best = self.data.raw(self.data.target.name, scores.argmax(1).numpy() + FIRST)
-        self._wrong(ranks.astype(np.float64), batch, {"true": names, "predicted": best})
+        self._offer_worst(ranks.astype(np.float64), batch, {"true": names, "predicted": best})
 
     def tables(self) -> dict[str, Columns]:
         if "ranks" not in self.sums.arrays:

@@ -37,10 +37,10 @@ class Scores:
         if not other.is_complete:
             self._give_up()
         elif other.has_rows:
-            scores, true = other.joined()
+            scores, true = other.collect()
             self._add([scores], [true], other.count)
 
-    def joined(self) -> tuple[np.ndarray, np.ndarray]:
+    def collect(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores of shape (rows, curves), and classes of shape (rows,)."""
         return np.concatenate(self._scores), np.concatenate(self._true)
 
@@ -70,7 +70,7 @@ class Thresholds:
     other_rows: np.ndarray
 
     @classmethod
-    def of(cls, scores: np.ndarray, is_of_class: np.ndarray) -> "Thresholds":
+    def from_rows(cls, scores: np.ndarray, is_of_class: np.ndarray) -> "Thresholds":
         """From a score and whether it is of the class, for each row."""
         distinct, places = np.unique(-np.nan_to_num(scores, nan=0.5), return_inverse=True)
         of_class = np.bincount(places[is_of_class], minlength=len(distinct))
@@ -82,7 +82,7 @@ class Thresholds:
         areas = {"roc": roc_area(self.rows_of_class, self.other_rows), "precision": average_precision(self.rows_of_class, self.other_rows)}
         return {name: None if np.isnan(area) else area for name, area in areas.items()}
 
-    def thinned(self, most: int = MOST_POINTS) -> "Thresholds":
+    def thin(self, most: int = MOST_POINTS) -> "Thresholds":
         """At most so many points of the curve, the last one among them: rows between two of them are counted at the lower score."""
         if len(self.scores) <= most:
             return self
