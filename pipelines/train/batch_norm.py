@@ -1,4 +1,4 @@
-"""Synchronised batch norm on CPUs, since torch's needs GPUs; and an error for a batch norm of a single row."""
+"""Synchronised batch norm on CPUs, since torch's needs GPUs."""
 
 from typing import Any
 
@@ -7,24 +7,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm, outside_of_graphs
-from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.moments import combine_moments, moments
-
-
-def loss_and_weight(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The task's loss and weight. Raises ConfigError if a batch norm gets a single row, which has no variance."""
-    try:
-        return task.loss(model, batch)
-    except ValueError as error:
-        if not is_single_row_error(error):
-            raise
-        raise ConfigError(
-            "a batch norm got a single row, which has no variance: a pass computes the rows of a worker, of a shard, of a replica or of a "
-            "client's batch, as the strategy has it, divided by train.grad_accum_steps; raise train.global_batch, lower train.shards or "
-            "train.grad_accum_steps, or set train.remainder to drop"
-        ) from error
 
 
 def is_single_row_error(error: ValueError) -> bool:

@@ -1,11 +1,12 @@
-"""Forward passes over the rows of a shard or a replica, whose bits depend on these rows alone."""
+"""Forward passes: the loss of some rows; and those of a shard or a replica, whose bits depend on these rows alone."""
 
 from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.train.batch_norm import loss_and_weight
+from pipelines.train.batch_norm import is_single_row_error
 from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
 
@@ -26,6 +27,20 @@ class Passes:
             with self._precision.autocast(self._device_type):
                 loss, weight = loss_and_weight(self._task, self._model, passed)
             yield loss, weight, part == parts - 1
+
+
+def loss_and_weight(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The task's loss and weight. Raises ConfigError if a batch norm gets a single row, which has no variance."""
+    try:
+        return task.loss(model, batch)
+    except ValueError as error:
+        if not is_single_row_error(error):
+            raise
+        raise ConfigError(
+            "a batch norm got a single row, which has no variance: a pass computes the rows of a worker, of a shard, of a replica or of a "
+            "client's batch, as the strategy has it, divided by train.grad_accum_steps; raise train.global_batch, lower train.shards or "
+            "train.grad_accum_steps, or set train.remainder to drop"
+        ) from error
 
 
 def split(batch: Batch, passes: int) -> list[Batch]:

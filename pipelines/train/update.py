@@ -63,14 +63,14 @@ class Update:
         self.optimizer = create_optimizer(settings, self._parameters)
         self._scaler = torch.amp.GradScaler(context.device.type, enabled=precision.has_loss_scale)
 
-    def backward(self, loss_sum: Tensor, *beside: Tensor, averaged_over: int = 1) -> None:
-        """Run the backward pass from a sum of losses, and from sums `beside` it, which are neither divided nor scaled.
+    def backward(self, loss_sum: Tensor, averaged_over: int = 1) -> None:
+        """Run the backward pass from a sum of losses.
 
         Gradients become those of the mean loss if the global batch's weight is its number of rows; else `apply` corrects
         them. If the reduction averages gradients over workers instead of summing them, `averaged_over` is their number.
         """
         self._clock.enter(BACKWARD)
-        torch.autograd.backward((self.scaled(loss_sum, averaged_over), *(values * averaged_over for values in beside)))
+        self.scaled(loss_sum, averaged_over).backward()
 
     def scaled(self, loss_sum: Tensor, averaged_over: int = 1) -> Tensor:
         """What `backward` starts from, for a caller with a backward pass of its own."""

@@ -103,7 +103,7 @@ def two_steps(context: WorkerContext, in_memory: bool = False) -> tuple[dict[str
     shares = SHARES["unequal"] if context.world_size > 1 else (ROWS,)
     flags = Flags(save=True, written=True)
     sums = [numbers(strategy.step(part(rows(), shares, context.rank), number, 0.1, flags)) for number in range(2)]
-    assert strategy._divided_by == (1 if in_memory else context.world_size)
+    assert bool(strategy._in_memory) == in_memory
     return dict(strategy.model.state_dict()), sums
 
 
@@ -202,7 +202,7 @@ def test_sums_and_flags_are_of_all_workers(group: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("way", ["in memory", "sent"])
-def test_sums_ride_with_gradients_of_several_buckets(group: list[dict[str, Any]], way: str) -> None:
+def test_sums_are_of_all_workers_with_gradients_of_several_buckets(group: list[dict[str, Any]], way: str) -> None:
     wanted, alone = two_steps(WorkerContext())
     for weights, sums in (answer[f"many buckets, {way}"] for answer in group):
         assert_same(weights, wanted)

@@ -22,10 +22,10 @@ from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
 from pipelines.strategies.sharded.tensor import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.train.batch_norm import convert_sync_batch_norm, loss_and_weight
+from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import split
+from pipelines.train.passes import loss_and_weight, split
 from pipelines.train.phases import FORWARD
 from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed

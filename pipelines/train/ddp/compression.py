@@ -62,29 +62,27 @@ class ErrorFeedback:
         self._errors_differ = self._owes = False
 
     @torch.no_grad()
-    def reduce(self, sums: Tensor, unit: Callable[[Tensor], Tensor], number: int) -> Tensor:
-        """Replace the workers' gradients, in step `number`, by the mean of what they send. Returns the means of `sums`. Collective.
+    def reduce(self, weight: Tensor, unit: Callable[[Tensor], Tensor], number: int) -> None:
+        """Replace the workers' gradients, in step `number`, by the mean of what they send. Collective.
 
-        sums[1] is the weight of the rows, from which `unit` computes what the mean gradient has been multiplied by: a loss
-        scale, for example. Errors do not have this factor, which changes from step to step. If a gradient is not finite on
-        any worker, it becomes infinite on all, and errors do not change. Nor do they in a step without any weight.
+        From the `weight` of the global batch, `unit` computes what the mean gradient has been multiplied by: a loss scale, for
+        example. Errors do not have this factor, which changes from step to step. If a gradient is not finite on any worker, it
+        becomes infinite on all, and errors do not change. Nor do they in a step without any weight.
         """
         if self._context.world_size == 1 and not self._owes:
-            return sums
+            return
         gradients = [_gradient(parameter) for parameter in self._parameters]
         _copy(gradients, self._values.pieces)
         is_infinite = self._values.whole.isfinite().all().logical_not()
-        sums, infinite = mean_over_workers(torch.cat([sums, is_infinite.view(1).to(sums)]), self._context).split([len(sums), 1])
-        if infinite > 0:
+        if mean_over_workers(is_infinite.to(weight), self._context) > 0:
             for gradient in gradients:
                 gradient.fill_(torch.inf)
-        elif sums[1] > 0:
-            factor = unit(sums[1])
+        elif weight > 0:
+            factor = unit(weight)
             self._values.whole.div_(factor).add_(self._error.whole)
             self._exchange(self._context.world_size > 1 and number >= self._settings.start_step)
             self._values.whole.mul_(factor)
             _copy(self._values.pieces, gradients)
-        return sums
 
     def _exchange(self, lossily: bool) -> None:
         if lossily:

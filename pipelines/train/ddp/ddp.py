@@ -16,14 +16,13 @@ from pipelines.runtime.weights import model_weights
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers
-from pipelines.train.ddp.compression import HOOKS, ErrorFeedback, mean_over_workers
-from pipelines.train.ddp.counted_loss import CountedLoss
+from pipelines.train.ddp.compression import HOOKS, ErrorFeedback
 from pipelines.train.ddp.settings import Settings
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import split
+from pipelines.train.passes import loss_and_weight, split
 from pipelines.train.phases import EXCHANGE, FORWARD
-from pipelines.train.precision import choose_precision
+from pipelines.train.precision import Precision, choose_precision
 from pipelines.train.randomness import seed
 from pipelines.train.reduce.all_reduce import TreeAllReduce
 from pipelines.train.reduce.context import WorkerContext
@@ -63,11 +62,13 @@ class DataParallel(Strategy):
             else None
         )
         self._is_compressed = self._compression.kind != "none"
-        self._loss = CountedLoss(task, self.model, self._precision, context, self._synced, sums_ride=not self._is_compressed)
+        self._loss = _TaskLoss(task, self.model, self._precision, context, runs_empty=self._synced)
         self._replicated: DistributedDataParallel | None = None
         """Created at the first step, when the model's weights have been loaded."""
-        self._divided_by = context.world_size
-        """What DistributedDataParallel divides the sum of the workers' gradients by; 1 if they are summed in shared memory."""
+        self._in_memory: TreeAllReduce | None = None
+        """Sums gradients if all workers are on one machine without GPUs."""
+        self._sums = torch.zeros(0)
+        """What is summed over workers besides."""
 
     def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
         if self._context.world_size > 1 and self._replicated is None:
@@ -75,19 +76,42 @@ class DataParallel(Strategy):
         seed(self._context.device, self._settings.seed, number, self.mesh.replica)
         if not self.model.training:
             self.model.train()
-        counts = torch.tensor([float(row_count(batch)), *flags.numbers()]).to(self._context.device, non_blocking=True)
-        own_loss = torch.zeros((), device=self._context.device)
+        # Of this worker: sum of losses, weight, rows, flags.
+        sums = torch.tensor([0.0, 0.0, row_count(batch), *flags.numbers()]).to(self._context.device, non_blocking=True)
         *earlier, last = split(batch, self._settings.grad_accum_steps)
         for part in earlier:
             with self._replicated.no_sync() if self._replicated else nullcontext():
-                own_loss += self._pass(part, torch.zeros_like(counts))
-        own_loss += self._pass(last, counts)
+                self._backward(self._forward(part, sums))
+        loss = self._forward(last, sums)
+        own_loss_sum, message = sums[0].clone(), self._send(sums)
+        self._backward(loss)  # which also all-reduces gradients
         self._check_gradients()
-        sums = self._over_workers(self._loss.take_sums(), number)
-        sums[2:].round_()  # dividing by the number of workers may leave the last bit off
-        (loss_sum, weight, rows), flags_of_all = sums.split([3, FLAGS])
+        if message:
+            self.clock.enter(EXCHANGE)
+            message.wait()
+        (loss_sum, weight, rows), flags_of_all = sums.double().split([3, FLAGS])
+        if self._feedback:
+            self._feedback.reduce(weight, self._update.unit, number)
         norm = self._update.apply(rate, weight, measured)
-        return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
+        return StepResult(norm, own_loss_sum, loss_sum, weight, rows, flags_of_all)
+
+    def _forward(self, rows: Batch, sums: Tensor) -> Tensor:
+        """Run the forward pass over some rows. Returns the sum of their losses, and adds it and their weight to `sums`."""
+        self.clock.enter(FORWARD)
+        loss, weight = (self._replicated or self._loss)(rows)
+        sums[:2] += torch.stack([loss.detach(), weight.detach()])
+        if self._replicated and not self._in_memory:  # whose sums are complete when the hook returns
+            self.clock.exchange_after_backward(loss)
+        return loss
+
+    def _backward(self, loss: Tensor) -> None:
+        self._update.backward(loss, averaged_over=1 if self._in_memory else self._context.world_size)
+
+    def _send(self, sums: Tensor) -> dist.Work | None:
+        """See that `sums` are added up over workers by the end of the backward pass: in memory, together with the last bucket of
+        gradients; else by a message of their own, which took a sixth of the CPU time of an MLP of 2 x 32."""
+        self._sums = sums
+        return dist.all_reduce(sums, async_op=True) if self._context.world_size > 1 and not self._in_memory else None
 
     def own(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
@@ -121,12 +145,11 @@ class DataParallel(Strategy):
         on_cpu = self._context.device.type == "cpu"
         replicated = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, bucket_cap_mb=_CPU_BUCKET_MB if on_cpu else None)
         replicated.broadcast_buffers = False  # `sync_buffers` does that, less often than every step
-        all_reduce = _all_reduce_in_memory(replicated, self._context) if on_cpu and not self._is_compressed else None
         if self._is_compressed:
             replicated.register_comm_hook(None, self.clock.time_hook(HOOKS[self._compression.kind]))
-        elif all_reduce:
-            self._divided_by = 1
-            replicated.register_comm_hook(all_reduce, self.clock.time_hook(_sum_of_workers))
+        elif on_cpu and (all_reduce := _all_reduce_in_memory(replicated, self._context)):
+            self._in_memory = all_reduce
+            replicated.register_comm_hook(self, self.clock.time_hook(_sum_in_memory))
         return replicated
 
     def _check_gradients(self) -> None:
@@ -139,22 +162,23 @@ class DataParallel(Strategy):
             if parameter.grad is not None and parameter.grad.is_sparse:
                 raise ConfigError(f"{name}: {_SPARSE}")
 
-    def _over_workers(self, sums: Tensor, number: int) -> Tensor:
-        """The sums over all workers. If gradients are compressed, the sums, which must be exact, have a message of their own."""
-        if self._is_compressed:
-            self.clock.enter(EXCHANGE)
-        if self._feedback:
-            return self._feedback.reduce(sums, self._update.unit, number)
-        return mean_over_workers(sums, self._context) if self._is_compressed else sums
 
-    def _pass(self, part: Batch, counts: Tensor) -> Tensor:
-        """Run forward and backward over some rows. Returns the sum of their losses."""
-        self.clock.enter(FORWARD)
-        loss, beside = (self._replicated or self._loss)(part, counts)
-        if self._replicated and self._divided_by > 1:  # sums in shared memory are complete when their hook returns
-            self.clock.exchange_after_backward(loss)
-        self._update.backward(loss, beside, averaged_over=self._divided_by)
-        return loss.detach()
+class _TaskLoss(nn.Module):
+    """The task's loss as a module, since DistributedDataParallel wraps a module."""
+
+    def __init__(self, task: Task, model: nn.Module, precision: Precision, context: WorkerContext, runs_empty: bool) -> None:
+        """`runs_empty`: whether the model computes a pass without rows too, as collectives within it require."""
+        super().__init__()
+        self.model = model
+        self._task, self._precision, self._device_type, self._runs_empty = task, precision, context.device.type, runs_empty
+
+    def forward(self, rows: Batch) -> tuple[Tensor, Tensor]:
+        """The sum of losses, and the weight: zeros without rows, with zero gradients."""
+        if not row_count(rows) and not self._runs_empty:
+            zero = torch.stack([parameter.flatten()[:0].sum() for parameter in self.model.parameters() if parameter.requires_grad]).sum()
+            return zero, zero.detach()
+        with self._precision.autocast(self._device_type):
+            return loss_and_weight(self._task, self.model, rows)
 
 
 def _all_reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContext) -> TreeAllReduce | None:
@@ -165,13 +189,17 @@ def _all_reduce_in_memory(replicated: DistributedDataParallel, context: WorkerCo
     return all_reduce if all_reduce.is_in_memory else None
 
 
-def _sum_of_workers(all_reduce: TreeAllReduce, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """A DDP communication hook that returns the sum over workers, not divided by their number. The backward pass waits for it,
-    since the same cores would do both. Raises ConfigError for a sparse gradient."""
+def _sum_in_memory(strategy: DataParallel, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+    """A hook that DistributedDataParallel calls in the backward pass, as soon as a bucket of gradients is computed: returns their sum
+    over workers, not divided by their number. The backward pass waits for it, since the same cores would do both.
+
+    Raises ConfigError for a sparse gradient.
+    """
     gradient = bucket.buffer()
     if gradient.is_sparse:
         raise ConfigError(f"a parameter of shape {tuple(gradient.shape)}: {_SPARSE}")
-    all_reduce.reduce([gradient])
+    assert strategy._in_memory is not None
+    strategy._in_memory.reduce([gradient], numbers=strategy._sums if bucket.is_last() else None)
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradient)
     return done

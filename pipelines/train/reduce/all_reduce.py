@@ -37,28 +37,30 @@ class TreeAllReduce:
         self.is_in_memory = memory is not None
         self._transport: Transport = memory or PointToPoint(counts, rank)
 
-    def reduce(self, partial_sums: Sequence[Tensor]) -> None:
+    def reduce(self, partial_sums: Sequence[Tensor], numbers: Tensor | None = None) -> None:
         """Put the sum over all workers into partial_sums[0]. Collective.
 
         `partial_sums` are this worker's, each of shape (n,). Unless workers share memory, n must be a multiple of their number.
+        A few `numbers` on the CPU are added up too, in any order; in shared memory that needs no message more.
         """
         if self._workers == 1:
             return
         if partial_sums[0].device.type == "cpu":
-            self._reduce_slices(partial_sums)
+            self._reduce_slices(partial_sums, numbers)
         elif self._over_nccl:
-            self._reduce_slice(partial_sums)
+            self._reduce_slice(partial_sums, numbers)
         else:  # several workers share a GPU, which NCCL does not support
             staged = [partial_sum.cpu() for partial_sum in partial_sums]
-            self._reduce_slices(staged)
+            self._reduce_slices(staged, numbers)
             partial_sums[0].copy_(staged[0])
 
-    def _reduce_slices(self, partial_sums: Sequence[Tensor]) -> None:
+    def _reduce_slices(self, partial_sums: Sequence[Tensor], numbers: Tensor | None) -> None:
         entries = SLICE_BYTES // partial_sums[0].element_size() // self._workers * self._workers
         for slices in zip(*(partial_sum.split(entries) for partial_sum in partial_sums), strict=True):
-            self._reduce_slice(slices)
+            self._reduce_slice(slices, numbers)
+            numbers = None
 
-    def _reduce_slice(self, partial_sums: Sequence[Tensor]) -> None:
+    def _reduce_slice(self, partial_sums: Sequence[Tensor], numbers: Tensor | None) -> None:
         parts = [partial_sum.tensor_split(self._workers) for partial_sum in partial_sums]
         node_sums = dict(zip(self._nodes[self._rank], (by_worker[self._rank] for by_worker in parts), strict=True))
         for peer, peer_parts in self._transport.all_to_all(parts).items():
@@ -66,7 +68,7 @@ class TreeAllReduce:
         own_part, total = parts[0][self._rank], tree_sum(self._root, node_sums.get)
         if total is not own_part:
             own_part.copy_(total)
-        self._transport.all_gather(parts[0])
+        self._transport.all_gather(parts[0], numbers)
 
 
 class Background:

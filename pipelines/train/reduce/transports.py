@@ -30,8 +30,8 @@ class Transport(Protocol):
         """Send every other worker its part of this worker's partial sums. Returns this worker's part of theirs, by rank; the
         caller may overwrite these tensors until `all_gather`."""
 
-    def all_gather(self, parts: Parts) -> None:
-        """Send this worker's part to all others, and receive theirs into `parts`."""
+    def all_gather(self, parts: Parts, numbers: Tensor | None = None) -> None:
+        """Send this worker's part to all others, and receive theirs into `parts`. Also add up a few `numbers` over workers, in place."""
 
 
 class PointToPoint:
@@ -57,7 +57,9 @@ class PointToPoint:
         _send_and_receive(receives + sends)
         return received
 
-    def all_gather(self, parts: Parts) -> None:
+    def all_gather(self, parts: Parts, numbers: Tensor | None = None) -> None:
+        if numbers is not None:
+            dist.all_reduce(numbers)
         receives = [dist.P2POp(dist.irecv, parts[peer], peer) for peer in self._peers()]
         _send_and_receive(receives + [dist.P2POp(dist.isend, parts[self._rank], peer) for peer in self._peers()])
 
@@ -100,9 +102,9 @@ class SharedMemory:
         own_part = partial_sums[0][self._rank]
         return {peer: [self._part(peer, number, self._rank, own_part) for number in range(self._counts[peer])] for peer in self._peers()}
 
-    def all_gather(self, parts: Parts) -> None:
+    def all_gather(self, parts: Parts, numbers: Tensor | None = None) -> None:
         self._part(self._rank, 0, self._rank, parts[self._rank]).copy_(parts[self._rank])
-        self._barrier()
+        self._barrier(numbers)
         for peer in self._peers():
             parts[peer].copy_(self._part(peer, 0, peer, parts[peer]))
 
@@ -112,10 +114,13 @@ class SharedMemory:
     def _part(self, worker: int, partial_sum: int, part: int, like: Tensor) -> Tensor:
         return self._memory[worker, partial_sum, part, : like.nbytes].view(like.dtype)
 
-    def _barrier(self) -> None:
-        """An all-reduce over Gloo: like any other collective, it fails or times out if a worker dies or hangs. torch's own
-        barrier would use the GPU where there is one. It uses the default group, where no other collective may run meanwhile."""
-        dist.all_reduce(self._nothing)
+    def _barrier(self, numbers: Tensor | None = None) -> None:
+        """Wait for all workers by an all-reduce over Gloo, of `numbers` if there are some.
+
+        Like any other collective, it fails or times out if a worker dies or hangs. torch's barrier would use the GPU where there is
+        one. It uses the default group, where no other collective may run meanwhile.
+        """
+        dist.all_reduce(self._nothing if numbers is None else numbers)
 
 
 def create_shared_memory(counts: Sequence[int], rank: int, largest_bytes: int) -> SharedMemory | None:
