@@ -40,13 +40,13 @@ def _node(span: Span, leaves: Tensor) -> Tensor:
     return tree_sum(span, lambda node: leaves[node[0]].clone() if node[1] - node[0] == 1 else None)
 
 
-def _slow(barrier: Callable[[transports.SharedMemory], None], rank: int) -> Callable[[transports.SharedMemory], None]:
+def _slow(barrier: Callable[..., None], rank: int) -> Callable[..., None]:
     """The barrier, before and after which this worker is late at times, and others at others."""
     random = Random(rank)
 
-    def late(self: transports.SharedMemory) -> None:
+    def late(self: transports.SharedMemory, numbers: Tensor | None = None) -> None:
         sleep(random.choice([0, 0, 0, 1e-3]))
-        barrier(self)
+        barrier(self, numbers)
         sleep(random.choice([0, 0, 0, 1e-3]))
 
     return late
@@ -65,7 +65,9 @@ def reduced(context: WorkerContext, sees_memory: tuple[bool, ...], slice_bytes: 
         for size, dtype in product(sizes, DTYPES):
             leaves = terms(size, dtype)
             own = [_node(span, leaves) for span in largest_nodes(owned[context.rank], SHARDS)]
-            all_reducer.reduce(own)
+            numbers = torch.tensor([1.0, size * context.rank])
+            all_reducer.reduce(own, numbers)
+            assert numbers.tolist() == [WORKERS, size * sum(range(WORKERS))]
             found.append(own[0])
     return all_reducer.is_in_memory, found
 
