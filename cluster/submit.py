@@ -25,7 +25,7 @@ from aiohttp import ClientError
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 
-from pipelines.config.secrets import holds_login
+from pipelines.config.secrets import has_login
 from pipelines.runtime.output import exit_when_reader_leaves
 
 PASSED = ("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS")
@@ -69,7 +69,7 @@ def connect() -> JobSubmissionClient:
 def submit(client: JobSubmissionClient, name: str, command: list[str], folder: str) -> str:
     """Submit the command with the folder, without the files that .gitignore and .rayignore name. Returns the job's name."""
     passed = {key: value for key, value in os.environ.items() if key.startswith(PASSED) and not is_secret(key)}
-    if logins := [key for key, value in passed.items() if holds_login(value)]:
+    if logins := [key for key, value in passed.items() if has_login(value)]:
         sys.exit(
             f"{', '.join(logins)} contains a password or a token, which the job's description would show; "
             "set MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN on Ray's nodes"

@@ -31,7 +31,7 @@ from versions import write_version
 
 from pipelines import tracking
 from pipelines.config import StrategySettings, parse
-from pipelines.config.balance import Balance as BalanceSettings
+from pipelines.config.balance import BalanceSettings
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.reader import Reader

@@ -18,10 +18,10 @@ from versions import write_version
 from pipelines import commands
 from pipelines.config.dataset import ByFraction
 from pipelines.config.endpoint import Endpoint
-from pipelines.config.flags import read as read_flags
+from pipelines.config.flags import parse_flags as read_flags
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
-from pipelines.config.plugins import own_settings
+from pipelines.config.plugins import plugin_settings
 from pipelines.config.task import RecommendationSettings, TabularSettings, TextSettings, settings_class
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shard_range
@@ -222,7 +222,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "has no implementation; set": (
         lambda folder: settings_class("pipelines.config.task:TaskSettings"),
-        (lambda folder: own_settings("pipelines.config.task:TabularSettings", TabularSettings, "kind", ()),),
+        (lambda folder: plugin_settings("pipelines.config.task:TabularSettings", TabularSettings, "kind", ()),),
     ),
     "no .parquet file; give a folder that has": (
         lambda folder: from_parquet(str(folder), "y"),

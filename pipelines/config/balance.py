@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, model_validator
 from pipelines.config.section import Section
 
 
-class Balance(Section):
+class BalanceSettings(Section):
     """How shards are dealt to workers. The rows of a step do not depend on it. The name of a kind alone is short for its defaults:
     `balance: auto`."""
 
@@ -17,20 +17,20 @@ class Balance(Section):
     """For an elastic group: continue without the machine of a worker that stays slower than a third of the median."""
 
     @model_validator(mode="after")
-    def _leaving_out_is_automatic(self) -> "Balance":
+    def _leaving_out_is_automatic(self) -> "BalanceSettings":
         if self.leave_out and self.kind == "equal":
             raise ValueError("leave_out is true, but kind is equal, which measures no worker's speed; remove kind, or leave_out")
         return self
 
 
-def _named(value: Any) -> Any:
+def _expand_kind(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-NamedBalance = Annotated[Balance, BeforeValidator(_named)]
+NamedBalance = Annotated[BalanceSettings, BeforeValidator(_expand_kind)]
 
 
-def check_group(balance: Balance, min_workers: int, max_workers: int) -> None:
+def check_group(balance: BalanceSettings, min_workers: int, max_workers: int) -> None:
     """Raise ValueError if a machine is to be left out of a group with a fixed number of workers."""
     if balance.leave_out and min_workers == max_workers:
         raise ValueError(

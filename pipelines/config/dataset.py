@@ -122,6 +122,6 @@ class Dataset(Section):
         """Features, carried columns and target by name, in the order of the tensor columns."""
         return {**self.features, **self.passthrough, **self.target}
 
-    def role_of(self, name: str) -> Literal["feature", "target", "carried"]:
-        """What the tensor column is to the model."""
+    def column_role(self, name: str) -> Literal["feature", "target", "carried"]:
+        """The role of a tensor column: what it is to the model."""
         return "target" if name in self.target else "carried" if name in self.passthrough else "feature"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from pipelines.config.did_you_mean import suggestion
-from pipelines.config.section import shown
+from pipelines.config.section import show_value
 
 TYPES = (
     *("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "decimal", "dec"),
@@ -38,7 +38,7 @@ def _fault(column: list[str]) -> str:
         case []:
             return "a comma has no column before or after it"
         case [name]:
-            return f"{shown(name)} has no type"
+            return f"{show_value(name)} has no type"
         case [name, kind, *_] if kind.lower() not in TYPES:
-            return f"{shown(name)}: no type {shown(kind)} ({suggestion(kind, TYPES, 'a type of Spark SQL is needed')})"
+            return f"{show_value(name)}: no type {show_value(kind)} ({suggestion(kind, TYPES, 'a type of Spark SQL is needed')})"
     return ""

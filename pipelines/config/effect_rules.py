@@ -8,50 +8,56 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.config.section import Section, shown
+from pipelines.config.section import Section, show_value
 
 NOTHING: tuple[Any, ...] = (None, False, "none", "", (), {}, 0, 0.0)
-"""Values that ask for nothing."""
+"""Values that ask for nothing, and so need no effect."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """`setting` has an effect only while another one, `beside`, has one of the values `among`, or a value that `fits`."""
+    """`setting` has an effect only while `other_setting` has one of the values `among`, or a value that `fits`."""
 
     setting: str
     """Dotted name, in which `*` stands for any name."""
-    beside: str
+    other_setting: str
     """Dotted name; with a dot first, it is a setting of the same section."""
     among: tuple[Any, ...] = ()
     fits: Callable[[Any, Any], bool] | None = None
-    """Of the value beside, and of that of the setting."""
+    """A function of the other setting's value and of the setting's own."""
     remedy: str | Callable[[], str] = ""
-    """What gives the setting an effect; by default, to set `beside` to one of `among`."""
+    """How to give the setting an effect; by default, set `other_setting` to one of `among`."""
     values: tuple[Any, ...] = ()
     """Values of the setting that need it; all if empty."""
-    of: type[Section] | None = None
+    section_class: type[Section] | None = None
     """The class of the section, where others have settings of the same name."""
     unless: Callable[[Any], bool] = lambda config: False
     """Whether it has an effect in this config all the same."""
 
     def concerns(self, name: str, section: BaseModel, value: Any) -> bool:
-        return fnmatchcase(name, self.setting) and self.of in (None, type(section)) and (not self.values or value in self.values)
+        return fnmatchcase(name, self.setting) and self.section_class in (None, type(section)) and (not self.values or value in self.values)
 
     def fault(self, name: str, config: BaseModel, section: BaseModel, value: Any) -> str:
         """Why the setting has no effect, and what gives it one; empty if it has."""
         within, _, last = name.rpartition(".")
-        beside = f"{within}{self.beside}" if self.beside.startswith(".") else self.beside
-        other = getattr(section, beside.rpartition(".")[2]) if self.beside.startswith(".") else setting_at(config, beside)
-        if (self.fits(other, value) if self.fits else other in self.among) or self.unless(config):
+        other_setting = f"{within}{self.other_setting}" if self.other_setting.startswith(".") else self.other_setting
+        other_value = (
+            getattr(section, other_setting.rpartition(".")[2]) if self.other_setting.startswith(".") else setting_at(config, other_setting)
+        )
+        if (self.fits(other_value, value) if self.fits else other_value in self.among) or self.unless(config):
             return ""
-        remedy = (self.remedy if isinstance(self.remedy, str) else self.remedy()) or f"set {beside} to {_choice(self.among)}"
-        given = "" if isinstance(value, BaseModel | Mapping) else f" (got {shown(as_list(value))})"
-        of_other = "" if isinstance(other, Mapping) else f" while {beside} is {shown(as_list(getattr(other, 'kind', other)))}"
-        return f"has no effect{of_other}; {remedy}, or remove {last}{given}"
+        remedy = (self.remedy if isinstance(self.remedy, str) else self.remedy()) or f"set {other_setting} to {_alternatives(self.among)}"
+        value_text = "" if isinstance(value, BaseModel | Mapping) else f" (got {show_value(as_list(value))})"
+        other_text = (
+            ""
+            if isinstance(other_value, Mapping)
+            else f" while {other_setting} is {show_value(as_list(getattr(other_value, 'kind', other_value)))}"
+        )
+        return f"has no effect{other_text}; {remedy}, or remove {last}{value_text}"
 
 
-def _choice(values: tuple[Any, ...]) -> str:
-    return " or ".join(map(shown, values))
+def _alternatives(values: tuple[Any, ...]) -> str:
+    return " or ".join(map(show_value, values))
 
 
 def is_range(workers: Any, _: Any) -> bool:
@@ -62,26 +68,26 @@ def is_several(workers: Any, _: Any) -> bool:
     return (workers if isinstance(workers, int) else workers[1]) > 1
 
 
-def is_given(beside: Any, _: Any) -> bool:
-    return beside not in NOTHING
+def is_given(other: Any, _: Any) -> bool:
+    return other not in NOTHING
 
 
-def is_above_0(beside: Any, _: Any) -> bool:
-    return bool(beside > 0)
+def is_above_0(other: Any, _: Any) -> bool:
+    return bool(other > 0)
 
 
-def is_above_1(beside: Any, _: Any) -> bool:
-    return bool(beside > 1)
+def is_above_1(other: Any, _: Any) -> bool:
+    return bool(other > 1)
 
 
 @dataclass(frozen=True)
-class Run:
-    """What is known of a run once there is a dataset version."""
+class PlannedRun:
+    """A run before it starts, once there is a dataset version."""
 
     place: str
     """The folder of the version."""
     steps: int
-    """Of the whole run."""
+    """Number of steps of the whole run."""
     validation_rows: int
     has_batch_norm: Callable[[], bool]
     """Whether the model has some; builds it."""
@@ -93,7 +99,7 @@ class UseInRun:
 
     setting: str
     asks: Callable[[Any], bool]
-    fits: Callable[[Run, Any], bool]
+    fits: Callable[[PlannedRun, Any], bool]
     fault: str
     """In which the value and the run may stand."""
 

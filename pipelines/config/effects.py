@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from pipelines.config.effect_rules import (
     NOTHING,
-    Run,
+    PlannedRun,
     Use,
     UseInRun,
     is_above_0,
@@ -24,16 +24,16 @@ from pipelines.config.effect_rules import (
 from pipelines.config.features import FourierSettings
 from pipelines.config.section import Section
 from pipelines.config.source import Table
-from pipelines.config.strategies import kinds_with
+from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.task import LanguageSettings, RecommendationSettings, TabularSettings
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:
-    return any(each.encoder in ("vocabulary", "hash", "quantile") or ":" in each.encoder for each in features.values())
+    return any(settings.encoder in ("vocabulary", "hash", "quantile") or ":" in settings.encoder for settings in features.values())
 
 
 def _set_strategy(attribute: str) -> str:
-    return f"set train.strategy to {' or '.join(kinds_with(attribute))}"
+    return f"set train.strategy to {' or '.join(strategy_kinds_with(attribute))}"
 
 
 TABLE = (
@@ -50,15 +50,16 @@ TABLE = (
     Use("train.step_epochs", "train.schedule", ("step",)),
     Use("train.lr_gamma", "train.schedule", ("step",)),
     Use("train.sync_batch_norm", "task.batch_norm", (True,), unless=lambda config: type(config.task) is not TabularSettings),
-    Use("task.batch_norm", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", of=TabularSettings),
-    Use("task.dropout", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", of=TabularSettings),
-    Use("task.embedding", "dataset.features", fits=_embeds, remedy="encode a feature by vocabulary, hash or quantile", of=TabularSettings),
-    Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", of=LanguageSettings),
-    Use("task.hidden", ".network", ("dlrm",), of=RecommendationSettings),
-    Use("task.user", ".network", ("factors",), of=RecommendationSettings),
-    Use("task.item", ".network", ("factors",), of=RecommendationSettings),
-    Use("dataset.*.column", ".columns", ((),), remedy="put it into columns", of=FourierSettings),
-    Use("source.tables.*.schema", ".format", ("csv", "json", "parquet", "text", "idx", "package"), of=Table),
+    Use("task.batch_norm", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", section_class=TabularSettings),
+    Use("task.dropout", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", section_class=TabularSettings),
+    Use("task.embedding", "dataset.features", fits=_embeds, remedy="encode a feature by vocabulary, hash or quantile",
+        section_class=TabularSettings),
+    Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", section_class=LanguageSettings),
+    Use("task.hidden", ".network", ("dlrm",), section_class=RecommendationSettings),
+    Use("task.user", ".network", ("factors",), section_class=RecommendationSettings),
+    Use("task.item", ".network", ("factors",), section_class=RecommendationSettings),
+    Use("dataset.*.column", ".columns", ((),), remedy="put it into columns", section_class=FourierSettings),
+    Use("source.tables.*.schema", ".format", ("csv", "json", "parquet", "text", "idx", "package"), section_class=Table),
     *(Use(f"registry.{name}", ".compare", (True,)) for name in ("tolerance", "confidence", "resamples", "seed")),
     Use("registry.metric", ".compare", (True,), unless=lambda config: bool(config.registry.slices)),
     *(Use(f"registry.{name}", ".slices", fits=is_given, remedy="name columns in registry.slices")
@@ -86,36 +87,36 @@ IN_RUNS = (
 )  # fmt: skip
 
 
-def without_effect_in(config: Any, run: Run) -> Iterator[tuple[str, str]]:
+def ineffective_settings_in_run(config: Any, run: PlannedRun) -> Iterator[tuple[str, str]]:
     """Dotted name and fault of every setting that has no effect in this run."""
     for use in (*IN_RUNS, *config.train.strategy.uses_in_runs):
         if use.asks(config) and not use.fits(run, value := setting_at(config, use.setting)):
             yield use.setting, use.fault.format(value=value, run=run)
 
 
-def without_effect(config: Any) -> Iterator[tuple[str, str]]:
+def ineffective_settings(config: Any) -> Iterator[tuple[str, str]]:
     """Dotted name and fault of every setting that is given and has no effect; of a whole section, only the section.
 
     A config that names every setting of `train` was written by a program, as the config in a run is: a default is nobody's choice there.
     """
     is_written_out = config.train.model_fields_set >= type(config.train).model_fields.keys()
-    yield from _without_effect(config, config, "", is_written_out)
+    yield from _ineffective_in_section(config, config, "", is_written_out)
 
 
-def _without_effect(config: Any, section: BaseModel, prefix: str, is_written_out: bool) -> Iterator[tuple[str, str]]:
-    for field, value in _chosen(section, is_written_out):
+def _ineffective_in_section(config: Any, section: BaseModel, prefix: str, is_written_out: bool) -> Iterator[tuple[str, str]]:
+    for field, value in _explicit_settings(section, is_written_out):
         name = f"{prefix}{type(section).model_fields[field].alias or field}"
         uses = (use for use in (*TABLE, *config.train.strategy.uses) if use.concerns(name, section, value))
         if fault := next(filter(None, (use.fault(name, config, section, value) for use in uses)), ""):
             yield name, fault
             continue
         inner = value if isinstance(value, Mapping) else {"": value}
-        for key, each in inner.items():
-            if isinstance(each, BaseModel):
-                yield from _without_effect(config, each, f"{name}.{key}." if key else f"{name}.", is_written_out)
+        for key, inner_section in inner.items():
+            if isinstance(inner_section, BaseModel):
+                yield from _ineffective_in_section(config, inner_section, f"{name}.{key}." if key else f"{name}.", is_written_out)
 
 
-def _chosen(section: BaseModel, is_written_out: bool) -> Iterator[tuple[str, Any]]:
+def _explicit_settings(section: BaseModel, is_written_out: bool) -> Iterator[tuple[str, Any]]:
     """The settings of a section that somebody has given, and that ask for something."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
@@ -126,5 +127,5 @@ def _chosen(section: BaseModel, is_written_out: bool) -> Iterator[tuple[str, Any
 
 def _asks_for_nothing(value: Any, default: Any, is_written_out: bool) -> bool:
     if isinstance(value, Section):
-        return next(_chosen(value, is_written_out), None) is None
+        return next(_explicit_settings(value, is_written_out), None) is None
     return default is not True and any(value == nothing and type(value) is type(nothing) for nothing in NOTHING)

@@ -36,10 +36,10 @@ class Hls4ml(Section):
 
     @field_validator("precisions")
     @classmethod
-    def _precisions_are_types(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := [precision for precision in given if not PRECISION.fullmatch(precision)]:
+    def _precisions_are_types(cls, precisions: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [precision for precision in precisions if not PRECISION.fullmatch(precision)]:
             raise ValueError(f"{wrong[0]} is no fixed-point type; write all bits and those before the point, such as ap_fixed<16,6>")
-        return given
+        return precisions
 
 
 class Export(Section):

@@ -9,12 +9,12 @@ from typing import Annotated, Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel
 
-from pipelines.config.reading import described, from_yaml
-from pipelines.config.section import shown
+from pipelines.config.reading import describe_yaml_error, from_yaml
+from pipelines.config.section import show_value
 from pipelines.errors import ConfigError
 
 
-def read(arguments: list[str], model: type[BaseModel]) -> dict[str, Any]:
+def parse_flags(arguments: list[str], model: type[BaseModel]) -> dict[str, Any]:
     """Values by dotted key. One word is parsed as YAML, several words become a list, none an empty tuple. If the setting takes only
     text, the word is not parsed, since YAML would join the lines of a query.
 
@@ -35,7 +35,7 @@ def read(arguments: list[str], model: type[BaseModel]) -> dict[str, Any]:
     return {key: _value(key, texts, model) for key, texts in words.items()}
 
 
-def fit(values: dict[str, Any], flags: frozenset[str], model: type[BaseModel]) -> None:
+def convert_flag_values(values: dict[str, Any], flags: frozenset[str], model: type[BaseModel]) -> None:
     """Convert the values of flags to the type of their settings: to a list if the setting takes only lists, to a mapping from pairs
     if it takes only mappings.
 
@@ -64,7 +64,7 @@ def _value(key: str, texts: list[str], model: type[BaseModel]) -> Any:
         try:
             values.append(None if text == "None" else from_yaml(text))
         except yaml.YAMLError as error:
-            raise ConfigError(f"--{key}: not a YAML value: {described(error)} (got {shown(text)})") from error
+            raise ConfigError(f"--{key}: not a YAML value: {describe_yaml_error(error)} (got {show_value(text)})") from error
     return () if not values else values[0] if len(values) == 1 else values
 
 

@@ -16,16 +16,16 @@ import tyro
 from pydantic import ValidationError, create_model
 
 from pipelines.config import flags as command_line
-from pipelines.config.effects import without_effect
+from pipelines.config.effects import ineffective_settings
 from pipelines.config.pipeline import Config
-from pipelines.config.plugin_fields import fields_with_own, with_settings_of_strategy
-from pipelines.config.reading import read
+from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
+from pipelines.config.reading import read_yaml_file
 from pipelines.config.renamed_keys import check_keys, from_recorded
-from pipelines.config.section import shown
+from pipelines.config.section import show_value
 from pipelines.config.source import FileTableSettings
-from pipelines.config.strategies import section_of
+from pipelines.config.strategies import strategy_section
 from pipelines.config.task import KINDS, TaskSettings, settings_class
-from pipelines.config.wording import lines
+from pipelines.config.wording import error_lines
 from pipelines.errors import ConfigError
 
 
@@ -51,7 +51,7 @@ def from_command_line(program: str, arguments: list[str], own_flags: str = "") -
         raise ConfigError(
             f"{usage}\n{program}: the first argument must be the YAML file of a pipeline (got {arguments[0] if arguments else 'nothing'})"
         )
-    path, overrides = arguments[0], command_line.read(arguments[1:], Config)
+    path, overrides = arguments[0], command_line.parse_flags(arguments[1:], Config)
     sys.path.append(os.getcwd())  # for tasks of one's own: a script has only its own folder on the path
     config = load(path, overrides)
     if wants_help:
@@ -61,13 +61,13 @@ def from_command_line(program: str, arguments: list[str], own_flags: str = "") -
 
 def _print_help(config: Config, program: str) -> None:
     values = config.model_dump(by_alias=True, exclude_unset=True)
-    default = with_settings_of_strategy(type(config), values).model_validate(values)
+    default = add_strategy_settings(type(config), values).model_validate(values)
     tyro.cli(type(default), default=default, args=["--help"], prog=program, use_underscores=True, config=(tyro.conf.FlagConversionOff,))
 
 
 def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
     """The pipeline in a YAML file, with overrides by dotted key. Raises ConfigError with one line per error."""
-    values = read(path)
+    values = read_yaml_file(path)
     for key, value in sorted((overrides or {}).items(), key=lambda override: override[0].count(".")):  # a section before its settings
         _set(values, key, value)
     return parse(values, str(path), frozenset(overrides or {}))
@@ -88,22 +88,22 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
         kind = settings_class(str(task.get("kind", "tabular"))) if isinstance(task, dict) else KINDS["tabular"]
     except ValueError as error:
         raise ConfigError(f"{origin}: task.kind: {error}") from error
-    model: type[Config] = _with_task(kind)
-    if fields := fields_with_own(values, origin):
+    model: type[Config] = _config_class(kind)
+    if fields := plugin_config_fields(values, origin):
         model = create_model("Config", __base__=model, __doc__=Config.__doc__, **fields)
-    shape = with_settings_of_strategy(model, values)
-    command_line.fit(values, flags, shape)
+    shape = add_strategy_settings(model, values)
+    command_line.convert_flag_values(values, flags, shape)
     try:
         config = model.model_validate(values, context={"recorded": recorded})
     except ValidationError as error:
-        raise ConfigError("\n".join(lines(error, shape, values, origin, flags))) from error
-    if not recorded and (faults := list(without_effect(config))):
+        raise ConfigError("\n".join(error_lines(error, shape, values, origin, flags))) from error
+    if not recorded and (faults := list(ineffective_settings(config))):
         raise ConfigError("\n".join(f"{_place(name, origin, flags)}: {fault}" for name, fault in faults))
     return config
 
 
 @cache
-def _with_task(settings: type[TaskSettings]) -> type[Config]:
+def _config_class(settings: type[TaskSettings]) -> type[Config]:
     return create_model("Config", __base__=Config, __doc__=Config.__doc__, task=(settings, ...))
 
 
@@ -111,8 +111,8 @@ def _place(name: str, origin: str, flags: frozenset[str]) -> str:
     """Where a setting is given: by a flag of its own or of its section, as `--train.balance auto` gives `train.balance.kind`, or in the
     file."""
     keys = name.split(".")
-    given = next((flag for end in range(len(keys), 0, -1) if (flag := ".".join(keys[:end])) in flags), "")
-    return f"--{given}" if given else f"{origin}: {name}"
+    flag_name = next((flag for end in range(len(keys), 0, -1) if (flag := ".".join(keys[:end])) in flags), "")
+    return f"--{flag_name}" if flag_name else f"{origin}: {name}"
 
 
 def absolute_path(path: str, folder: Path) -> str:
@@ -153,8 +153,8 @@ def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
     for number, section in enumerate(sections):
         inner = values.setdefault(section, {})
         if sections[: number + 1] == ["train", "strategy"]:
-            inner = values[section] = section_of(inner)
+            inner = values[section] = strategy_section(inner)
         if not isinstance(inner, dict):
-            raise ConfigError(f"--{dotted}: {section} is a value, not a section (got {shown(inner)})")
+            raise ConfigError(f"--{dotted}: {section} is a value, not a section (got {show_value(inner)})")
         values = inner
     values[last] = value

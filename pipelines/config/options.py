@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pipelines.config import secrets
 from pipelines.config.did_you_mean import suggestion
 from pipelines.config.secrets import is_secret
-from pipelines.config.section import shown
+from pipelines.config.section import show_value
 from pipelines.config.table_formats import FORMATS, JSON_OPTIONS, TEXT_OPTIONS
 
 _SWITCHES = {
@@ -19,25 +19,25 @@ _SWITCHES = {
 Value = str | bool | int | float
 
 
-def spark_options(given: Mapping[str, Value]) -> dict[str, str]:
+def spark_options(options: Mapping[str, Value]) -> dict[str, str]:
     """Options by lower-case name, with values written as Spark writes them."""
-    return {option.lower(): str(value).lower() if isinstance(value, bool) else str(value) for option, value in given.items()}
+    return {option.lower(): str(value).lower() if isinstance(value, bool) else str(value) for option, value in options.items()}
 
 
-def check_options(table_format: str, given: Mapping[str, Value]) -> None:
+def check_options(table_format: str, options: Mapping[str, Value]) -> None:
     """Raise ValueError for an option that the format does not have, or for a value that is not valid."""
-    known = FORMATS[table_format].options
-    for option, value in given.items():
+    supported = FORMATS[table_format].options
+    for option, value in options.items():
         if is_secret(option):
             raise ValueError(f"{option} is a secret, {secrets.ELSEWHERE}")
-        if option.lower() not in map(str.lower, known):
-            remedy = suggestion(option, known, f"choose one of {', '.join(known)}" if known else "it has no options")
+        if option.lower() not in map(str.lower, supported):
+            remedy = suggestion(option, supported, f"choose one of {', '.join(supported)}" if supported else "it has no options")
             raise ValueError(f"{table_format} has no option {option}; {remedy}")
-        if rule := _rule_broken(option.lower(), str(value)):
-            raise ValueError(f"{option} is {shown(value)}; {rule}")
+        if rule := _broken_rule(option.lower(), str(value)):
+            raise ValueError(f"{option} is {show_value(value)}; {rule}")
 
 
-def _rule_broken(option: str, value: str) -> str:
+def _broken_rule(option: str, value: str) -> str:
     if option in _SWITCHES and value.lower() not in ("true", "false"):
         return "it must be true or false"
     if option == "skiprows" and not value.isdecimal():

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.did_you_mean import some_of, suggestion
+from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.export import Export
 from pipelines.config.registry import Registry
-from pipelines.config.renamed_keys import as_recorded, under_old_names
-from pipelines.config.secrets import ELSEWHERE, secrets_in
+from pipelines.config.renamed_keys import restore_old_names, to_recorded
+from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
 from pipelines.config.source import Source
 from pipelines.config.task import TaskSettings
@@ -60,17 +60,17 @@ class Config(Section):
     def _holds_no_secret(self) -> "Config":
         """A config is logged, shown and stored with the dataset. An error about the whole config does not repeat its values."""
         sql: Any = {"source": {"query", "expect"}}
-        if found := list(secrets_in(self.model_dump(mode="json", by_alias=True, exclude=sql))):
-            raise ValueError(f"{', '.join(found)}: holds a password or a token, {ELSEWHERE}")
+        if secrets := list(find_secrets(self.model_dump(mode="json", by_alias=True, exclude=sql))):
+            raise ValueError(f"{', '.join(secrets)}: holds a password or a token, {ELSEWHERE}")
         return self
 
     @model_validator(mode="after")
     def _slices_are_columns(self) -> "Config":
-        known = self.dataset.encoders
+        columns = self.dataset.encoders
         for name in self.task.slices:
-            if name not in known:
-                remedy = suggestion(name, known, "add it to dataset.passthrough")
-                raise ValueError(f"task.slices: {name} is no column of the dataset, which has {some_of(known, name)}; {remedy}")
+            if name not in columns:
+                remedy = suggestion(name, columns, "add it to dataset.passthrough")
+                raise ValueError(f"task.slices: {name} is no column of the dataset, which has {name_list(columns, name)}; {remedy}")
         return self
 
     @property
@@ -85,20 +85,20 @@ class Config(Section):
         `etl.identity` adds the parts of paths that rows contain.
         """
         # Without carried columns, the identity is that of versions from before there were any.
-        left_out = {"path", "max_share_error"} if self.dataset.passthrough else {"path", "max_share_error", "passthrough"}
-        paths: Any = {"source": self.source.named_apart, "dataset": left_out}
+        excluded = {"path", "max_share_error"} if self.dataset.passthrough else {"path", "max_share_error", "passthrough"}
+        paths: Any = {"source": self.source.excluded_from_identity, "dataset": excluded}
         settings = self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
-        return {**settings, "dataset": under_old_names("dataset", settings["dataset"])}
+        return {**settings, "dataset": restore_old_names("dataset", settings["dataset"])}
 
     @property
     def placement(self) -> dict[str, Any]:
-        """What decides no model, to leave out of a dump of `train`."""
+        """Settings that decide no model, in the form in which a dump of `train` excludes them."""
         return {"train": {**dict.fromkeys(PLACEMENT, True), "strategy": set(self.train.strategy.placement)}}
 
     @property
     def model_identity(self) -> str:
         """Hex digest of the settings that, with the dataset, determine the model: `task` without slices, and `train` without placement."""
-        left_out: Any = {**self.placement, "task": {"slices"}}
-        settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=left_out)
-        settings["train"] = as_recorded(settings["train"])
+        excluded: Any = {**self.placement, "task": {"slices"}}
+        settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=excluded)
+        settings["train"] = to_recorded(settings["train"])
         return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

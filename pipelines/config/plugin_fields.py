@@ -11,75 +11,75 @@ from pydantic import Field, create_model
 from pipelines.config.dataset import ColumnName, Dataset
 from pipelines.config.features import ALONE, BUILT_IN, EncoderSettings
 from pipelines.config.pipeline import Config
-from pipelines.config.plugins import Settings, is_path, own_settings
+from pipelines.config.plugins import Settings, is_class_path, plugin_settings
 from pipelines.config.section import Name
 from pipelines.config.source import Source, Table, TableSettings
-from pipelines.config.strategies import kinds, section_of, settings_class
+from pipelines.config.strategies import strategy_kinds, strategy_section, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
 from pipelines.config.train import Train
-from pipelines.config.wording import dotted
+from pipelines.config.wording import join_keys
 from pipelines.errors import ConfigError
 
-ENCODED = ("features", "target", "passthrough")
+ENCODER_MAPPINGS = ("features", "target", "passthrough")
 """Mappings of `dataset` whose values are encoders."""
 
 
-def fields_with_own(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
+def plugin_config_fields(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """Fields of Config that must change for these values, as arguments of `create_model`; empty if only built-in names are used.
 
     Raises ConfigError for a class that cannot be imported or is not derived from the required base class.
     """
     fields: dict[str, Any] = {}
-    if tables := _own(values, "source", ("tables",), "format", TableSettings, origin):
+    if tables := _plugin_settings(values, "source", ("tables",), "format", TableSettings, origin):
         table = Annotated[reduce(or_, tables, Table), Field(discriminator="format")]  # type: ignore[valid-type]
         source = create_model("Source", __base__=Source, __doc__=Source.__doc__, tables=(dict[Name, table], Source.model_fields["tables"]))  # type: ignore[valid-type]
         fields["source"] = (source, Config.model_fields["source"])
-    if encoders := _own(values, "dataset", ENCODED, "encoder", EncoderSettings, origin):
+    if encoders := _plugin_settings(values, "dataset", ENCODER_MAPPINGS, "encoder", EncoderSettings, origin):
         feature = Annotated[reduce(or_, encoders, BUILT_IN), Field(discriminator="encoder"), ALONE]  # type: ignore[valid-type]
         columns = tyro.conf.Suppress[dict[ColumnName, feature]]  # type: ignore[valid-type]
-        places: Any = {name: (columns, Dataset.model_fields[name]) for name in ENCODED}
+        places: Any = {name: (columns, Dataset.model_fields[name]) for name in ENCODER_MAPPINGS}
         fields["dataset"] = (create_model("Dataset", __base__=Dataset, __doc__=Dataset.__doc__, **places), Config.model_fields["dataset"])
     return fields
 
 
-def with_settings_of_strategy(model: type[Config], values: Mapping[str, Any]) -> type[Config]:
+def add_strategy_settings(model: type[Config], values: Mapping[str, Any]) -> type[Config]:
     """The config class with the settings of the strategy that the values name, for `--help`, flags and the wording of errors."""
     train = values.get("train")
-    section = section_of(train["strategy"]) if isinstance(train, dict) and "strategy" in train else section_of({})
+    section = strategy_section(train["strategy"]) if isinstance(train, dict) and "strategy" in train else strategy_section({})
     kind = section.get("kind") if isinstance(section, dict) else None
     try:
-        settings = settings_class(kind) if isinstance(kind, str) else StrategySettings
+        settings = strategy_settings_class(kind) if isinstance(kind, str) else StrategySettings
     except ValueError:  # validation reports it
         return model
-    return _with_strategy(model, settings, kind)
+    return _config_class(model, settings, kind)
 
 
 @cache
-def _with_strategy(model: type[Config], settings: type[StrategySettings], kind: str | None) -> type[Config]:
-    described = f"{Train.model_fields['strategy'].description} Kinds: {', '.join(kinds())}."
-    field: Any = (settings, Field(default_factory=partial(settings, kind=kind), description=described))
+def _config_class(model: type[Config], settings: type[StrategySettings], kind: str | None) -> type[Config]:
+    description = f"{Train.model_fields['strategy'].description} Kinds: {', '.join(strategy_kinds())}."
+    field: Any = (settings, Field(default_factory=partial(settings, kind=kind), description=description))
     strategic = create_model("Train", __base__=Train, __doc__=Train.__doc__, strategy=field)
     return create_model("Config", __base__=model, __doc__=model.__doc__, train=(strategic, Field(default_factory=strategic)))
 
 
-def _own(
+def _plugin_settings(
     values: Mapping[str, Any], section: str, keys: tuple[str, ...], tag: str, base: type[Settings], origin: str
 ) -> list[type[Settings]]:
     """Settings classes that the section's entries name at `tag`. Entries of a wrong type are skipped; validation reports them."""
-    found: dict[str, type[Settings]] = {}
+    by_path: dict[str, type[Settings]] = {}
     for key in keys:
         entries = inner.get(key) if isinstance(inner := values.get(section), dict) else None
         for name, entry in entries.items() if isinstance(entries, dict) else ():
             path = entry.get(tag) if isinstance(entry, dict) else entry
-            if isinstance(path, str) and is_path(path) and path not in found:
+            if isinstance(path, str) and is_class_path(path) and path not in by_path:
                 try:
-                    found[path] = _tagged(own_settings(path, base, tag, ()), tag, path)
+                    by_path[path] = _add_tag(plugin_settings(path, base, tag, ()), tag, path)
                 except ValueError as error:
-                    raise ConfigError(f"{origin}: {dotted((section, key, str(name), tag))}: {error}") from error
-    return list(found.values())
+                    raise ConfigError(f"{origin}: {join_keys((section, key, str(name), tag))}: {error}") from error
+    return list(by_path.values())
 
 
-def _tagged(found: type[Settings], tag: str, path: str) -> type[Settings]:
+def _add_tag(settings: type[Settings], tag: str, path: str) -> type[Settings]:
     """The class as a member of a discriminated union, with its import path as the tag."""
     field: Any = {tag: (Literal[path], path)}
-    return create_model(found.__name__, __base__=found, __doc__=found.__doc__, **field)
+    return create_model(settings.__name__, __base__=settings, __doc__=settings.__doc__, **field)

@@ -15,8 +15,8 @@ class _Strict(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := sorted({key for key in keys if keys.count(key) > 1}):
-            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(twice)}: duplicate key; remove one", node.start_mark)
+        if repeated := sorted({key for key in keys if keys.count(key) > 1}):
+            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(repeated)}: duplicate key; remove one", node.start_mark)
         return super().construct_mapping(node, deep)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -24,22 +24,22 @@ class _Strict(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             kind = node.tag.rpartition(":")[2]
-            told = f"{str(node.value)[:40]!r} is not a valid {kind}: {error}; correct it, or quote it to make it text"
-            raise yaml.constructor.ConstructorError(None, None, told, node.start_mark) from error
+            fault = f"{str(node.value)[:40]!r} is not a valid {kind}: {error}; correct it, or quote it to make it text"
+            raise yaml.constructor.ConstructorError(None, None, fault, node.start_mark) from error
 
 
 def from_yaml(text: str) -> Any:
-    """Parses one document. Raises YAMLError, which `described` turns into one line."""
+    """Parses one document. Raises YAMLError, which `describe_yaml_error` turns into one line."""
     try:
         return yaml.load(text, _Strict)
     except RecursionError as error:
         raise yaml.YAMLError("nested too deeply; the YAML of a pipeline has about six levels") from error
 
 
-def read(path: str | Path) -> dict[str, Any]:
+def read_yaml_file(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ConfigError if the file cannot be read or is not a mapping."""
     try:
-        values = from_yaml(_with_environment(Path(path).read_text(encoding="utf-8")))
+        values = from_yaml(_expand_environment(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise ConfigError(
             f"{str(path) or repr(path)}: {error.strerror}; name the YAML file of a pipeline, such as conf/digits.yaml"
@@ -47,14 +47,14 @@ def read(path: str | Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {described(error)}") from error
+        raise ConfigError(f"{path}: not YAML: {describe_yaml_error(error)}") from error
     if not isinstance(values, dict):
         kind = {list: "a list", type(None): "nothing"}.get(type(values), "a single value")
         raise ConfigError(f"{path}: a pipeline is a mapping of sections, such as name, source and dataset (got {kind})")
     return values
 
 
-def described(error: yaml.YAMLError) -> str:
+def describe_yaml_error(error: yaml.YAMLError) -> str:
     """The problem and its position in one line, without the surrounding text, which may contain a secret."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)
@@ -62,6 +62,6 @@ def described(error: yaml.YAMLError) -> str:
     return " ".join(problem.split()) + where
 
 
-def _with_environment(text: str) -> str:
+def _expand_environment(text: str) -> str:
     """Replaces `${NAME:-default}` by the environment variable or its default, as a shell does."""
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: os.environ.get(match[1]) or match[2], text)

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from pipelines.config.balance import Balance
+from pipelines.config.balance import BalanceSettings
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.endpoint import Endpoint
 from pipelines.config.export import Export, Hls4ml
@@ -13,7 +13,7 @@ from pipelines.config.features import BUILT_IN, EncoderSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.registry import Registry
 from pipelines.config.source import Source, Table, TableSettings
-from pipelines.config.strategies import kinds, settings_class
+from pipelines.config.strategies import strategy_kinds, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
 from pipelines.config.task import KINDS, TaskSettings
 from pipelines.config.tracking import Tracking
@@ -29,7 +29,7 @@ error that says what would use it. This page is generated from the settings clas
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
-def page() -> str:
+def reference_page() -> str:
     """The whole page as Markdown."""
     parts = [
         INTRODUCTION,
@@ -45,7 +45,7 @@ def page() -> str:
 
 
 def _sections() -> list[str]:
-    named: dict[str, type[BaseModel]] = {
+    sections: dict[str, type[BaseModel]] = {
         "The file": Config,
         "`source`": Source,
         "`source.tables.NAME`": Table,
@@ -56,39 +56,43 @@ def _sections() -> list[str]:
         "`dataset.split`, by time": ByTime,
         "`train`": Train,
         "`train.checkpoint`": Checkpoint,
-        "`train.balance`": Balance,
+        "`train.balance`": BalanceSettings,
         "`tracking`": Tracking,
         "`registry`": Registry,
         "`export`": Export,
         "`export.hls4ml`": Hls4ml,
         "`endpoint`": Endpoint,
     }
-    return [described(f"## {title}", section) for title, section in named.items()]
+    return [section_table(f"## {title}", section) for title, section in sections.items()]
 
 
 def _encoders() -> list[str]:
-    own = described("### Every encoder, including your own", EncoderSettings)
+    every_encoder = section_table("### Every encoder, including your own", EncoderSettings)
     built_in = get_args(BUILT_IN)
-    return [own, *(described(f"### `{_properties(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in built_in)]
+    return [
+        every_encoder,
+        *(section_table(f"### `{_properties(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in built_in),
+    ]
 
 
 def _tasks() -> list[str]:
-    own = described("### Every task, including your own", TaskSettings)
-    return [own, *(described(f"### `{name}`", kind, without=tuple(TaskSettings.model_fields)) for name, kind in KINDS.items())]
+    every_task = section_table("### Every task, including your own", TaskSettings)
+    return [every_task, *(section_table(f"### `{name}`", kind, without=tuple(TaskSettings.model_fields)) for name, kind in KINDS.items())]
 
 
 def _strategies() -> list[str]:
     """The settings of every known kind, and the sections within them."""
-    parts = [described("### Every strategy, including your own", StrategySettings)]
-    for kind in kinds():
-        settings = settings_class(kind)
-        parts.append(described(f"### `{kind}`", settings, without=("kind",)))
+    parts = [section_table("### Every strategy, including your own", StrategySettings)]
+    for kind in strategy_kinds():
+        settings = strategy_settings_class(kind)
+        parts.append(section_table(f"### `{kind}`", settings, without=("kind",)))
         inner = {name: field.annotation for name, field in settings.model_fields.items()}
-        parts += [described(f"#### `{name}`", one) for name, one in inner.items() if isinstance(one, type) and issubclass(one, BaseModel)]
+        sections = {name: kind for name, kind in inner.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
+        parts += [section_table(f"#### `{name}`", section) for name, section in sections.items()]
     return parts
 
 
-def described(heading: str, section: type[BaseModel], without: tuple[str, ...] = ()) -> str:
+def section_table(heading: str, section: type[BaseModel], without: tuple[str, ...] = ()) -> str:
     """A heading, the purpose of the section, and a table with one row for each of its settings."""
     rows = [
         f"| `{name}` | {_type(values)} | {_default(values)} | {_cell(values.get('description', ''))} |"
@@ -140,4 +144,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(reference_page(), end="")

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.config.strategies import DEFAULT_KIND, section_of
+from pipelines.config.strategies import DEFAULT_KIND, strategy_section
 from pipelines.errors import ConfigError
 
 _DEFAULTS: dict[str, Any] = {
@@ -56,48 +56,48 @@ def from_recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     train = config.get("train")
     if not isinstance(train, Mapping) or not _KINDS.keys() & train.keys():
         return dict(config)
-    others = {name: value for name, value in train.items() if name not in _KINDS}
-    return {**config, "train": {**others, "strategy": _section(train)}}
+    shared_settings = {name: value for name, value in train.items() if name not in _KINDS}
+    return {**config, "train": {**shared_settings, "strategy": _section(train)}}
 
 
-def under_old_names(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def restore_old_names(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a section with the names of keys that identities have had since the first."""
     old = {new: name for name, new in _RENAMED[section].items()}
     return {old.get(name, name): value for name, value in settings.items()}
 
 
-def as_recorded(train: Mapping[str, Any]) -> dict[str, Any]:
+def to_recorded(train: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of `train` that decide a model, with the keys that the identity of a run has had since the first."""
-    others = under_old_names("train", {name: value for name, value in train.items() if name != "strategy"})
+    shared_settings = restore_old_names("train", {name: value for name, value in train.items() if name != "strategy"})
     settings = dict(train["strategy"])
     kind = settings.pop("kind")
-    held = deepcopy(_DEFAULTS)
-    for key in [key for key in held if kind in _KINDS[key]]:
+    recorded_settings = deepcopy(_DEFAULTS)
+    for key in [key for key in recorded_settings if kind in _KINDS[key]]:
         if key in _SETTINGS:
-            held[key] = settings.pop(key)
+            recorded_settings[key] = settings.pop(key)
         else:
-            names = {old: _NAMES.get(key, {}).get(old, old) for old in held[key]}
-            held[key] = {old: settings.pop(new) for old, new in names.items()}
-    return {**others, **held, "strategy": kind, **({"strategy_settings": settings} if settings else {})}
+            names = {old: _NAMES.get(key, {}).get(old, old) for old in recorded_settings[key]}
+            recorded_settings[key] = {old: settings.pop(new) for old, new in names.items()}
+    return {**shared_settings, **recorded_settings, "strategy": kind, **({"strategy_settings": settings} if settings else {})}
 
 
 def check_keys(config: Mapping[str, Any], origin: str, flags: frozenset[str]) -> None:
     """Raise ConfigError for yesterday's keys in a file or flags, with today's, one line for each or, for a strategy, its lines."""
     faults = []
     for section, names in _RENAMED.items():
-        given = config.get(section)
-        for old in [old for old in names if isinstance(given, Mapping) and old in given]:
+        values = config.get(section)
+        for old in [old for old in names if isinstance(values, Mapping) and old in values]:
             key = f"{section}.{old}"
             flag = next((f"--{flag}" for flag in sorted(flags) if f"{flag}.".startswith(f"{key}.")), "")
             faults.append(f"{flag or f'{origin}: {key}'}: is called {section}.{names[old]} now; rename it")
     train = config.get("train")
     if isinstance(train, Mapping):
-        faults += _faults_of_strategy(train, origin, flags)
+        faults += _strategy_faults(train, origin, flags)
     if faults:
         raise ConfigError("\n".join(faults))
 
 
-def _faults_of_strategy(train: Mapping[str, Any], origin: str, flags: frozenset[str]) -> list[str]:
+def _strategy_faults(train: Mapping[str, Any], origin: str, flags: frozenset[str]) -> list[str]:
     by_flags = {flag: new for flag in sorted(flags) if (new := _flag_of_today(flag))}
     faults = [f"--{flag}: strategies have their settings in train.strategy; write --{new} instead" for flag, new in by_flags.items()]
     in_file = [key for key in _KINDS if key in train and not any(f"{flag}.".startswith(f"train.{key}.") for flag in by_flags)]
@@ -111,8 +111,8 @@ def _faults_of_strategy(train: Mapping[str, Any], origin: str, flags: frozenset[
 
 def _flag_of_today(flag: str) -> str:
     """Today's name of a flag; empty if it has not changed."""
-    top, _, rest = flag.partition(".")
-    key, _, name = rest.partition(".")
+    top, _, inner_flag = flag.partition(".")
+    key, _, name = inner_flag.partition(".")
     if top != "train" or key not in _KINDS:
         return ""
     inner = [key, name] if key in _SETTINGS else [_NAMES.get(key, {}).get(name, name)]
@@ -121,8 +121,8 @@ def _flag_of_today(flag: str) -> str:
 
 def _section(train: Mapping[str, Any]) -> dict[str, Any]:
     """Today's section `strategy`: the settings of the strategy that `train` names, without those of others, which had no effect."""
-    given = train.get("strategy") or next((_KINDS[key][0] for key in train if len(_KINDS.get(key, ())) == 1), DEFAULT_KIND)
-    section: dict[str, Any] = dict(section_of(given))
+    kind = train.get("strategy") or next((_KINDS[key][0] for key in train if len(_KINDS.get(key, ())) == 1), DEFAULT_KIND)
+    section: dict[str, Any] = dict(strategy_section(kind))
     for key in [key for key, kinds in _KINDS.items() if key in train and section["kind"] in kinds]:
         inner = {key: train[key]} if key in _SETTINGS else train[key] or {}
         section |= {_NAMES.get(key, {}).get(name, name): value for name, value in inner.items()}

@@ -25,16 +25,16 @@ def is_secret(name: str) -> bool:
     return _NAME.search(name) is not None
 
 
-def holds_login(text: str) -> bool:
+def has_login(text: str) -> bool:
     """Whether a URI in the text contains credentials."""
     return _LOGIN.search(text) is not None
 
 
-def secrets_in(value: Any, place: str = "") -> Iterator[str]:
+def find_secrets(value: Any, place: str = "") -> Iterator[str]:
     """Dotted keys of the texts that are or contain a secret."""
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
-    for key, below in inner:
-        there = f"{place}.{key}" if place else str(key)
-        if isinstance(below, str) and below and (is_secret(str(key)) or holds_login(below)):
-            yield there
-        yield from secrets_in(below, there)
+    for key, inner_value in inner:
+        path = f"{place}.{key}" if place else str(key)
+        if isinstance(inner_value, str) and inner_value and (is_secret(str(key)) or has_login(inner_value)):
+            yield path
+        yield from find_secrets(inner_value, path)

@@ -21,7 +21,7 @@ Name = Annotated[str, AfterValidator(_check_name)]
 """Name of a table or an expectation, which is used in SQL, in reasons of the quarantine, and in names of MLflow metrics."""
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A value as YAML writes it, shortened to fit into one line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]

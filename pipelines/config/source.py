@@ -91,9 +91,9 @@ class Table(FileTableSettings):
 
     @field_validator("options")
     @classmethod
-    def _options_exist(cls, options: dict[str, Value], info: ValidationInfo) -> dict[str, Value]:
-        if "format" in info.data:
-            check_options(info.data["format"], options)
+    def _options_exist(cls, options: dict[str, Value], validation: ValidationInfo) -> dict[str, Value]:
+        if "format" in validation.data:
+            check_options(validation.data["format"], options)
         return options
 
     @model_validator(mode="after")
@@ -138,7 +138,7 @@ class Source(Section):
         return self
 
     @property
-    def named_apart(self) -> dict[str, Any]:
+    def excluded_from_identity(self) -> dict[str, Any]:
         """Settings of tables that are no part of an identity: paths, since checksums identify the files, and columns that are not added."""
         added = {name for name, table in self.tables.items() if getattr(table, "file_column", "")}
         return {"tables": {name: {"path"} if name in added else {"path", "file_column"} for name in self.tables}}

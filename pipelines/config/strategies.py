@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationInfo
 
 from pipelines.config.did_you_mean import suggestion
-from pipelines.config.plugins import is_path, settings_at
+from pipelines.config.plugins import import_settings, is_class_path
 from pipelines.config.strategy import StrategySettings
 from pipelines.config.training import Training
 
@@ -25,10 +25,13 @@ _WHAT = "a strategy's settings"
 
 
 @cache
-def kinds() -> dict[str, str]:
+def strategy_kinds() -> dict[str, str]:
     """`module:Class` of the settings of each known kind; only those of this project's rooms and of entry points. Imports none of them."""
-    own = {name: f"{room}.{name}.settings:Settings" for room in _ROOMS for name in _folders_with_settings(room)}
-    return {**own, **{each.name: each.value for each in entry_points(group=GROUP) if each.name not in own}}
+    built_in = {name: f"{room}.{name}.settings:Settings" for room in _ROOMS for name in _folders_with_settings(room)}
+    return {
+        **built_in,
+        **{entry_point.name: entry_point.value for entry_point in entry_points(group=GROUP) if entry_point.name not in built_in},
+    }
 
 
 def _folders_with_settings(room: str) -> list[str]:
@@ -38,28 +41,28 @@ def _folders_with_settings(room: str) -> list[str]:
     return [name for name in folders if any(inner.name == "settings" for inner in pkgutil.iter_modules([f"{at}/{name}" for at in places]))]
 
 
-def settings_class(kind: str) -> type[StrategySettings]:
+def strategy_settings_class(kind: str) -> type[StrategySettings]:
     """The settings class of a kind, or the one that a path names. Raises ValueError if there is none."""
-    path = kinds().get(kind, kind)
-    if not is_path(path):
-        remedy = suggestion(kind, kinds())
-        raise ValueError(f"must be one of {', '.join(kinds())}, or module:Class of your own{f'; {remedy}' if remedy else ''}")
-    return settings_at(path, StrategySettings, _WHAT)
+    path = strategy_kinds().get(kind, kind)
+    if not is_class_path(path):
+        remedy = suggestion(kind, strategy_kinds())
+        raise ValueError(f"must be one of {', '.join(strategy_kinds())}, or module:Class of your own{f'; {remedy}' if remedy else ''}")
+    return import_settings(path, StrategySettings, _WHAT)
 
 
-def kinds_with(attribute: str) -> list[str]:
+def strategy_kinds_with(attribute: str) -> list[str]:
     """The known kinds whose settings say so of themselves, as by `balances`; those that cannot be imported are left out."""
-    found = []
-    for kind in kinds():
+    strategy_kinds = []
+    for kind in strategy_kinds():
         with suppress(ValueError):
-            found += [kind] if getattr(settings_class(kind), attribute) else []
-    return found
+            strategy_kinds += [kind] if getattr(strategy_settings_class(kind), attribute) else []
+    return strategy_kinds
 
 
 class _Kind(BaseModel):
     """The kind of a section, which is known."""
 
-    kind: Annotated[str, AfterValidator(lambda kind: settings_class(kind) and kind)]
+    kind: Annotated[str, AfterValidator(lambda kind: strategy_settings_class(kind) and kind)]
 
 
 class Unavailable(StrategySettings):
@@ -69,30 +72,30 @@ class Unavailable(StrategySettings):
     implementation = ""
 
     def implementation_for(self, train: Training) -> str:
-        return settings_class(self.kind).implementation  # which raises, unless it has been installed since
+        return strategy_settings_class(self.kind).implementation  # which raises, unless it has been installed since
 
 
-def section_of(value: Any) -> Any:
+def strategy_section(value: Any) -> Any:
     """The section for which the name of a kind is short, and which names one in any case."""
     if isinstance(value, str):
         return {"kind": value}
     return {"kind": DEFAULT_KIND, **value} if isinstance(value, dict) else value
 
 
-def _of_its_kind(value: Any, info: ValidationInfo) -> Any:
+def _parse_settings(value: Any, info: ValidationInfo) -> Any:
     """The section as settings of the kind that it names. With `recorded` in the context, of a kind that there is no more too."""
-    section = section_of(value)
+    section = strategy_section(value)
     if not (isinstance(section, dict) and isinstance(kind := section["kind"], str)):
         return section
     try:
-        found = settings_class(kind)
+        settings = strategy_settings_class(kind)
     except ValueError:
         if info.context and info.context.get("recorded"):
             return Unavailable.model_validate(section)
         if isinstance(value, dict):
             _Kind.model_validate({"kind": kind})  # raises at the place of `kind`
         raise
-    return found.model_validate(section, context=info.context)
+    return settings.model_validate(section, context=info.context)
 
 
-NamedStrategy = Annotated[SerializeAsAny[StrategySettings], BeforeValidator(_of_its_kind)]
+NamedStrategy = Annotated[SerializeAsAny[StrategySettings], BeforeValidator(_parse_settings)]

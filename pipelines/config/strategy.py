@@ -10,8 +10,8 @@ from pipelines.config.section import Section
 from pipelines.config.training import Training
 
 
-class Unit(NamedTuple):
-    """What one worker computes as a whole, and how many of them a step has."""
+class UnitOfWork(NamedTuple):
+    """The kind of work that one worker computes as a whole, and how many units of it a step has."""
 
     name: str
     number: int
@@ -48,9 +48,9 @@ class StrategySettings(Section):
         """`module:Class` of the strategy for these settings of `train`."""
         return self.implementation
 
-    def unit_of_work(self, train: Training) -> Unit:
-        """What a worker computes as a whole; workers share such units."""
-        return Unit("shard", train.shards)
+    def unit_of_work(self, train: Training) -> UnitOfWork:
+        """The units that workers share: each computes some of them as a whole."""
+        return UnitOfWork("shard", train.shards)
 
     def readers(self, workers: int) -> int:
         """The number of workers, or of groups of workers that compute the same rows, between which rows are divided."""
@@ -75,7 +75,7 @@ class StrategySettings(Section):
         return True
 
     def replay_settings(self) -> "StrategySettings":
-        """What a verification trains with: a strategy whose model is bitwise the same."""
+        """The settings that a verification trains with, of a strategy whose model is bitwise the same."""
         return self
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from pipelines.config.plugins import own_settings
+from pipelines.config.plugins import plugin_settings
 from pipelines.config.section import Section
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
@@ -205,4 +205,4 @@ def settings_class(kind: str) -> type[TaskSettings]:
 
     Raises ValueError if no built-in kind has that name and it is not the import path of a TaskSettings class.
     """
-    return KINDS[kind] if kind in KINDS else own_settings(kind, TaskSettings, "kind", KINDS)
+    return KINDS[kind] if kind in KINDS else plugin_settings(kind, TaskSettings, "kind", KINDS)

@@ -5,7 +5,7 @@ from typing import TypeVar
 from pydantic import model_validator
 
 from pipelines.config.strategies import DEFAULT_KIND, NamedStrategy
-from pipelines.config.strategy import StrategySettings, Unit
+from pipelines.config.strategy import StrategySettings, UnitOfWork
 from pipelines.config.training import Training
 from pipelines.errors import ConfigError
 
@@ -24,8 +24,8 @@ class Train(Training):
         return self.strategy.readers(self.max_workers)
 
     @property
-    def unit_of_work(self) -> Unit:
-        """What one worker computes as a whole, and how many of them there are: shards, replicas, or the clients of a round."""
+    def unit_of_work(self) -> UnitOfWork:
+        """The units that workers share, and their number: shards, replicas, or the clients of a round."""
         return self.strategy.unit_of_work(self)
 
     def strategy_as(self, kind: type[Settings]) -> Settings:

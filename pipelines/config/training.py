@@ -1,10 +1,10 @@
-"""What `train` has for every strategy: how the model is trained, on how many workers, and how a run recovers from failures."""
+"""Settings of `train` for every strategy: how the model is trained, on how many workers, and how a run recovers from failures."""
 
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from pipelines.config.balance import Balance, NamedBalance, check_group
+from pipelines.config.balance import BalanceSettings, NamedBalance, check_group
 from pipelines.config.profile import Profile
 from pipelines.config.section import Section, Seed, Text
 
@@ -38,7 +38,7 @@ class Training(Section):
     """CPU cores of each worker, and the number of threads that torch uses."""
     max_failures: NonNegativeInt = 3
     """Maximum number of restarts from the last checkpoint after a worker has failed."""
-    balance: NamedBalance = Balance(kind="equal")
+    balance: NamedBalance = BalanceSettings(kind="equal")
     """How shards are dealt to workers: `equal`, which is the default, `auto`, or a section with its settings. The rows of a step do not
     depend on it."""
     resize_seconds: Annotated[float, Field(gt=0)] = 60.0

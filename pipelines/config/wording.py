@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from pipelines.config.did_you_mean import suggestion
-from pipelines.config.secrets import holds_login, is_secret
-from pipelines.config.section import shown
+from pipelines.config.secrets import has_login, is_secret
+from pipelines.config.section import show_value
 
 _LIST, _MAPPING = "must be a list, such as [first, second]", "must be a mapping, such as {{name: value}}"
 _NUMBER, _WHOLE, _SWITCH = "must be a number", "must be a whole number", "must be true or false"
@@ -44,7 +44,7 @@ _WORDS = {
 MOST_NAMES = 20
 
 
-def lines(error: ValidationError, model: type[BaseModel], values: Any, origin: str, flags: frozenset[str]) -> list[str]:
+def error_lines(error: ValidationError, model: type[BaseModel], values: Any, origin: str, flags: frozenset[str]) -> list[str]:
     """One line for each setting with an error. Errors of the members of a union are joined in one line."""
     by_place: dict[tuple[str, ...], list[Any]] = {}
     for fault in error.errors():
@@ -60,24 +60,24 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     return suggestion(name, names, f"choose one of {', '.join(names)}" if len(names) <= MOST_NAMES else "--help lists all names")
 
 
-def dotted(keys: Iterable[str]) -> str:
+def join_keys(keys: Iterable[str]) -> str:
     """Keys joined as in a flag; keys that contain a dot are quoted."""
-    return ".".join(shown(key) if "." not in key else repr(shown(key)) for key in keys)
+    return ".".join(show_value(key) if "." not in key else repr(show_value(key)) for key in keys)
 
 
 def _line(place: tuple[str, ...], faults: list[Any], model: type[BaseModel], origin: str, flags: frozenset[str]) -> str:
     key = ".".join(place)
-    where = f"--{dotted(place)}" if key in flags else f"{origin}: {dotted(place)}" if place else origin
+    where = f"--{join_keys(place)}" if key in flags else f"{origin}: {join_keys(place)}" if place else origin
     if isinstance(faults[0]["input"], list | tuple):
         faults = [fault for fault in faults if fault["type"] != "string_type"] or faults
-    told = list(dict.fromkeys(_rule(fault, place, model) for fault in faults))
-    rule = ", or ".join([told[0], *[rule.removeprefix("must be ") for rule in told[1:]]])
-    allowed = [word for fault in faults if fault["type"] == "literal_error" for word in _quoted(fault["ctx"]["expected"])]
+    rules = list(dict.fromkeys(_rule(fault, place, model) for fault in faults))
+    rule = ", or ".join([rules[0], *[rule.removeprefix("must be ") for rule in rules[1:]]])
+    allowed = [word for fault in faults if fault["type"] == "literal_error" for word in _words_in_quotes(fault["ctx"]["expected"])]
     if hint := suggestion(str(faults[0]["input"]), allowed):
         rule += f"; {hint}"
-    got = faults[0]["input"]
-    hidden = isinstance(got, dict | list | set) or faults[0]["type"] == "missing" or is_secret(key) or holds_login(str(got))
-    return f"{where}: {rule}" + ("" if hidden else f" (got {shown(got)})")
+    input = faults[0]["input"]
+    is_hidden = isinstance(input, dict | list | set) or faults[0]["type"] == "missing" or is_secret(key) or has_login(str(input))
+    return f"{where}: {rule}" + ("" if is_hidden else f" (got {show_value(input)})")
 
 
 def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
@@ -87,11 +87,12 @@ def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
             known = _fields(model, place[:-1])
             return f"no such setting; {_suggestion(place[-1], known)}" if known else "no such setting"
         case "literal_error":
-            allowed = _quoted(context["expected"])
+            allowed = _words_in_quotes(context["expected"])
             return f"must be {'one of ' if len(allowed) > 1 else ''}{', '.join(allowed)}"
         case "union_tag_invalid":
             tag = context["tag"]
-            return f"no {_quoted(context['discriminator'])[0]} {shown(tag)}; {_suggestion(tag, _quoted(context['expected_tags']))}"
+            kind, tags = _words_in_quotes(context["discriminator"])[0], _words_in_quotes(context["expected_tags"])
+            return f"no {kind} {show_value(tag)}; {_suggestion(tag, tags)}"
         case "string_type" if fault["loc"][-1] == "[key]":
             return _WORDS["invalid_key"]
         case "too_short" if not context["actual_length"]:
@@ -102,7 +103,7 @@ def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
             return " ".join(fault["msg"].removeprefix("Value error, ").split())
 
 
-def _quoted(text: str) -> list[str]:
+def _words_in_quotes(text: str) -> list[str]:
     return re.findall(r"'([^']*)'", text)
 
 

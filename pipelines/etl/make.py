@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.data.sources.formats import RawTables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import Tables, read_tables
@@ -123,4 +123,4 @@ def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> No
         column for name, settings in config.dataset.encoders.items() for column in (*settings.inputs(name), *settings.learns_from(name))
     }
     if unused := [name for name in rows.columns if name not in encoded_columns]:
-        log.info("columns of the query left out: %s", some_of(unused))
+        log.info("columns of the query left out: %s", name_list(unused))

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
-from pipelines.config.did_you_mean import some_of, suggestion
+from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.errors import ConfigError
 from pipelines.etl.placement import INTERNAL
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
@@ -54,9 +54,9 @@ def check_columns_of_query(rows: DataFrame, config: Config) -> None:
     not there."""
     lower = Counter(name.lower() for name in rows.columns)
     if repeated := sorted(name for name, times in lower.items() if times > 1):
-        raise ConfigError(f"source.query gives {some_of(repeated)} more than once; name its columns apart with AS")
+        raise ConfigError(f"source.query gives {name_list(repeated)} more than once; name its columns apart with AS")
     if unusable := sorted(name for name in rows.columns if set("`.") & set(name)):
-        names_given = some_of(unusable)
+        names_given = name_list(unusable)
         raise ConfigError(f"source.query gives {names_given}; Spark hands no name with a dot or a backtick to Python, so rename it with AS")
     if reserved := set(lower).intersection(INTERNAL):
         raise ConfigError(f"source.query gives {', '.join(sorted(reserved))}, a name that ETL needs; rename it with AS")
@@ -64,7 +64,7 @@ def check_columns_of_query(rows: DataFrame, config: Config) -> None:
     columns_of_config += [(f"dataset.split.{field}", getattr(config.dataset.split, field, "")) for field in ("by", "time", "group")]
     if faults := [(key, name) for key, name in columns_of_config if name and name not in rows.columns]:
         raise ConfigError(
-            "\n".join(f"{key}: the query gives no column {name}; it gives {some_of(rows.columns, name)}" for key, name in faults)
+            "\n".join(f"{key}: the query gives no column {name}; it gives {name_list(rows.columns, name)}" for key, name in faults)
         )
 
 
@@ -84,7 +84,7 @@ def _check_reading(key: str, plan: JavaObject, tables: Collection[str]) -> None:
         if kind(node) == "UnresolvedRelation":
             name = ".".join(items(node.multipartIdentifier()))
             if name.lower() not in readable:
-                hint = suggestion(name, tables, f"choose one of {some_of(tables)}." if tables else "it is empty.")
+                hint = suggestion(name, tables, f"choose one of {name_list(tables)}." if tables else "it is empty.")
                 raise ConfigError(
                     f"{key}: source.tables has no {name}; {hint} A query reads only the tables named there, which have checksums"
                 )

@@ -3,8 +3,8 @@
 import logging
 
 from pipelines.config import Config
-from pipelines.config.effect_rules import Run
-from pipelines.config.effects import without_effect_in
+from pipelines.config.effect_rules import PlannedRun
+from pipelines.config.effects import ineffective_settings_in_run
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version, open_version
@@ -58,8 +58,8 @@ def refusal(config: Config) -> str:
 
 
 def _check_effects(config: Config, version: Version, task: Task, steps: int) -> None:
-    run = Run(version.root, steps, version.rows("validation"), lambda: may_have_batch_norm(task))
-    if faults := [f"{name} {fault}" for name, fault in without_effect_in(config, run)]:
+    run = PlannedRun(version.root, steps, version.rows("validation"), lambda: may_have_batch_norm(task))
+    if faults := [f"{name} {fault}" for name, fault in ineffective_settings_in_run(config, run)]:
         raise ConfigError("; ".join(faults))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.config import Config, parse
-from pipelines.config.balance import Balance
+from pipelines.config.balance import BalanceSettings
 from pipelines.config.pipeline import PLACEMENT
-from pipelines.config.strategies import kinds_with
+from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.train import Train
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrainingError
@@ -133,7 +133,7 @@ def _check(run: TrainingRecord, settings: Train) -> None:
     if not settings.strategy.reproducible:
         raise TrainingError(
             f"run {run.run_id} was trained with strategy {settings.strategy.kind}, whose weights depend on the number of workers; "
-            f"verify a run of strategy {' or '.join(kinds_with('reproducible'))}"
+            f"verify a run of strategy {' or '.join(strategy_kinds_with('reproducible'))}"
         )
 
 
@@ -148,7 +148,7 @@ def _place(recorded_config: Config, config: Config, run_id: str, progress: Train
         if settings.get(key) != recorded_settings.get(key):
             progress.say(f"{key} was {recorded_settings.get(key)} in the run, which is used, and not {settings.get(key)}")
     placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT}
-    train = recorded_config.train.model_copy(update={**placement, "max_failures": 0, "balance": Balance(kind="equal")})
+    train = recorded_config.train.model_copy(update={**placement, "max_failures": 0, "balance": BalanceSettings(kind="equal")})
     dataset = recorded_config.dataset.model_copy(update={"path": config.dataset.path})
     rerun_config = recorded_config.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
     return parse(rerun_config.model_dump(mode="json", by_alias=True), f"run {run_id}, verified with these settings of train", recorded=True)

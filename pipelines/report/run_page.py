@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pipelines.config.strategies import section_of
+from pipelines.config.strategies import strategy_section
 from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import event_marks, run_events
@@ -66,7 +66,7 @@ def training_facts(data: RunData) -> Facts:
 
 
 def _optimizer_facts(run: History, train: Mapping[str, Any]) -> Facts:
-    kind = section_of(train.get("strategy", "?")).get("kind", "?")
+    kind = strategy_section(train.get("strategy", "?")).get("kind", "?")
     return [
         ("strategy", f"{kind}, {train.get('workers', '?')} workers, {train.get('shards', '?')} shards"),
         ("optimizer", f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {train.get('global_batch', '?')} rows per step"),

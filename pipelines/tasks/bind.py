@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipelines.config import Config, TaskSettings
-from pipelines.config.plugins import imported, is_path
+from pipelines.config.plugins import import_class, is_class_path
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.features.placeholders import placeholder_encoders
@@ -17,7 +17,7 @@ from pipelines.tasks.base import Data, Task
 def build_task(settings: TaskSettings, manifest: Manifest) -> Task:
     """Build the task that `settings` configure, over the manifest's columns. Raises ConfigError if its class cannot be imported."""
     try:
-        implementation = imported(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
+        implementation = import_class(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"task.kind is {settings.kind!r}, whose {error}") from error
     return implementation(settings, task_data(manifest))
@@ -31,7 +31,7 @@ def check_task(config: Config) -> None:
     """
     weights = config.task.class_weights
     encoders = placeholder_encoders(config.dataset, len(weights) if isinstance(weights, tuple) and weights else 3)
-    if encoders is None or is_path(config.task.kind):
+    if encoders is None or is_class_path(config.task.kind):
         return
     task = imported(config.task.implementation, Task, "a task")(config.task, data_from_encoders(encoders))  # type: ignore[type-abstract]
     task.choose_monitor(config.train.monitor)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.task import ForecastingSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
@@ -33,7 +33,7 @@ class Forecasting(Task):
         super().__init__(settings, data)
         shapes = {column.name: column.shape for column in data.columns}
         if len(shapes) != 2 or any(len(shape) != 2 for shape in shapes.values()) or len({shape[-1] for shape in shapes.values()}) != 1:
-            shapes_text = some_of([f"{name} {shape}" for name, shape in shapes.items()])
+            shapes_text = name_list([f"{name} {shape}" for name, shape in shapes.items()])
             raise ConfigError(
                 "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), "
                 f"but got {shapes_text}"

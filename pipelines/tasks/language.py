@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.task import LanguageSettings as Settings
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
@@ -39,7 +39,7 @@ class Language(Task):
         """Raises ConfigError if the dataset is not one packed column."""
         super().__init__(settings, data)
         if not data.tokens:
-            columns_text = some_of([column.name for column in data.columns])
+            columns_text = name_list([column.name for column in data.columns])
             raise ConfigError(f"task.kind is language, which takes one feature encoded by bytes, characters or bpe, but got {columns_text}")
 
     def model(self) -> nn.Module:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.task import NextItemSettings as Settings
 from pipelines.data.versions.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
@@ -40,7 +40,7 @@ class NextItem(Task):
         columns = [*data.features, data.target]
         kinds = {(column.shape, column.cardinality) for column in columns}
         if len(columns) != 2 or len(kinds) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
-            columns_text = some_of([f"{column.name} {column.shape} of {column.cardinality}" for column in columns])
+            columns_text = name_list([f"{column.name} {column.shape} of {column.cardinality}" for column in columns])
             raise ConfigError(
                 f"task.kind is next_item, which takes one sequence as feature and one as target, with the same length and "
                 f"vocabulary, {{encoder: sequence, keep: last, vocabulary_of: [both columns]}}, but got {columns_text}"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.task import RecommendationSettings as Settings
 from pipelines.data.versions.schema import FREE, TensorColumn
 from pipelines.errors import ConfigError
@@ -33,7 +33,7 @@ class Recommendation(Supervised):
             if sides != features or not self.settings.user or not self.settings.item:
                 raise ConfigError(
                     f"task.user and task.item are {list(self.settings.user)} and {list(self.settings.item)}; "
-                    f"together they must name each feature once: {some_of(features)}"
+                    f"together they must name each feature once: {name_list(features)}"
                 )
 
     def model(self) -> nn.Module:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.task import SpeechSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
@@ -23,7 +23,7 @@ class Speech(Supervised):
         super().__init__(settings, data)
         shapes = [column.shape for column in data.features]
         if len(shapes) != 1 or len(shapes[0]) != 2:
-            columns_text = some_of([f"{column.name} {column.shape}" for column in data.features])
+            columns_text = name_list([f"{column.name} {column.shape}" for column in data.features])
             raise ConfigError(f"task.kind is speech, which takes one spectrogram, (mels, frames) per row, but got {columns_text}")
         self.spectrogram = data.features[0]
         mels, frames = self.spectrogram.shape

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.task import TextSettings as Settings
 from pipelines.data.versions.schema import FREE, TensorColumn
 from pipelines.errors import ConfigError
@@ -20,7 +20,7 @@ class Text(Supervised):
         super().__init__(settings, data)
         columns = data.features
         if len(columns) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
-            columns_text = some_of([f"{column.name} {column.shape}" for column in columns])
+            columns_text = name_list([f"{column.name} {column.shape}" for column in columns])
             raise ConfigError(f"task.kind is text, which takes one column of words from the encoder sequence, but got {columns_text}")
         self.words = columns[0]
         if max(self.settings.widths) > self.words.shape[0]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.task import VisionSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
@@ -23,7 +23,7 @@ class Vision(Supervised):
         super().__init__(settings, data)
         shapes = [column.shape for column in data.features]
         if len(shapes) != 1 or len(shapes[0]) not in (2, 3):
-            columns_text = some_of([f"{column.name} {column.shape}" for column in data.features])
+            columns_text = name_list([f"{column.name} {column.shape}" for column in data.features])
             raise ConfigError(
                 f"task.kind is vision, which takes one image column, (channels, height, width) per row, but got {columns_text}"
             )

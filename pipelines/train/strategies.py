@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.plugins import imported
+from pipelines.config.plugins import import_class
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Task
@@ -17,7 +17,7 @@ from pipelines.train.strategy import Strategy
 def strategy_class(settings: Train) -> type[Strategy]:
     """The class that `train.strategy` configures. Raises ConfigError if it cannot be imported or is not a Strategy."""
     try:
-        return imported(settings.strategy.implementation_for(settings), Strategy, "a strategy")  # type: ignore[type-abstract]
+        return import_class(settings.strategy.implementation_for(settings), Strategy, "a strategy")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"train.strategy: {error}") from error
 

@@ -18,7 +18,7 @@ from test_train import once_at, workers
 from trainings import training
 
 from pipelines.config import Config, load
-from pipelines.config.balance import Balance
+from pipelines.config.balance import BalanceSettings
 from pipelines.data.versions.checksummed_json import seal, unseal
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.etl.run import run
@@ -85,7 +85,7 @@ def everything(config: Config) -> dict[str, Any]:
 def test_p5_a_run_is_verified_on_other_workers(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
     config, result = exact
     before = everything(config)
-    assert verify(placed(config, workers=3, balance=Balance(kind="auto")), result.run_id)
+    assert verify(placed(config, workers=3, balance=BalanceSettings(kind="auto")), result.run_id)
     told = capsys.readouterr().out
     assert f"identical: the losses of {STEPS} steps" in told and f"the model {result.model_digest}" in told
     after = everything(config)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trainings import training
 
 from pipelines.config import StrategySettings
-from pipelines.config.balance import Balance
+from pipelines.config.balance import BalanceSettings
 from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import open_version
@@ -164,7 +164,7 @@ def test_a_strategy_that_cannot_is_refused_before_a_worker_starts(tmp_path: Path
     ):
         training(tmp_path, **own, balance="auto")
     config = training(tmp_path, **own)
-    recorded = config.model_copy(update={"train": config.train.model_copy(update={"balance": Balance(kind="auto")})})
+    recorded = config.model_copy(update={"train": config.train.model_copy(update={"balance": BalanceSettings(kind="auto")})})
     with pytest.raises(ConfigError, match=r"train.balance is auto, which strategy \S+ does not support; set it to equal"):
         check(recorded, open_version(config.dataset.path, config.data_identity))
 
@@ -196,7 +196,7 @@ def test_speeds_are_compared_every_few_seconds_also_after_a_resume(resumed_at: i
 
 def test_the_setting_is_equal_by_default() -> None:
     assert Train().balance.kind == "equal"
-    assert Train(balance="auto").balance == Balance(kind="auto")
+    assert Train(balance="auto").balance == BalanceSettings(kind="auto")
 
 
 @pytest.mark.slow

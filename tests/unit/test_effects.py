@@ -10,7 +10,7 @@ import yaml
 
 from pipelines.config import from_command_line, load, parse
 from pipelines.config.effects import TABLE
-from pipelines.config.strategies import kinds, settings_class
+from pipelines.config.strategies import strategy_kinds, strategy_settings_class
 from pipelines.errors import ConfigError
 
 PIPELINE = """
@@ -103,7 +103,7 @@ def test_a_setting_without_effect_is_refused_and_its_remedy_works(setting: str) 
 
 
 def test_every_row_of_the_table_is_tried() -> None:
-    table = [*TABLE, *(use for kind in kinds() for use in settings_class(kind).uses)]
+    table = [*TABLE, *(use for kind in strategy_kinds() for use in strategy_settings_class(kind).uses)]
     assert [use.setting for use in table if not any(fnmatchcase(setting, use.setting) for setting in CASES)] == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.data.sources.records import Dialect, cut
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import check_rows_left
@@ -13,11 +13,11 @@ NAMES = [f"column_{number}" for number in range(600)]
 
 
 def test_few_names_are_all_shown_and_of_many_the_nearest() -> None:
-    assert some_of(["a", "b"], "c") == "a, b"
-    assert some_of(NAMES, "Column_599x").startswith("column_599, ")
-    assert some_of(NAMES, "Column_599x").endswith(" and 596 more")
-    assert some_of(NAMES) == "column_0, column_1, column_2, column_3 and 596 more"
-    assert some_of(NAMES, "漢").endswith("column_3 and 596 more")
+    assert name_list(["a", "b"], "c") == "a, b"
+    assert name_list(NAMES, "Column_599x").startswith("column_599, ")
+    assert name_list(NAMES, "Column_599x").endswith(" and 596 more")
+    assert name_list(NAMES) == "column_0, column_1, column_2, column_3 and 596 more"
+    assert name_list(NAMES, "漢").endswith("column_3 and 596 more")
 
 
 def test_a_wide_header_that_differs_is_told_by_its_first_difference() -> None:

@@ -12,7 +12,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from pipelines.config.features import settings_of
+from pipelines.config.features import encoder_settings
 from pipelines.data.features import raw
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.encoding import implementation

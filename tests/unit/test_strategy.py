@@ -12,8 +12,8 @@ from groups import in_group
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pipelines.config.plugins import imported
-from pipelines.config.strategies import kinds, kinds_with, settings_class
+from pipelines.config.plugins import import_class
+from pipelines.config.strategies import strategy_kinds, strategy_kinds_with, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
 from pipelines.config.task import TabularSettings as Settings
 from pipelines.config.train import Train
@@ -40,11 +40,11 @@ NO_FLAGS = Flags()
 
 
 def test_every_name_leads_to_a_strategy_and_reproducible_ones_can_be_verified() -> None:
-    assert [*kinds()] == ["ddp", "exact", "federated", "local_sgd", "parameter_server", "sharded"]
-    assert kinds_with("reproducible") == ["exact", "federated", "local_sgd"]
-    for kind in kinds():
-        settings = settings_class(kind)(kind=kind)
-        assert issubclass(imported(settings.implementation, Strategy), Strategy), kind
+    assert [*strategy_kinds()] == ["ddp", "exact", "federated", "local_sgd", "parameter_server", "sharded"]
+    assert strategy_kinds_with("reproducible") == ["exact", "federated", "local_sgd"]
+    for kind in strategy_kinds():
+        settings = strategy_settings_class(kind)(kind=kind)
+        assert issubclass(import_class(settings.implementation, Strategy), Strategy), kind
 
 
 def test_what_is_no_strategy_is_refused_by_name() -> None:

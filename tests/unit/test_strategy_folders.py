@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from shape import imports_of
 
-from pipelines.config.strategies import kinds
+from pipelines.config.strategies import strategy_kinds
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = sorted(kind for kind, path in kinds().items() if path.startswith("pipelines.strategies."))
+FOLDERS = sorted(kind for kind, path in strategy_kinds().items() if path.startswith("pipelines.strategies."))
 MEANING_SOMETHING_ELSE = {
     ("config/strategies.py", "ddp"),
     ("serving/export/run.py", "exact"),
@@ -71,14 +71,14 @@ def constants(file: Path) -> set[str]:
 
 
 def test_no_module_outside_its_folder_names_a_strategy() -> None:
-    rooms = {kind: path.partition(":")[0].removesuffix(".settings").replace(".", "/") for kind, path in kinds().items()}
+    rooms = {kind: path.partition(":")[0].removesuffix(".settings").replace(".", "/") for kind, path in strategy_kinds().items()}
     found = set()
     for file in sorted(ROOT.glob("pipelines/**/*.py")):
         name = str(file.relative_to(ROOT))
         if any(name.startswith(f"{room}/") for room in rooms.values()) or name.endswith("config/renamed_keys.py"):
             continue
         words = constants(file)
-        found |= {(name.removeprefix("pipelines/"), kind) for kind in kinds() if kind in words}
+        found |= {(name.removeprefix("pipelines/"), kind) for kind in strategy_kinds() if kind in words}
         found |= {(name, kind) for kind in FOLDERS if any(kind in text for text in words)}
         found |= {
             (name, kind) for kind in FOLDERS if any(module.startswith(f"pipelines.strategies.{kind}.") for module in imports_of(file))
@@ -141,7 +141,7 @@ print(len({{trained("ddp"), trained("exact")}}))
     tree = copied_without(kind, tmp_path)
     place, found, is_documented, refused, models = answer(code, tmp_path, tree)
     assert place.startswith(str(tmp_path))
-    assert found.split() == [name for name in kinds() if name != kind]
+    assert found.split() == [name for name in strategy_kinds() if name != kind]
     assert is_documented == "False"
     assert set(refused.split()) <= {"got", f"{kind})"}
     assert int(models) in (1, 2)

@@ -22,7 +22,7 @@ from pipelines.config.features.numbers import (
     StandardizeSettings,
 )
 from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokensSettings
-from pipelines.config.plugins import is_path, own_settings
+from pipelines.config.plugins import is_class_path, plugin_settings
 
 __all__ = [
     "ALONE", "BUILT_IN", "BinarySettings", "BpeSettings", "BytesSettings", "CharactersSettings", "EncoderSettings", "Feature",
@@ -43,7 +43,11 @@ Feature = Annotated[BUILT_IN, Field(discriminator="encoder"), ALONE]
 _FEATURE: TypeAdapter[EncoderSettings] = TypeAdapter(Feature)
 
 
-def settings_of(values: Mapping[str, Any]) -> EncoderSettings:
+def encoder_settings(values: Mapping[str, Any]) -> EncoderSettings:
     """Settings as read from a manifest, also of encoders named by import path. Raises ValueError if such a class cannot be imported."""
     name = values["encoder"]
-    return own_settings(name, EncoderSettings, "encoder", ()).model_validate(values) if is_path(name) else _FEATURE.validate_python(values)
+    return (
+        plugin_settings(name, EncoderSettings, "encoder", ()).model_validate(values)
+        if is_class_path(name)
+        else _FEATURE.validate_python(values)
+    )

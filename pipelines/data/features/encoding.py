@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config import features as config
-from pipelines.config.did_you_mean import some_of
-from pipelines.config.plugins import imported
+from pipelines.config.did_you_mean import name_list
+from pipelines.config.plugins import import_class
 from pipelines.data.features.base import Encoder, Packer
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError, SourceError
@@ -23,14 +23,14 @@ _CANNOT = " cannot encode "
 def implementation(settings: config.EncoderSettings) -> type[Encoder]:
     """The encoder class for these settings. Raises ConfigError if it cannot be imported."""
     try:
-        return imported(settings.implemented_by, Encoder, "an encoder")  # type: ignore[type-abstract]
+        return import_class(settings.implemented_by, Encoder, "an encoder")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"encoder {settings.encoder}: {error}") from error
 
 
 def restore_encoder(fitted: FittedEncoder) -> Encoder:
     """Build the encoder that a manifest describes, from its settings and state."""
-    settings = config.settings_of(fitted.feature)
+    settings = config.encoder_settings(fitted.feature)
     return implementation(settings)(settings, fitted.state)
 
 
@@ -53,7 +53,9 @@ class Encoders:
         raw_columns = set(raw.column_names)
         for name, (fitted, encoder) in self._encoders.items():
             if missing := [column for column in fitted.inputs if column not in raw_columns]:
-                raise SourceError(f"{name} is encoded from {some_of(missing)}; the rows have only {some_of(raw.column_names, missing[0])}")
+                raise SourceError(
+                    f"{name} is encoded from {name_list(missing)}; the rows have only {name_list(raw.column_names, missing[0])}"
+                )
             inputs = [_array(raw.column(column)) for column in fitted.inputs]
             output = encoder.encode(*inputs)
             if output.null_count:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.did_you_mean import some_of, suggestion
+from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.data.features.base import Input
 from pipelines.data.features.encoding import implementation
 from pipelines.data.features.statistics import COUNTS, WORDS, Statistics
@@ -48,7 +48,7 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
         except ConfigError as error:
             faults.append(f"{_key(dataset, name)}: {error}")
             continue
-        column = encoder(settings, state).column(name, dataset.role_of(name))
+        column = encoder(settings, state).column(name, dataset.column_role(name))
         fitted[name] = FittedEncoder(feature=settings.model_dump(mode="json"), inputs=settings.inputs(name), state=state, column=column)
     if faults:
         raise ConfigError("\n".join(faults))
@@ -60,7 +60,7 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
     for name, settings in dataset.encoders.items():
         for column in dict.fromkeys([*settings.inputs(name), *settings.learns_from(name)]):
             if column not in columns:
-                column_list = f"it gives {some_of(schema.names, column)}"
+                column_list = f"it gives {name_list(schema.names, column)}"
                 hint = suggestion(column, schema.names)
                 yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint} ({column_list})' if hint else column_list}"
                 continue
@@ -76,5 +76,5 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
 
 def _key(dataset: Dataset, name: str) -> str:
     """Dotted key of the encoder in the YAML file."""
-    role = dataset.role_of(name)
+    role = dataset.column_role(name)
     return f"dataset.{'features' if role == 'feature' else role}.{name}"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.plugins import is_path
+from pipelines.config.plugins import is_class_path
 from pipelines.data.features.encoding import implementation
 from pipelines.data.versions.manifest import FittedEncoder
 
@@ -19,12 +19,12 @@ def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEnco
 
     None if one of them is a user's own, whose state is unknown.
     """
-    if any(is_path(settings.encoder) for settings in dataset.encoders.values()):
+    if any(is_class_path(settings.encoder) for settings in dataset.encoders.values()):
         return None
     encoders = {}
     for name, settings in dataset.encoders.items():
         names = ["false", "true"] if settings.encoder == "binary" else [str(number) for number in range(classes)]
         state = {**_STATE, "classes": names, "counts": [1] * len(names)}
-        column = implementation(settings)(settings, state).column(name, dataset.role_of(name))
+        column = implementation(settings)(settings, state).column(name, dataset.column_role(name))
         encoders[name] = FittedEncoder(feature=settings.model_dump(mode="json"), inputs=settings.inputs(name), state=state, column=column)
     return encoders

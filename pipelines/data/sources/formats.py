@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipelines.config.plugins import imported
+from pipelines.config.plugins import import_class
 from pipelines.config.source import Source, TableSettings
 from pipelines.config.table_formats import FORMATS
 from pipelines.data.sources.base import RawTable

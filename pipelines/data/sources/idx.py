@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.source import Table
 from pipelines.data.sources import files
 from pipelines.data.sources.base import Rows
@@ -67,7 +67,7 @@ class IdxSource(DataSource):
         paths = json.loads(self.options["paths"])
         columns = [name for name in schema.names if name != ROW]
         if len(paths) != len(columns):
-            raise SourceError(f"an idx table has a column for each file: {len(paths)} files, and the columns {some_of(columns)}")
+            raise SourceError(f"an idx table has a column for each file: {len(paths)} files, and the columns {name_list(columns)}")
         return IdxReader(paths, schema)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.data.sources.content import file_errors, open_file
 from pipelines.data.sources.distribute import distribute
 from pipelines.errors import SourceError

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, FileType
 
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import FittedEncoder, Manifest, content_digest, split_summaries
 from pipelines.data.versions.parts import RowGroup
@@ -80,7 +80,7 @@ def _column(field: pa.Field, target: str, path: str) -> TensorColumn:
 
 
 def _names(columns: tuple[TensorColumn, ...]) -> str:
-    return some_of([f"{column.name} {column.dtype}" for column in columns])
+    return name_list([f"{column.name} {column.dtype}" for column in columns])
 
 
 def _manifest(columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Manifest:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyarrow.fs import FileSystem
 
-from pipelines.config.section import shown
+from pipelines.config.section import show_value
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
 from pipelines.data.versions.listings import read_table
@@ -124,7 +124,9 @@ def _differences(identity: dict[str, Any], expected: dict[str, Any]) -> str:
     """A few of the dotted keys whose values differ, with both values."""
     before, now = dict(_leaves(identity)), dict(_leaves(expected))
     keys = [key for key in {**now, **before} if before.get(key, ABSENT) != now.get(key, ABSENT)]
-    texts = [f"{key} {shown(before.get(key, ABSENT))} where the config has {shown(now.get(key, ABSENT))}" for key in keys[:MOST_KEYS]]
+    texts = [
+        f"{key} {show_value(before.get(key, ABSENT))} where the config has {show_value(now.get(key, ABSENT))}" for key in keys[:MOST_KEYS]
+    ]
     return ", ".join(texts) + (f", and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else "")
 
 

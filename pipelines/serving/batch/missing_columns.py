@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, StructField, StructType
 
 from pipelines.config import Config
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.data.rowwise.translate import columns_in, rowwise, source_columns
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.sources.base import RawTable
@@ -82,7 +82,7 @@ def _check_not_needed(lacking: Schemas, reads: Reads) -> None:
     for name, schema in lacking.items():
         if needed := [field.name for field in schema if field.name.lower() in reads.model]:
             raise ConfigError(
-                f"the input of source.tables.{name} has no column {some_of(needed)}, which source.query needs for features or for a "
+                f"the input of source.tables.{name} has no column {name_list(needed)}, which source.query needs for features or for a "
                 "condition; add it to the input"
             )
 

@@ -21,7 +21,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from pipelines.config import Config
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import read_tables
 from pipelines.data.versions import storage
@@ -92,10 +92,10 @@ def _kept_columns(spark: SparkSession, source: InputTables, model: Model, keep: 
     where = " and ".join(f"source.tables.{name}" for name in source.tables) if model.takes == "rows" else "source.query"
     if faults := misfits(model.inputs, schema):
         more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
-        columns = f"it gives {some_of(schema.names)}"
+        columns = f"it gives {name_list(schema.names)}"
         raise ConfigError(f"{where} gives {'; '.join(faults[:3])}{more}, which the model {model.uri} takes; {columns}")
     if missing := [name for name in keep if name not in schema.names]:
-        raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {some_of(schema.names, missing[0])}")
+        raise ConfigError(f"--keep {' '.join(missing)}: {where} gives no such column; it gives {name_list(schema.names, missing[0])}")
     columns_to_keep = tuple(dict.fromkeys(keep)) or _default_columns(source, schema.names)
     if twice := sorted({name for name in columns_to_keep if name in model.outputs.names} - {REFUSED}):
         raise ConfigError(f"--keep: {', '.join(twice)} is also a column of the predictions; name the columns to keep, without it")
@@ -151,7 +151,7 @@ def _predict(
 def _settings(source: InputTables, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
     """The values that decide the output besides the bytes of the input, as JSON has them."""
     section = source.config.source
-    dumped = section.model_dump(mode="json", by_alias=True, include={"tables"}, exclude=section.named_apart)
+    dumped = section.model_dump(mode="json", by_alias=True, include={"tables"}, exclude=section.excluded_from_identity)
     query = {"query": section.sql, "expect": dict(section.expect)} if model.takes == "query" else {}
     tables = {name: dumped["tables"][name] for name in source.tables}
     return {"format": output.FORMAT, "model": model.about["digest"], "takes": model.takes, "tables": tables, "keep": list(keep), **query}

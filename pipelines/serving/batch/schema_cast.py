@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.data.sources.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError
 from pipelines.etl.fit import raw_schema
@@ -27,7 +27,7 @@ def cast_to_schema(rows: DataFrame, name: str, schema: StructType, converts: boo
     if not converts or raw_schema(rows).equals(arrow_schema):
         return rows, None
     if faults := misfits(arrow_schema, raw_schema(rows)):
-        raise ConfigError(f"the files of source.tables.{name} have {some_of(faults)}, as its schema says; change the schema or the files")
+        raise ConfigError(f"the files of source.tables.{name} have {name_list(faults)}, as its schema says; change the schema or the files")
     output = StructType([*fields, StructField(PROBLEM, StringType()), StructField(RECORD, StringType())])
     fitted = rows.mapInArrow(partial(_fit, arrow_schema), output).persist()
     reason, nowhere = F.concat(F.lit(f"{name}: "), F.col(PROBLEM)), F.lit(None).cast("string")

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config import Config, home
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.load import with_absolute_paths
 from pipelines.config.source import FileTableSettings, Table
 from pipelines.data.rowwise.translate import rowwise
@@ -134,7 +134,9 @@ def set_input_paths(config: Config, inputs: Sequence[str], default_table: str) -
 def _only_table(config: Config, text: str) -> str:
     names = list(config.source.tables)
     if len(names) != 1:
-        raise ConfigError(f"--input {text}: the config has the tables {some_of(names)}; name one of them, as in --input {names[0]}={text}")
+        raise ConfigError(
+            f"--input {text}: the config has the tables {name_list(names)}; name one of them, as in --input {names[0]}={text}"
+        )
     return names[0]
 
 

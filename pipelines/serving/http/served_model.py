@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
 from pipelines.errors import SourceError
@@ -72,7 +72,7 @@ def _columns(rows: list[JsonRow], inputs: pa.Schema) -> dict[str, list[Any]]:
         try:
             values = [row[field.name] for row in rows]
         except KeyError:
-            raise SourceError(f"the row has no column {field.name}; the model takes {some_of(inputs.names)}") from None
+            raise SourceError(f"the row has no column {field.name}; the model takes {name_list(inputs.names)}") from None
         columns[field.name] = _from_json(values, field)
     return columns
 

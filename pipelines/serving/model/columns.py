@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.data.features.raw import is_list, is_number
 from pipelines.errors import SourceError
 
@@ -104,7 +104,7 @@ def _values(rows: Any, field: pa.Field, schema: pa.Schema) -> Values:
     # `schema.names` would make a list of all names for each of them.
     has_column = bool(rows.schema.get_all_field_indices(field.name)) if isinstance(rows, pa.RecordBatch) else field.name in rows
     if not has_column:
-        raise SourceError(f"the rows have no column {field.name}; the model takes {some_of(schema.names)}")
+        raise SourceError(f"the rows have no column {field.name}; the model takes {name_list(schema.names)}")
     values: Values = rows.column(field.name) if isinstance(rows, pa.RecordBatch) else rows[field.name]
     if is_list(field.type) and not isinstance(values, pa.Array):  # Arrow accepts one-dimensional arrays or nested lists
         values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]

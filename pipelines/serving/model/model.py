@@ -18,7 +18,7 @@ from torch import Tensor
 
 import pipelines
 from pipelines.config import Config, EncoderSettings, TaskSettings
-from pipelines.config.features import settings_of
+from pipelines.config.features import encoder_settings
 from pipelines.config.task import settings_class
 from pipelines.data.versions.manifest import Manifest, parse_manifest
 from pipelines.errors import CorruptError, TrackingError
@@ -116,7 +116,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
     mlflow.set_tracking_uri(config.tracking.uri)
     client, name = mlflow.MlflowClient(), model_name(config)
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name=name, source_run_id=run_id)
-    code, requirements = software_requirements(config.task, [settings_of(fitted.feature) for fitted in manifest.encoders.values()])
+    code, requirements = software_requirements(config.task, [encoder_settings(fitted.feature) for fitted in manifest.encoders.values()])
     digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights)
     with TemporaryDirectory() as folder:
         files = {name: Path(folder, file) for name, file in FILES.items()}

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines.config.did_you_mean import some_of
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.registry import Registry
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.serving.model.columns import misfits
@@ -39,7 +39,7 @@ class Predictions:
 def check_slices(settings: Registry, names: list[str]) -> None:
     """Raises ConfigError unless every slice is a column and has a bound."""
     if missing := [name for name in settings.slices if name not in names]:
-        raise ConfigError(f"registry.slices: the query gives no column {', '.join(missing)}; it gives {some_of(names, missing[0])}")
+        raise ConfigError(f"registry.slices: the query gives no column {', '.join(missing)}; it gives {name_list(names, missing[0])}")
     if settings.slices and settings.slice_bound is None:
         raise ConfigError("registry.slice_bound: slices need one: the worst value of registry.metric that a slice may have")
 
@@ -96,7 +96,7 @@ def _is_no_worse(settings: Registry, target: Target, predictions: Predictions, c
     with ModelProcess(champion, "query") as model:
         if faults := misfits(model.inputs, predictions.rows.schema):
             raise ConfigError(
-                f"the champion cannot predict the rows of this config: they have {some_of(faults)}; set registry.compare to false"
+                f"the champion cannot predict the rows of this config: they have {name_list(faults)}; set registry.compare to false"
             )
         champion_table, is_accepted = _predict(model, predictions.rows)
     if not is_accepted.any():
@@ -139,7 +139,7 @@ def _judge_slices(settings: Registry, target: Target, predictions: Predictions, 
     judgement.numbers["slices"] = numbers
     judgement.add("slices", gates, f"no value has {settings.slice_rows} rows" if settings.slices else "registry.slices is empty")
     if undefined:
-        judgement.not_checked["slices"] = f"{target.metric} of {some_of(undefined)} is not defined"
+        judgement.not_checked["slices"] = f"{target.metric} of {name_list(undefined)} is not defined"
 
 
 def _predict(model: ModelProcess, rows: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:

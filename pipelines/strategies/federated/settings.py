@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from pipelines.config.did_you_mean import some_of, suggestion
+from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.config.effect_rules import Use, is_above_0
-from pipelines.config.strategy import Unit, check_not_compiled
+from pipelines.config.strategy import UnitOfWork, check_not_compiled
 from pipelines.config.training import Training
 from pipelines.errors import ConfigError
 from pipelines.strategies.replicas.outer_settings import OUTER_USES, OuterStep
@@ -66,7 +66,7 @@ class Settings(OuterStep):
     def check_columns(self, encoders: Mapping[str, str], place: str) -> None:
         """Raise ConfigError if `client_column` names none of the columns, or one whose encoder gives different clients the same number."""
         if self.client_column not in encoders:
-            columns = f"it has {some_of(encoders, self.client_column)}"
+            columns = f"it has {name_list(encoders, self.client_column)}"
             raise ConfigError(
                 f"train.strategy.client_column is {self.client_column}, which is no tensor column of {place}; "
                 f"{suggestion(self.client_column, encoders, columns)}; a column that the model does not see belongs in dataset.passthrough"
@@ -77,8 +77,8 @@ class Settings(OuterStep):
                 "number from it; use label or vocabulary"
             )
 
-    def unit_of_work(self, train: Training) -> Unit:
-        return Unit("client", self.per_round)
+    def unit_of_work(self, train: Training) -> UnitOfWork:
+        return UnitOfWork("client", self.per_round)
 
     def steps_per_epoch(self, train: Training) -> int:
         return self.rounds_per_epoch

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from pipelines.config.effect_rules import UseInRun
-from pipelines.config.strategy import Unit, check_not_compiled
+from pipelines.config.strategy import UnitOfWork, check_not_compiled
 from pipelines.config.training import Training
 from pipelines.strategies.replicas.outer_settings import OUTER_USES, OuterStep
 
@@ -49,8 +49,8 @@ class Settings(OuterStep):
         check_not_compiled(train, self.kind)
         super().check(train)
 
-    def unit_of_work(self, train: Training) -> Unit:
-        return Unit("replica", self.replicas)
+    def unit_of_work(self, train: Training) -> UnitOfWork:
+        return UnitOfWork("replica", self.replicas)
 
     def blocks_of_shards(self, train: Training) -> Iterable[int]:
         return (self.replicas,)
