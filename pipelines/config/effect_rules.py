@@ -39,21 +39,17 @@ class Use:
 
     def fault(self, name: str, config: BaseModel, section: BaseModel, value: Any) -> str:
         """Why the setting has no effect, and what gives it one; empty if it has."""
-        within, _, last = name.rpartition(".")
-        other_setting = f"{within}{self.other_setting}" if self.other_setting.startswith(".") else self.other_setting
-        other_value = (
-            getattr(section, other_setting.rpartition(".")[2]) if self.other_setting.startswith(".") else setting_at(config, other_setting)
-        )
+        prefix, _, last = name.rpartition(".")
+        is_beside = self.other_setting.startswith(".")
+        other_setting = f"{prefix}{self.other_setting}" if is_beside else self.other_setting
+        other_value = setting_at(section, self.other_setting[1:]) if is_beside else setting_at(config, other_setting)
         if (self.fits(other_value, value) if self.fits else other_value in self.among) or self.unless(config):
             return ""
         remedy = (self.remedy if isinstance(self.remedy, str) else self.remedy()) or f"set {other_setting} to {_alternatives(self.among)}"
         value_text = "" if isinstance(value, BaseModel | Mapping) else f" (got {show_value(as_list(value))})"
-        other_text = (
-            ""
-            if isinstance(other_value, Mapping)
-            else f" while {other_setting} is {show_value(as_list(getattr(other_value, 'kind', other_value)))}"
-        )
-        return f"has no effect{other_text}; {remedy}, or remove {last}{value_text}"
+        other_text = "" if isinstance(other_value, Mapping) else show_value(as_list(getattr(other_value, "kind", other_value)))
+        cause = other_text and f" while {other_setting} is {other_text}"
+        return f"has no effect{cause}; {remedy}, or remove {last}{value_text}"
 
 
 def _alternatives(values: tuple[Any, ...]) -> str:
