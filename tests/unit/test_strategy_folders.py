@@ -101,8 +101,8 @@ def test_a_strategy_in_a_package_of_its_own_trains_as_the_built_in_one(tmp_path:
     tree = copied_without("local_sgd", tmp_path / "tree")
     code = f"""{TRAINS}
 from pipelines.config import reference
-from pipelines.config.strategies import kinds
-print("together_later" in kinds(), "local_sgd" in kinds(), "### `together_later`" in reference.page())
+from pipelines.config.strategies import strategy_kinds
+print("together_later" in strategy_kinds(), "local_sgd" in strategy_kinds(), "### `together_later`" in reference.reference_page())
 print(trained("together_later", {settings}), trained("apart.settings:Settings", {settings}))
 try:
     trained("together_latre")
@@ -121,12 +121,12 @@ def test_without_its_folder_everything_else_works(tmp_path: Path, kind: str) -> 
     code = f"""{TRAINS}
 import pipelines.api, pipelines.commands, pipelines.launch.replay, pipelines.launch.run, pipelines.launch.verify
 from pipelines.config import load, reference
-from pipelines.config.strategies import kinds
+from pipelines.config.strategies import strategy_kinds
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check
 print(pipelines.api.__file__)
-print(*kinds())
-print("### `{kind}`" in reference.page())
+print(*strategy_kinds())
+print("### `{kind}`" in reference.reference_page())
 read = []
 for file in sorted(Path(sys.argv[1]).glob("conf/*.yaml")):
     try:
@@ -151,9 +151,9 @@ def test_reading_a_config_with_any_strategy_imports_no_torch(tmp_path: Path) -> 
     code = """
 import sys
 from pipelines.config import parse
-from pipelines.config.strategies import kinds, settings_class
-for kind in kinds():
-    settings_class(kind)
+from pipelines.config.strategies import strategy_kinds, strategy_settings_class
+for kind in strategy_kinds():
+    strategy_settings_class(kind)
 print(*sorted({"torch", "ray", "numpy", "pyarrow", "mlflow"} & set(sys.modules)))
 """
     assert answer(code, tmp_path, ROOT) == [""]
