@@ -11,7 +11,8 @@
 5. `effects`       is the table of settings that have an effect only beside others, by `effect_rules`; a setting that is given has one.
 6. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
 7. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.
-8. `reference`     writes the page of all settings, docs/reference/config.md. `renamed_keys` knows yesterday's keys.
+8. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file. `renamed_keys` knows
+                   yesterday's keys.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so `--help` and errors appear at once.
 """

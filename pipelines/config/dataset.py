@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any, Literal
 
-import tyro
 from pydantic import AfterValidator, BeforeValidator, Discriminator, PositiveInt, Tag, model_validator
 
 from pipelines.config.features import Feature
@@ -85,16 +84,16 @@ class Dataset(Section):
     key: Annotated[tuple[Text, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = ()
     """Columns that identify a row. Of rows with the same key, one is kept, chosen by its content, and the others are quarantined.
     Without a key, duplicate rows are kept."""
-    split: tyro.conf.Suppress[Split] = ByFraction()
+    split: Split = ByFraction()
     """How rows are split into training, validation and test: by shares, by a column of the query, or by time."""
     max_share_error: Fraction = 0.3
     """How far the share of a split may be from the one that `split` asks for, beyond what chance explains. If it is farther, no version
     is made. Equal rows go to one split, and so do those of a group, so one of them may fill it. Smaller differences are only said."""
-    features: tyro.conf.Suppress[dict[ColumnName, Feature]]
+    features: dict[ColumnName, Feature]
     """Tensor columns that the model takes as input, by name. Other columns of the query are left out and listed in the log."""
-    target: tyro.conf.Suppress[dict[ColumnName, Feature]] = {}
+    target: dict[ColumnName, Feature] = {}
     """The one tensor column that the model predicts. With a packed feature there is none: the model predicts the next token."""
-    passthrough: tyro.conf.Suppress[dict[ColumnName, Feature]] = {}
+    passthrough: dict[ColumnName, Feature] = {}
     """Tensor columns that neither the model nor a served row has, as the one whose values are the clients of a strategy."""
     part_bytes: PositiveInt = 256 * 2**20
     """Approximate encoded size of a part file, in bytes."""

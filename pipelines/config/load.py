@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import tyro
 from pydantic import ValidationError, create_model
 
 from pipelines.config import flags as command_line
 from pipelines.config.effects import ineffective_settings
+from pipelines.config.help import help_text
 from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
 from pipelines.config.reading import read_yaml_file
@@ -56,13 +56,14 @@ def from_command_line(program: str, arguments: list[str], own_flags: str = "") -
     config = load(path, overrides)
     if wants_help:
         _print_help(config, f"{program} {path}{own_flags}")
+        sys.exit(0)
     return with_absolute_paths(config, home())
 
 
-def _print_help(config: Config, program: str) -> None:
+def _print_help(config: Config, usage: str) -> None:
     values = config.model_dump(by_alias=True, exclude_unset=True)
-    default = add_strategy_settings(type(config), values).model_validate(values)
-    tyro.cli(type(default), default=default, args=["--help"], prog=program, use_underscores=True, config=(tyro.conf.FlagConversionOff,))
+    typed_config = add_strategy_settings(type(config), values).model_validate(values)
+    print(f"usage: {usage} [--section.setting VALUE ...]\n\n{help_text(typed_config)}")
 
 
 def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:

@@ -5,7 +5,6 @@ from functools import cache, partial, reduce
 from operator import or_
 from typing import Annotated, Any, Literal
 
-import tyro
 from pydantic import Field, create_model
 
 from pipelines.config.dataset import ColumnName, Dataset
@@ -36,7 +35,7 @@ def plugin_config_fields(values: Mapping[str, Any], origin: str) -> dict[str, An
         fields["source"] = (source, Config.model_fields["source"])
     if encoders := _plugin_settings(values, "dataset", ENCODER_MAPPINGS, "encoder", EncoderSettings, origin):
         feature = Annotated[reduce(or_, encoders, BUILT_IN), Field(discriminator="encoder"), ALONE]  # type: ignore[valid-type]
-        columns = tyro.conf.Suppress[dict[ColumnName, feature]]  # type: ignore[valid-type]
+        columns = dict[ColumnName, feature]  # type: ignore[valid-type]
         places: Any = {name: (columns, Dataset.model_fields[name]) for name in ENCODER_MAPPINGS}
         fields["dataset"] = (create_model("Dataset", __base__=Dataset, __doc__=Dataset.__doc__, **places), Config.model_fields["dataset"])
     return fields

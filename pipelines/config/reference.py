@@ -71,7 +71,7 @@ def _encoders() -> list[str]:
     built_in = get_args(BUILT_IN)
     return [
         every_encoder,
-        *(section_table(f"### `{_properties(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in built_in),
+        *(section_table(f"### `{setting_schemas(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in built_in),
     ]
 
 
@@ -95,8 +95,8 @@ def _strategies() -> list[str]:
 def section_table(heading: str, section: type[BaseModel], without: tuple[str, ...] = ()) -> str:
     """A heading, the purpose of the section, and a table with one row for each of its settings."""
     rows = [
-        f"| `{name}` | {_type(values)} | {_default(values)} | {_cell(values.get('description', ''))} |"
-        for name, values in _properties(section).items()
+        f"| `{name}` | {value_words(values)} | {_default(values)} | {_cell(values.get('description', ''))} |"
+        for name, values in setting_schemas(section).items()
         if name not in without
     ]
     table = ["| setting | values | default | |", "|---|---|---|---|", *rows, ""] if rows else []
@@ -104,24 +104,25 @@ def section_table(heading: str, section: type[BaseModel], without: tuple[str, ..
     return "\n".join([heading, "", *purpose, *table])
 
 
-def _properties(section: type[BaseModel]) -> dict[str, dict[str, Any]]:
+def setting_schemas(section: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    """The JSON schema of each setting, by name."""
     return section.model_json_schema(by_alias=True).get("properties", {})
 
 
-def _type(values: dict[str, Any]) -> str:
+def value_words(values: dict[str, Any]) -> str:
     """A JSON schema in words: `whole number > 0`, `a \\| b`."""
     if "$ref" in values or "allOf" in values:
         return "a section"
     if "enum" in values or "const" in values:
         return _cell(" | ".join(f"`{value}`" for value in values.get("enum", [values.get("const")])))
     if options := values.get("anyOf") or values.get("oneOf"):
-        return " or ".join(dict.fromkeys(_type(option) for option in options))
+        return " or ".join(dict.fromkeys(value_words(option) for option in options))
     if values.get("type") == "array":
-        items = [_type(item) for item in values.get("prefixItems", [])] or [_type(values.get("items", {}))]
+        items = [value_words(item) for item in values.get("prefixItems", [])] or [value_words(values.get("items", {}))]
         return f"list of {', '.join(dict.fromkeys(items))}"
     if values.get("type") == "object":
         inner = values.get("additionalProperties")
-        return f"mapping of names to {_type(inner)}" if isinstance(inner, dict) else "mapping"
+        return f"mapping of names to {value_words(inner)}" if isinstance(inner, dict) else "mapping"
     words = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "null": "none"}
     bounds = [f"{sign} {values[key]:,}" for key, sign in _BOUNDS.items() if key in values]
     return " ".join([words.get(values.get("type", ""), "any"), ", ".join(bounds)]).strip()

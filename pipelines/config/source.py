@@ -3,7 +3,6 @@
 import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import tyro
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pipelines.config.ddl import ddl_faults
@@ -72,7 +71,7 @@ class Table(FileTableSettings):
     """Format of the files. `csv`, `json`, `parquet`, `text` and `binaryFile` are Spark's; `binaryFile` has one row with `path` and
     `content` for each file. `tar` has such a row for each file in an archive, `idx` reads the files of MNIST, and `package` reads a
     CSV file inside an installed Python package."""
-    ddl: Annotated[str, tyro.conf.arg(name="schema")] = Field("", alias="schema")
+    ddl: str = Field("", alias="schema")
     """Columns as Spark DDL: `age int, workclass string`. Required for CSV and JSON, where an inferred schema would depend on the rows.
     A number in CSV and JSON has digits, a sign, a point and an exponent; NaN and Infinity are numbers only where an option names them.
     Keys of JSON match in any case, unless an option admits comments, single quotes or keys without quotes."""

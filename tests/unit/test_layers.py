@@ -39,7 +39,7 @@ THIRD_PARTIES = {
     "runtime": {"jinja2", "numpy", "safetensors", "torch", "tqdm"},
     "errors": set(),
     "runtime.compat": {"mlflow", "py4j", "pyspark", "ray", "torch", "torchmetrics"},
-    "config": {"pydantic", "tyro", "yaml"},
+    "config": {"pydantic", "yaml"},
     "data.versions": {"numpy", "pyarrow", "pydantic", "xxhash"},
     "data.features": {"PIL", "numpy", "pyarrow", "pydantic", "tokenizers"},
     "data.loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},

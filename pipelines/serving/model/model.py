@@ -36,7 +36,7 @@ WEIGHTS_FILE_BYTES = 5 * 10**9
 """Weights of more bytes are several files, as in Hugging Face's libraries: some object stores take no larger ones in one request."""
 # Distributions of the modules that are imported for prediction.
 DISTRIBUTIONS = (
-    "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics", "tyro",
+    "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "PyYAML", "safetensors", "tokenizers", "torch", "torchmetrics",
     "duckdb", "xxhash",
 )  # fmt: skip
 
