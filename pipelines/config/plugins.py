@@ -15,19 +15,19 @@ Class = TypeVar("Class")
 
 
 def import_class(path: str, base: type[Class], description: str = "a part") -> type[Class]:
-    """The class that `module:Class` names. `description` describes the expected class in error messages.
+    """The class that `module:Class` names. `description` stands in error messages.
 
     Raises ValueError if it cannot be imported or is not derived from `base`.
     """
     module, _, name = path.partition(":")
     try:
-        import_class = getattr(import_module(module), name)
+        loaded = getattr(import_module(module), name)
     except Exception as error:  # a user's module may raise anything
         raise ValueError(f"{show_value(path)!r} cannot be imported: {_describe_import_error(error)}") from error
-    if not (isinstance(import_class, type) and issubclass(import_class, base)):
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
         place = f"{'pipelines.config' if base.__module__.startswith('pipelines.config.') else base.__module__}.{base.__name__}"
         raise ValueError(f"{show_value(path)!r} is not {description}; it must name a class derived from {place}")
-    return import_class
+    return loaded
 
 
 def is_class_path(name: str) -> bool:

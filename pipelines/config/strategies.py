@@ -52,11 +52,11 @@ def strategy_settings_class(kind: str) -> type[StrategySettings]:
 
 def strategy_kinds_with(attribute: str) -> list[str]:
     """The known kinds whose settings say so of themselves, as by `balances`; those that cannot be imported are left out."""
-    strategy_kinds = []
+    kinds = []
     for kind in strategy_kinds():
         with suppress(ValueError):
-            strategy_kinds += [kind] if getattr(strategy_settings_class(kind), attribute) else []
-    return strategy_kinds
+            kinds += [kind] if getattr(strategy_settings_class(kind), attribute) else []
+    return kinds
 
 
 class _Kind(BaseModel):

@@ -33,7 +33,7 @@ def check_task(config: Config) -> None:
     encoders = placeholder_encoders(config.dataset, len(weights) if isinstance(weights, tuple) and weights else 3)
     if encoders is None or is_class_path(config.task.kind):
         return
-    task = imported(config.task.implementation, Task, "a task")(config.task, data_from_encoders(encoders))  # type: ignore[type-abstract]
+    task = import_class(config.task.implementation, Task, "a task")(config.task, data_from_encoders(encoders))  # type: ignore[type-abstract]
     task.choose_monitor(config.train.monitor)
     task.details()
 

@@ -49,7 +49,7 @@ VALUES = {
 
 
 def make_encoder(settings: dict[str, Any], state: dict[str, Any]) -> Encoder:
-    parsed = settings_of(settings)
+    parsed = encoder_settings(settings)
     return implementation(parsed)(parsed, state)
 
 

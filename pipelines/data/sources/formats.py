@@ -21,7 +21,7 @@ def _raw_table(name: str, settings: TableSettings) -> RawTable[Any]:
     built_in = FORMATS.get(settings.format)
     path = built_in.implementation if built_in else settings.implementation
     try:
-        table_class = imported(path, RawTable, "a raw table")  # type: ignore[type-abstract]
+        table_class = import_class(path, RawTable, "a raw table")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"source.tables.{name}.format: {error}") from error
     return table_class(name, settings)

@@ -105,7 +105,7 @@ class Parquet(SparkFiles):
         if columns and types is not None:
             names = [*_names(columns), *(name.lower() for name in listing.columns[1:])]
             if missing := [name for name in types if name not in names]:
-                raise SourceError(f"{self.settings.place} has no column {some_of(missing)}; it has {some_of(names, missing[0])}")
+                raise SourceError(f"{self.settings.place} has no column {name_list(missing)}; it has {name_list(names, missing[0])}")
             columns = [FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types}) for file in columns]
         check_readable(columns, types)
         if self.options.get("mergeschema", "").lower() != "true":

@@ -107,7 +107,7 @@ def check_same_columns(files: Sequence[FileColumns]) -> None:
         if differing := sorted(_comparable(file, typed) ^ first):
             places = dict.fromkeys(place for place, _ in differing)
             kinds = {(name, path): kind for columns in (*typed.values(), file) for name, path, kind in columns.each_leaf()}
-            listing = some_of([f"{place[1]} {kinds[place]}" for place in places])
+            listing = name_list([f"{place[1]} {kinds[place]}" for place in places])
             other = next((typed[name] for name, _ in places if typed[name] is not file), files[0])
             merge = "" if len(places) < len(differing) else ", or set options: {mergeSchema: true} to have NULL where one is missing"
             raise SourceError(f"{file.path} and {other.path} differ in their columns: {listing}; make them tables of their own{merge}")
