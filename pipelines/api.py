@@ -94,9 +94,9 @@ def open_loader(config: Config, split: str = "train", order: Order | None = None
     """Open that version as batches of tensors, one epoch after another; by default in the order of a training."""
     from pipelines.data.loader import Loader
     from pipelines.data.versions.versions import open_version
-    from pipelines.train.state import order_of
+    from pipelines.train.state import train_order
 
-    return Loader(open_version(config.dataset.path, config.data_identity), split, order or order_of(config))
+    return Loader(open_version(config.dataset.path, config.data_identity), split, order or train_order(config))
 
 
 def load_model(config: Config, uri: str = "") -> PyFuncModel:

@@ -22,7 +22,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
 from pipelines.train.step import Flags
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 # Epochs end with a step of 2 rows, in which most workers and passes have none.
 SETTINGS: dict[str, Any] = {
@@ -55,7 +55,7 @@ def fitted(
     config = of(home, **{**SETTINGS, "workers": context.world_size, **changes})
     version = version_of(config)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     before = strategy.weights()
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
     trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
@@ -87,7 +87,7 @@ def windows(part: int = 0, parts: int = 1) -> Batch:
 
 def steps(context: WorkerContext, settings: Train, dropout: float = 0.0) -> tuple[list[float], Tensor, str]:
     """Losses of some steps on the same rows, the output for the worker's rows, and a sample."""
-    strategy = strategy_of(settings, gpt(dropout), context)
+    strategy = create_strategy(settings, gpt(dropout), context)
     own = windows(strategy.mesh.replica, strategy.mesh.replicas)
     text = strategy.sample(1)
     results = [strategy.step(own, number, 0.003, Flags()) for number in range(STEPS)]

@@ -62,7 +62,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.train.step_clock import create_step_clock
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
 Do = Callable[[Path], Any]
@@ -400,7 +400,7 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
         directory = RunDirectory(run.folder)
 
         def fit() -> SimpleNamespace:
-            strategy, checkpoints = strategy_of(config.train, task, WorkerContext()), Checkpoints(directory, WorkerContext(), 2)
+            strategy, checkpoints = create_strategy(config.train, task, WorkerContext()), Checkpoints(directory, WorkerContext(), 2)
             assert bool(directory.names("checkpoints")) != is_first
             result = Loop(config, version, task, strategy, checkpoints, StopsAfter(1 if ending else None)).run()
             if ending:

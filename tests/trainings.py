@@ -30,7 +30,7 @@ class StopsAfter(Silent):
     def __init__(self, steps: int | None) -> None:
         self._left = steps
 
-    def asked_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
         if self._left is not None:
             self._left -= 1
         return self._left is not None and self._left < 0

@@ -32,7 +32,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 ROOT = Path(__file__).parents[2]
 WORKERS = (1, 2, 3, 4, 5, 8)
@@ -114,7 +114,7 @@ def fit(context: WorkerContext, config: Config, folder: Path, hooks: Silent | No
     torch.use_deterministic_algorithms(False)  # an earlier run of this process may have been exact
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, config.train.checkpoint.keep, LIMIT_SECONDS)
     Loop(config, version, task, strategy, checkpoints, hooks or Silent()).run()
     weights = model_weights(strategy.model)

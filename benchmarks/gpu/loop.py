@@ -16,9 +16,9 @@ from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import order_of
+from pipelines.train.state import train_order
 from pipelines.train.step import Flags
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 PROBE_BYTES = 64 * 2**20
 PROBES = 20
@@ -82,8 +82,10 @@ def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) 
     version = open_version(config.dataset.path)
     task = build_task(config.task, version.manifest)
     settings = config.train
-    strategy = strategy_of(settings, task, context)
-    loader = Loader(version, "train", order_of(config), Mesh(context).worker_shards(settings.shards), device=context.device, cache_bytes=0)
+    strategy = create_strategy(settings, task, context)
+    loader = Loader(
+        version, "train", train_order(config), Mesh(context).worker_shards(settings.shards), device=context.device, cache_bytes=0
+    )
     flops = _flops_per_row(task, next(iter(loader)))
     step, started, waited, sums = 0, 0.0, 0.0, []
     while step < case.warm_up + case.steps:

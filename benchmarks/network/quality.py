@@ -30,7 +30,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 LOCAL = {"replicas": 2, "inner_steps": 16}
 HIGHER_RATE = "local_sgd, lr x 1.41"
@@ -68,7 +68,7 @@ def work(rank: int, conf: str, overrides: dict[str, Any], home: str, ways: list[
         version = open_version(config.dataset.path, config.data_identity)
         task = build_task(config.task, version.manifest)
         losses, checkpoints = Losses(f"validation/{task.minimised}"), Checkpoints(RunDirectory(f"{home}/{name}-{seed}"), context, 1)
-        Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, losses).run()
+        Loop(config, version, task, create_strategy(config.train, task, context), checkpoints, losses).run()
         losses_by_way[name].append(losses.last)
         if rank == 0:
             print(config.name, name, seed, losses.last, flush=True)

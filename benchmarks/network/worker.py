@@ -31,7 +31,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import first_model, strategy_of
+from pipelines.train.strategies import create_strategy, first_model
 
 PORT = 29_555
 
@@ -62,7 +62,7 @@ def ours(context: WorkerContext, folder: Path, meter: Meter, settings: dict[str,
     config = config.model_copy(update={"train": type(config.train).model_validate(train)})
     version = open_version(config.dataset.path)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     Loop(config, version, task, strategy, Checkpoints(RunDirectory(config.train.storage), context, 1), meter).run()
 
 

@@ -38,7 +38,7 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 MODEL = "mnist, small network"
 SHARDS, GLOBAL_BATCH, SERVERS = 8, 768, 2
@@ -78,7 +78,7 @@ def work(rank: int, folder: str, config: Config, group: str, actors: list[ActorH
     dist.init_process_group("gloo", f"file://{folder}/rendezvous", world_size=context.world_size, rank=rank)
     version = open_version(config.dataset.path)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     assert isinstance(strategy, ParameterServerStrategy)
     strategy.connect(actors)
     hooks, checkpoints = Counted(), Checkpoints(RunDirectory(config.train.storage), context, 1)

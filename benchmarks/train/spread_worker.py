@@ -27,7 +27,7 @@ from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.language import Language
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
 
@@ -73,13 +73,13 @@ def worker(rank: int, world_size: int, rendezvous: str, case: Case, train: dict[
     """One worker: it prints its memory and the seconds of each step."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{rendezvous}", timedelta(seconds=300), world_size, rank)
-    tiny = create_strategy(TINY, rank, world_size, train)
+    tiny = create_case_strategy(TINY, rank, world_size, train)
     take_step(tiny, random_rows(TINY, tiny.mesh.replica), 0)
     del tiny
     gc.collect()
     forget_peak()
     empty = resident(peak=False)
-    strategy = create_strategy(case, rank, world_size, train)
+    strategy = create_case_strategy(case, rank, world_size, train)
     built, batch, seconds = resident(peak=True) - empty, random_rows(case, strategy.mesh.replica), []
     take_step(strategy, batch, 0)  # which makes the optimizer's state
     forget_peak()
@@ -101,10 +101,10 @@ def worker(rank: int, world_size: int, rendezvous: str, case: Case, train: dict[
     os._exit(0)
 
 
-def create_strategy(case: Case, rank: int, workers: int, train: dict[str, Any]) -> Strategy:
+def create_case_strategy(case: Case, rank: int, workers: int, train: dict[str, Any]) -> Strategy:
     replicas = count_readers(workers, train)
     settings = Train.model_validate({"global_batch": case.rows * replicas, "shards": replicas, "workers": workers, **train})
-    return strategy_of(settings, create_task(case), WorkerContext(rank, workers))
+    return create_strategy(settings, create_task(case), WorkerContext(rank, workers))
 
 
 def count_readers(workers: int, train: dict[str, Any]) -> int:

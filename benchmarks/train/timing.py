@@ -29,7 +29,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 SMALLEST = Case({"kind": "tabular", "hidden": [32, 32]}, {"encoder": "identity"}, 8, (), "float32", 1_600_000, 64, 200, 24_000)
 NETWORKS = {
@@ -85,7 +85,7 @@ def work(rank: int, workers: int, case: Case, strategy: str, folder: str) -> Non
     task = build_task(config.task, version.manifest)
     hooks = Turns(case.warm_up)
     checkpoints = Checkpoints(RunDirectory(settings["storage"]), context, 1)
-    hooks.loop = Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, hooks)
+    hooks.loop = Loop(config, version, task, create_strategy(config.train, task, context), checkpoints, hooks)
     hooks.loop.run()
     if rank == 0:
         torch.save((hooks.on, hooks.off), f"{folder}/seconds")

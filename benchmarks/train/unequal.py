@@ -33,7 +33,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 MODEL = "mnist, small network"
 SHARDS, GLOBAL_BATCH = 24, 768
@@ -110,7 +110,7 @@ def work(rank: int, worlds: list[int], case: Case, folder: str, settings: dict[s
     config = config.model_copy(update={"train": type(config.train).model_validate({**config.train.model_dump(), **train})})
     version = open_version(config.dataset.path)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     hooks = Timed()
     Loop(config, version, task, strategy, Checkpoints(RunDirectory(config.train.storage), context, 1), hooks).run()
     if context.rank == 0:

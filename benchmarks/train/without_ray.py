@@ -20,7 +20,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 
 class Printed(Silent):
@@ -38,7 +38,7 @@ def main() -> None:
     dist.barrier()
     version = open_version(config.dataset.path)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(config.train.storage), context, config.train.checkpoint.keep)
     Loop(config, version, task, strategy, checkpoints, Printed()).run()
 

@@ -12,7 +12,7 @@ from pipelines.config import Config
 from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version
 from pipelines.launch.reports import RankZeroReports, Reports
-from pipelines.launch.worker import Assignment, attempted, config_and_context, prepared
+from pipelines.launch.worker import Assignment, config_and_context, prepare_training, run_attempt
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.runtime.weights import digests, model_digest
 from pipelines.tasks.base import Batch, Task
@@ -103,13 +103,13 @@ def replay(settings: dict[str, Any]) -> dict[str, Any]:
 
     Returns `Trained` as a dict, with `comparison`, the machine and the model's digest; empty if the driver asked to stop.
     """
-    return attempted(settings["assignment"], partial(_replay, settings["digest_log"], settings["steps"]))
+    return run_attempt(settings["assignment"], partial(_replay, settings["digest_log"], settings["steps"]))
 
 
 def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, directory: RunDirectory) -> dict[str, Any]:
     config, context = config_and_context(assignment)
     with Heartbeat(directory, context, config.train.timeout_seconds) as heartbeat, ExitStack() as stack:
-        task, strategy, checkpoints = prepared(config, assignment, directory, context)
+        task, strategy, checkpoints = prepare_training(config, assignment, directory, context)
         check = ReplayCheck(strategy, digest_log, steps)
         reports = Reports(directory, heartbeat)
         if context.rank == 0:

@@ -45,7 +45,7 @@ class Reports(Silent):
         self._heartbeat.step = number
         self.begins(number + 1)
 
-    def asked_to_break_off(self) -> bool:
+    def is_break_requested(self) -> bool:
         if time.monotonic() - self._looked >= LOOK_SECONDS[self._directory.is_local]:
             self._looked = time.monotonic()
             try:
@@ -95,7 +95,7 @@ class RankZeroReports(Reports):
     def epoch(self, number: int) -> None:
         self._progress = {**self._progress, "epoch": number}
 
-    def asked_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
         return self._stop.is_set()
 
     def close(self) -> None:

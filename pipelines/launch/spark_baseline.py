@@ -39,7 +39,7 @@ from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import Binary, Quantity
 from pipelines.tasks.values import Value, metric_values, missing_reasons, numbers_only, to_number
-from pipelines.train.evaluate import with_carried
+from pipelines.train.evaluate import include_passthrough
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ def _evaluation_data(
     """Collect data for figures of each split, as the evaluation of a training does, from the outputs of its rows."""
     evaluations = []
     for split, predicted in outputs.items():
-        reader, details, first = Reader(with_carried(version, task.settings.slices), split), task.details(), 0
+        reader, details, first = Reader(include_passthrough(version, task.settings.slices), split), task.details(), 0
         details.expect(len(predicted))
         for number, count in enumerate(reader.group_rows.tolist()):
             batch = {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}

@@ -34,7 +34,7 @@ from pipelines.train.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, 
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.train.state import total_steps
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
 PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetrics")
@@ -63,10 +63,10 @@ def work(settings: dict[str, Any]) -> dict[str, Any]:
     Returns `Trained` as a dict, with the metrics that could not be sent; or, under `failure`, an error that another attempt
     would repeat.
     """
-    return attempted(settings["assignment"], partial(_train, settings["actors"]))
+    return run_attempt(settings["assignment"], partial(_train, settings["actors"]))
 
 
-def attempted(assignment: Assignment, train: Callable[[Assignment, RunDirectory], dict[str, Any]]) -> dict[str, Any]:
+def run_attempt(assignment: Assignment, train: Callable[[Assignment, RunDirectory], dict[str, Any]]) -> dict[str, Any]:
     """Call `train` and return its result; or, under `failure`, an error that another attempt would repeat."""
     quiet_reports()
     directory = RunDirectory(assignment.directory)
@@ -76,9 +76,9 @@ def attempted(assignment: Assignment, train: Callable[[Assignment, RunDirectory]
         check_installed(assignment)
         return train(assignment, directory)
     except (DriftError, NonFiniteError) as error:  # all workers raise it at the same step
-        return {"failure": described(error)}
+        return {"failure": describe_failure(error)}
     except (ConfigError, CorruptError, MismatchError) as error:
-        directory.put_json(FAILURE, described(error))
+        directory.put_json(FAILURE, describe_failure(error))
         raise
     finally:
         _leave_alone_group()
@@ -97,7 +97,7 @@ def check_installed(assignment: Assignment) -> None:
         raise MismatchError(said)
 
 
-def described(error: LockstepError) -> dict[str, str]:
+def describe_failure(error: LockstepError) -> dict[str, str]:
     return {"kind": type(error).__name__, "message": str(error)}
 
 
@@ -117,10 +117,12 @@ def config_and_context(assignment: Assignment) -> tuple[Config, WorkerContext]:
     return config, WorkerContext(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device(), machine)
 
 
-def prepared(config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext) -> tuple[Task, Strategy, Checkpoints]:
+def prepare_training(
+    config: Config, assignment: Assignment, directory: RunDirectory, context: WorkerContext
+) -> tuple[Task, Strategy, Checkpoints]:
     """Create what a loop needs."""
     task = build_task(config.task, assignment.version.manifest)
-    strategy = strategy_of(config.train, task, context, partial(_initial_weights, directory) if config.train.init_from else None)
+    strategy = create_strategy(config.train, task, context, partial(_initial_weights, directory) if config.train.init_from else None)
     checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
     return task, strategy, checkpoints
 
@@ -141,7 +143,7 @@ def _fit(
     heartbeat: Heartbeat,
     actors: Sequence[Any],
 ) -> dict[str, Any]:
-    task, strategy, checkpoints = prepared(config, assignment, directory, context)
+    task, strategy, checkpoints = prepare_training(config, assignment, directory, context)
     reports = _reports(config, assignment, directory, heartbeat, context.world_size) if context.rank == 0 else Reports(directory, heartbeat)
     unsent: list[Any] = []
     profiler = StepProfiler(config.train.profile, strategy.clock, context.device, context.rank, partial(_put_profile, directory))

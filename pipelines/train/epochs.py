@@ -37,7 +37,7 @@ class Epochs:
             run.loader.read_ahead()
         if not state.epochs:
             self._validation.trivial = self._trivial_predictors("validation")
-        metrics = self._validation(run.hooks.asked_to_break_off)
+        metrics = self._validation(run.hooks.is_break_requested)
         if metrics is None:
             return None
         is_best = count_epoch(state, metrics, self._monitor, self._task.minimised)
@@ -55,7 +55,7 @@ class Epochs:
         run = self._run
         with closing(Evaluation(self._settings, self._version, "test", self._task, self._strategy)) as evaluation:
             evaluation.trivial = self._trivial_predictors("test")
-            metrics = evaluation(run.hooks.asked_to_break_off)
+            metrics = evaluation(run.hooks.is_break_requested)
         if metrics is None:
             return None
         if self._is_first_rank and metrics:

@@ -54,7 +54,7 @@ class Evaluation:
         self._loader = None
         if self._rows:
             self._loader = Loader(
-                with_carried(version, task.settings.slices),
+                include_passthrough(version, task.settings.slices),
                 split,
                 order,
                 strategy.mesh.worker_shards(settings.shards),
@@ -82,11 +82,11 @@ class Evaluation:
             self._add(self._loader.split_by_shard(batch), shards, most_shards)
         by_worker = all_gather_object([(shard.metrics, self._parts(shard), shard.trivial) for shard in shards])
         in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
-        merged = self._merged([metrics for metrics, _, _ in in_order])
+        merged = self._merge_metrics([metrics for metrics, _, _ in in_order])
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
         metrics = broadcast_from_rank0(metric_values(merged))
         if self._strategy.mesh.context.rank == 0:
-            self._evaluated = self._detailed([found for _, found, _ in in_order], metrics)
+            self._evaluated = self._merge_details([found for _, found, _ in in_order], metrics)
         self._compare([found for _, _, found in in_order])
         return {f"{self._split}/{name}": value for name, value in metrics.items()}
 
@@ -126,7 +126,7 @@ class Evaluation:
     def _compare(self, shards: list[list[MetricCollection]]) -> None:
         """Take the best values of the trivial predictors, from the metrics of all shards, unless an error left one without."""
         if self.trivial and all(len(shard) == len(self.trivial) for shard in shards):
-            values = [metric_values(self._merged(list(metrics))) for metrics in zip(*shards, strict=True)]
+            values = [metric_values(self._merge_metrics(list(metrics))) for metrics in zip(*shards, strict=True)]
             self.baseline = broadcast_from_rank0(best_baseline(self._task, self.trivial, values, self._split))
         self.trivial = ()
 
@@ -151,7 +151,7 @@ class Evaluation:
                 self._give_up(error)
         return None
 
-    def _detailed(self, parts: list[list[Part] | None], metrics: dict[str, Value]) -> EvaluationData | None:
+    def _merge_details(self, parts: list[list[Part] | None], metrics: dict[str, Value]) -> EvaluationData | None:
         details = self._new_details()
         if details is None or None in parts:
             return None
@@ -167,7 +167,7 @@ class Evaluation:
         self._is_detailed = False
         log.warning("the run has no figures of its %s split: %s: %s", self._split, type(error).__name__, error)
 
-    def _merged(self, shards: list[MetricCollection]) -> MetricCollection:
+    def _merge_metrics(self, shards: list[MetricCollection]) -> MetricCollection:
         """Merge the shards' metrics into one collection."""
         merged, *others = shards
         for name, metric in merged.items(keep_base=True, copy_state=False):
@@ -178,7 +178,7 @@ class Evaluation:
         return merged
 
 
-def with_carried(version: Version, names: tuple[str, ...]) -> Version:
+def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
     """The version with carried columns of these names as features, which batches have."""
     encoders = dict(version.manifest.encoders)
     for name in names:

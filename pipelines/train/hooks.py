@@ -23,10 +23,10 @@ class Hooks(Protocol):
     def step(self, number: int) -> None:
         """Step `number` of the run, counted from 0, begins. Returns at once."""
 
-    def asked_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether this worker was asked to save and stop. Called before every step; returns at once and has no side effect."""
 
-    def asked_to_break_off(self) -> bool:
+    def is_break_requested(self) -> bool:
         """Whether to stop an evaluation, for the same reason. Called before every batch; one worker is enough to stop all."""
 
     def unsent(self) -> list[Any]:
@@ -57,10 +57,10 @@ class Silent:
     def step(self, number: int) -> None:
         pass
 
-    def asked_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
         return False
 
-    def asked_to_break_off(self) -> bool:
+    def is_break_requested(self) -> bool:
         return False
 
     def unsent(self) -> list[Any]:

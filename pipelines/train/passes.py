@@ -23,7 +23,7 @@ class Passes:
         There is at least one row in a pass, and no pass without rows."""
         parts = min(self._accumulate, row_count(batch))
         for part in range(parts):
-            passed = aligned({name: values.tensor_split(parts)[part] for name, values in batch.items()})
+            passed = copy_aligned({name: values.tensor_split(parts)[part] for name, values in batch.items()})
             with self._precision.autocast(self._device_type):
                 loss, weight = loss_and_weight(self._task, self._model, passed)
             yield loss, weight, part == parts - 1
@@ -51,6 +51,6 @@ def split(batch: Batch, passes: int) -> list[Batch]:
     return [{name: values[number] for name, values in parts.items()} for number in range(passes)]
 
 
-def aligned(batch: Batch) -> Batch:
+def copy_aligned(batch: Batch) -> Batch:
     """A copy in memory of its own, with the usual alignment: a kernel's order of additions may depend on the alignment."""
     return {name: values.clone() for name, values in batch.items()}

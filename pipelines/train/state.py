@@ -60,7 +60,7 @@ class Trained:
     """What must be said of the metrics, in sentences."""
 
 
-def order_of(config: Config) -> Order:
+def train_order(config: Config) -> Order:
     """The order of the training rows according to the config."""
     train = config.train
     return Order(train.shards, train.global_batch, train.seed, train.shuffle_window, train.remainder, train.shuffle)
@@ -70,14 +70,14 @@ def total_steps(config: Config, rows: int) -> int:
     """Optimizer steps, or rounds of clients, of the whole run over a training split of `rows` rows. Raises ConfigError if there are
     none."""
     train = config.train
-    per_epoch = train.strategy.steps_per_epoch(train) or order_of(config).steps(rows)
+    per_epoch = train.strategy.steps_per_epoch(train) or train_order(config).steps(rows)
     return min(train.epochs * per_epoch, train.max_steps or 2**63)
 
 
 def left_out_rows(config: Config, rows: int) -> int:
     """The number of rows that no step of an epoch uses."""
     drops = config.train.remainder == "drop" and config.train.strategy.reads_in_order
-    return order_of(config).remainder_rows(rows) if drops else 0
+    return train_order(config).remainder_rows(rows) if drops else 0
 
 
 def count_epoch(state: State, metrics: dict[str, Value], monitor: Monitor, minimised: str) -> bool:

@@ -41,7 +41,7 @@ class StepResult:
     """The number of workers that set each of `Flags`, in its order: shape (FLAGS,)."""
 
 
-def of_all(own: Tensor, played: range, replicas: int, flags: Flags) -> tuple[Tensor, Tensor]:
+def sum_over_replicas(own: Tensor, played: range, replicas: int, flags: Flags) -> tuple[Tensor, Tensor]:
     """Sums over all replicas of their numbers, of which `own`, shape (len(played), n), are this worker's; and over workers of flags:
     shapes (n,) and (FLAGS,). Collective.
 

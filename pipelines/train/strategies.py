@@ -22,7 +22,7 @@ def strategy_class(settings: Train) -> type[Strategy]:
         raise ConfigError(f"train.strategy: {error}") from error
 
 
-def strategy_of(
+def create_strategy(
     settings: Train, task: Task, context: WorkerContext, read_weights: Callable[[], Mapping[str, Tensor]] | None = None
 ) -> Strategy:
     """The strategy that the config names, with a new model, or with one that starts from other weights, by name. They are read on the

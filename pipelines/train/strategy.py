@@ -18,7 +18,7 @@ from pipelines.train.phases import DATA, OTHER
 from pipelines.train.progress import Progress
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import RunContext
-from pipelines.train.state import order_of
+from pipelines.train.state import train_order
 from pipelines.train.step import Flags, StepResult
 from pipelines.train.step_clock import StepClock, create_step_clock
 from pipelines.train.step_statistics import GPU_STEPS_PER_READING
@@ -68,7 +68,7 @@ class Strategy(ABC):
         return self.loader_class(
             version,
             "train",
-            order_of(config),
+            train_order(config),
             self.mesh.worker_shards(settings.shards),
             row_keys=task.draws,
             device=self.mesh.context.device,

@@ -14,7 +14,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 WORKERS, WARM_STEPS = 2, 20
 WITH, WITHOUT = {"every_seconds": 10}, {"every_seconds": 1e9}
@@ -47,7 +47,7 @@ def rate(context: WorkerContext, folder: str, runs: str, steps: int, checkpoint:
     clock = Clock()
     clock.saved = lambda step, path: saves.append(step)  # type: ignore[method-assign]
     checkpoints = Checkpoints(RunDirectory(runs), context, 2)
-    Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, clock).run()
+    Loop(config, version, task, create_strategy(config.train, task, context), checkpoints, clock).run()
     return (len(clock.began) - 1 - WARM_STEPS) / (clock.began[-1] - clock.began[WARM_STEPS]), len(saves)
 
 

@@ -31,7 +31,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 STARTS = 100
 GROUPS = (("exact", 1), ("exact", 2), ("exact", 3), ("ddp", 2), ("ddp", 1))
@@ -99,7 +99,7 @@ def train(rank: int, world_size: int, strategy_name: str, meeting: Path) -> None
     config = training(meeting.parent, rows=256, strategy=strategy_name, workers=world_size, shards=6, global_batch=48, epochs=2)
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     result = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(meeting / "run")), context, 2), Silent()).run()
     assert result.finished
     dist.destroy_process_group()

@@ -26,7 +26,7 @@ from pipelines.train.checkpoint.run_directory import ATTEMPTS, RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 RAY = "from pipelines.runtime.compat.ray import set_own_address; set_own_address('127.0.0.1'); from ray.scripts.scripts import main; main()"
 """Ray's command line, which else takes 127.0.0.1, where the tests' Ray listens, for the machine's address in its network."""
@@ -121,7 +121,7 @@ def undisturbed_digest(config: Config, folder: Path) -> str:
     """The digest of the model that one worker trains in this process."""
     version, context = version_of(config), WorkerContext()
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder / "undisturbed")), context, 2)
     Loop(config, version, task, strategy, checkpoints, Silent()).run()
     return model_digest(strategy.model.state_dict())

@@ -33,8 +33,8 @@ from pipelines.train.checkpoint.store import reader
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import order_of
-from pipelines.train.strategies import strategy_of
+from pipelines.train.state import train_order
+from pipelines.train.strategies import create_strategy
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -138,9 +138,9 @@ def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_pa
     """Worker 0 takes a microbatch and stops. Worker 1 need not wait for it, and computes it last; then worker 0 pushes its own."""
     config = settings(tmp_path, "async")
     version, end = version_of(config), 2
-    strategy = strategy_of(config.train, build_task(config.task, version.manifest), WorkerContext())
+    strategy = create_strategy(config.train, build_task(config.task, version.manifest), WorkerContext())
     assert isinstance(strategy, ParameterServerStrategy)
-    streams = Streams(version, "train", order_of(config), range(SHARDS), prefetch_bytes=2**20)
+    streams = Streams(version, "train", train_order(config), range(SHARDS), prefetch_bytes=2**20)
     plan = Plan(config.train, STEPS, STEPS, STEPS, strategy.layouts)
     with run_servers(config.train) as actors, closing(streams):
         stopped, other = Servers(actors, 60.0), Servers(actors, 60.0)
@@ -163,7 +163,7 @@ def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_pa
 
 
 class Stops(Silent):
-    def asked_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
         return True
 
 
@@ -172,7 +172,7 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
     config = settings(tmp_path, "async")
     version, context = version_of(config), WorkerContext()
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     assert isinstance(strategy, ParameterServerStrategy)
     with run_servers(config.train) as actors:
         directory = RunDirectory(str(tmp_path / "run"))
@@ -181,7 +181,7 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
         servers, plan = Servers(actors, 60.0), Plan(config.train, STEPS, STEPS // EPOCHS, STEPS, strategy.layouts)
         servers.run = "run"
         servers.load(strategy.contents("run", plan))
-        streams = Streams(version, "train", order_of(config), range(SHARDS), prefetch_bytes=2**20)
+        streams = Streams(version, "train", train_order(config), range(SHARDS), prefetch_bytes=2**20)
         with closing(streams):
             for shard, step in ((3, 0), (3, 1), (5, 1)):
                 _, second = strategy.updates(streams.take(shard, step), shard, step, [0, 0], plan)
@@ -220,7 +220,7 @@ def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode:
     task = build_task(config.task, version.manifest)
 
     def loop_of(actors: Any, hooks: Silent) -> Loop:
-        strategy = strategy_of(config.train, task, context)
+        strategy = create_strategy(config.train, task, context)
         assert isinstance(strategy, ParameterServerStrategy)
         strategy.connect(actors)
         return Loop(config, version, task, strategy, Checkpoints(directory, context, 2), hooks)

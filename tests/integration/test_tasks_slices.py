@@ -32,7 +32,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,7 +59,7 @@ class Slice:
 def fit(config: Config, folder: Path) -> tuple[Trained, Strategy]:
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, WorkerContext())
+    strategy = create_strategy(config.train, task, WorkerContext())
     checkpoints = Checkpoints(RunDirectory(str(folder)), WorkerContext(), config.train.checkpoint.keep)
     return Loop(config, version, task, strategy, checkpoints, Silent()).run(), strategy
 

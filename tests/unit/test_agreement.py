@@ -26,7 +26,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -103,7 +103,7 @@ def parted(context: WorkerContext, home: str) -> dict[str, Any]:
         config = _config(Path(home), **settings)
         directory = RunDirectory(f"{home}/{name}")
         task = build_task(config.task, version_of(config).manifest)
-        strategy = strategy_of(config.train, task, context)
+        strategy = create_strategy(config.train, task, context)
         checkpoints = Checkpoints(directory, context, keep=9)
         try:
             Loop(config, version_of(config), task, strategy, checkpoints, Nudges(strategy)).run()
@@ -139,7 +139,7 @@ def test_workers_that_part_end_the_run_with_an_error_that_names_where(tmp_path: 
     config = _config(tmp_path, **STRATEGIES["exact"])
     task = build_task(config.task, version_of(config).manifest)
     checkpoints = Checkpoints(RunDirectory(f"{tmp_path}/exact"), WorkerContext(), keep=9)
-    trained = Loop(config, version_of(config), task, strategy_of(config.train, task, WorkerContext()), checkpoints, Silent()).run()
+    trained = Loop(config, version_of(config), task, create_strategy(config.train, task, WorkerContext()), checkpoints, Silent()).run()
     assert (trained.finished, trained.rows) == (True, 720)
 
 

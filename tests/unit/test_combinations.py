@@ -24,7 +24,7 @@ from pipelines.tasks.text import Text
 from pipelines.tasks.vision import Vision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags
-from pipelines.train.strategies import meta_model, strategy_of
+from pipelines.train.strategies import create_strategy, meta_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -103,7 +103,7 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
             "clip_norm": 1.0,
         }
     )
-    trained, batch = strategy_of(settings, task, WorkerContext()), batch_of(task, ROWS)
+    trained, batch = create_strategy(settings, task, WorkerContext()), batch_of(task, ROWS)
     results = (trained.step(given(strategy, batch), number, 0.01, Flags()) for number in range(12))
     losses = [float(result.loss_sum / result.weight) for result in results]
     assert all(map(isfinite, losses))
@@ -117,7 +117,7 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
 
 def losses(context: WorkerContext, task: Task, strategy: str, precision: str) -> list[float]:
     settings = {"strategy": strategy, "precision": precision, "global_batch": ROWS, "shards": 2, "grad_accum_steps": 2, "clip_norm": 1.0}
-    trained = strategy_of(Train.model_validate(settings), task, context)
+    trained = create_strategy(Train.model_validate(settings), task, context)
     own = {name: values.tensor_split(context.world_size)[context.rank] for name, values in batch_of(task, ROWS).items()}
     results = [trained.step(own, number, 0.01, Flags()) for number in range(4)]
     return [float(result.loss_sum / result.weight) for result in results]
@@ -151,6 +151,6 @@ def test_a_single_row_has_no_batch_norm(strategy: str) -> None:
     """An epoch's last rows, one for a pass."""
     task = task_of("tabular")
     settings = Train.model_validate({"strategy": strategy, "global_batch": ROWS, "shards": 2, "remainder": "keep"})
-    trained, rows = strategy_of(settings, task, WorkerContext()), batch_of(task, 1)
+    trained, rows = create_strategy(settings, task, WorkerContext()), batch_of(task, 1)
     with pytest.raises(ConfigError, match=r"a batch norm got a single row, which has no variance: .* set train.remainder to drop"):
         trained.step([rows, {name: values[:0] for name, values in rows.items()}] if strategy == "exact" else rows, 0, 0.01, Flags())

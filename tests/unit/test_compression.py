@@ -22,7 +22,7 @@ from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags, StepResult
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -279,7 +279,7 @@ def fit(context: WorkerContext, home: str, kind: str, run: str, stop_after: int 
     )
     version = version_of(config)
     task = build_task(config.task, version.manifest)
-    trained = strategy_of(config.train, task, context)
+    trained = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(f"{home}/{run} {kind}"), context, keep=2)
     fitted = Loop(config, version, task, trained, checkpoints, StopsAfter(stop_after)).run()
     return fitted.finished, fitted.rows, flat(dict(trained.model.state_dict()))

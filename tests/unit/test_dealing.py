@@ -33,7 +33,7 @@ from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
 from pipelines.train.step_clock import create_step_clock
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
 SHARDS, SECONDS_PER_SHARD = 8, 0.01
@@ -74,7 +74,7 @@ class Deals(Silent):
         if counts := [value for name, value in metrics.items() if name.startswith("balance/")]:
             self.found.append((step, counts))
 
-    def asked_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
         if self._left is not None:
             self._left -= 1
         return self._left is not None and self._left < 0
@@ -87,7 +87,7 @@ def trained(
     config = training(home, shards=SHARDS, **train)
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     delay(strategy, (slow or {}).get(context.rank, range(0)))
     hooks = Deals(stop_after)
     result = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()

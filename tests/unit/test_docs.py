@@ -29,7 +29,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Task
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 README = (ROOT / "README.md").read_text()
 EXTENDING = (ROOT / "docs/how-to/extending.md").read_text()
@@ -167,7 +167,7 @@ def test_a_task_of_one_s_own_trains(waves: Config) -> None:
 
 
 def test_a_strategy_of_one_s_own_takes_the_steps(waves: Config) -> None:
-    strategy = strategy_of(waves.train, learned(waves), WorkerContext())
+    strategy = create_strategy(waves.train, learned(waves), WorkerContext())
     before = next(strategy.model.parameters()).detach().clone()
     assert strategy.step(four_rows(), 0, 1.0, Flags()).rows == 4
     assert (next(strategy.model.parameters()) - before).abs().max().item() == pytest.approx(0.01, rel=0.05), "Adam goes by the rate"

@@ -12,7 +12,7 @@ from pipelines.tasks.details import ClassDetails, EvaluationData
 from pipelines.tasks.targets import target_kind
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 METHODS = ("__init__", "update", "merge", "result")
 
@@ -22,7 +22,7 @@ def evaluated(context: WorkerContext, home: Path, method: str, rank: int) -> tup
     config = training(home, shards=4)
     version = version_of(config)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     calls = []
 
     class Failing(ClassDetails):

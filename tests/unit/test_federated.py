@@ -37,10 +37,10 @@ from pipelines.train.finite import check_step
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained, left_out_rows, order_of, total_steps
+from pipelines.train.state import Trained, left_out_rows, total_steps, train_order
 from pipelines.train.step import Flags
 from pipelines.train.step_statistics import StepStatistics
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -87,7 +87,7 @@ def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, 
     config = training(home, **changes)
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
     trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
     return trained, model_digest(strategy.model.state_dict())
@@ -141,7 +141,7 @@ def test_the_cases_differ_and_learn(alone: dict[str, Any]) -> None:
 def prepared(home: Path, context: WorkerContext | None = None, **changes: Any) -> tuple[Config, Task, Rounds]:
     config, version = training(home, **changes), version_of(training(home, **changes))
     task = build_task(config.task, version.manifest)
-    return config, task, Rounds(version, order_of(config), config.train.strategy_as(Clients), context or WorkerContext(), draws=True)
+    return config, task, Rounds(version, train_order(config), config.train.strategy_as(Clients), context or WorkerContext(), draws=True)
 
 
 def version_of(config: Config) -> Version:
@@ -221,13 +221,13 @@ def test_the_model_moves_by_the_mean_of_what_sgd_changes_at_each_client(home: Pa
     clients = {**CHOSEN, "proximal": proximal, "weighting": weighting}
     config, task, rounds = prepared(home, strategy={"kind": "federated", **clients})
     played = next(iter(rounds))
-    strategy = strategy_of(config.train, task, WorkerContext())
+    strategy = create_strategy(config.train, task, WorkerContext())
     assert isinstance(strategy, Federated)
     turns = list(played.turns.values())
     rows = [sum(values_of(turn).values()) for turn in turns]
     assert len(set(rows)) > 1
     shares = [count / sum(rows) for count in rows] if weighting == "rows" else [1 / len(rows)] * len(rows)
-    each = [by_hand(task, strategy_of(config.train, task, WorkerContext()).model, turn, proximal) for turn in turns]
+    each = [by_hand(task, create_strategy(config.train, task, WorkerContext()).model, turn, proximal) for turn in turns]
     wanted = [sum(share * delta for share, delta in zip(shares, deltas, strict=True)) for deltas in zip(*each, strict=True)]
     for found, mean in zip(changes_of(strategy, played), wanted, strict=True):
         torch.testing.assert_close(found, mean, atol=1e-5, rtol=1e-4)
@@ -242,7 +242,7 @@ def test_fedprox_keeps_clients_near_the_round_s_start(home: Path) -> None:
     norms = []
     for proximal in (0.0, 1.0, 5.0):
         config, task, rounds = prepared(home, strategy={"kind": "federated", **CHOSEN, "proximal": proximal})
-        strategy = strategy_of(config.train.model_copy(update={"momentum": 0.0}), task, WorkerContext())
+        strategy = create_strategy(config.train.model_copy(update={"momentum": 0.0}), task, WorkerContext())
         strategy.step(next(iter(rounds)), 0, 0.1, Flags())
         norms.append(strategy.metrics()["federated/change_norm"])
     assert norms[0] > norms[1] > norms[2] > 0
@@ -250,7 +250,7 @@ def test_fedprox_keeps_clients_near_the_round_s_start(home: Path) -> None:
 
 def test_a_client_s_change_is_clipped(home: Path) -> None:
     config, task, rounds = prepared(home, strategy={"kind": "federated", **CHOSEN, "clip": 0.01, "per_round": 1})
-    strategy = strategy_of(config.train, task, WorkerContext())
+    strategy = create_strategy(config.train, task, WorkerContext())
     assert isinstance(strategy, Federated)
     assert norm_of(changes_of(strategy, next(iter(rounds)))) == pytest.approx(0.01, rel=1e-4)
     assert strategy.metrics()["federated/clipped"] == 1
@@ -260,7 +260,7 @@ def test_a_client_s_change_is_clipped(home: Path) -> None:
 def test_noise_is_added_once_to_the_sum_of_changes(home: Path) -> None:
     clients = {**CHOSEN, "clip": 1e-4, "noise": 1e4, "weighting": "equal"}
     config, task, rounds = prepared(home, strategy={"kind": "federated", **clients}, task={"hidden": [512]})
-    strategy = strategy_of(config.train, task, WorkerContext())
+    strategy = create_strategy(config.train, task, WorkerContext())
     assert isinstance(strategy, Federated)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # so much noise is beyond the accountant's orders
@@ -301,7 +301,7 @@ def test_a_carried_column_reaches_neither_the_model_nor_who_serves_it(home: Path
     assert "writer" not in feature_encoders(manifest)
     assert "writer" not in input_schema(manifest).names
     assert b"writer 3" in manifest.to_json() and b"writer 3" not in drop_passthrough_columns(manifest).to_json()
-    (first, *_) = Loader(version_of(training(home)), "train", order_of(training(home)), range(4))
+    (first, *_) = Loader(version_of(training(home)), "train", train_order(training(home)), range(4))
     assert set(first) == {*feature_encoders(manifest), "label"}
 
 

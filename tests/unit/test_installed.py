@@ -14,7 +14,7 @@ from installations import session
 from pipelines.config.train import Train
 from pipelines.errors import DriftError, MismatchError
 from pipelines.launch.cluster import cluster
-from pipelines.launch.worker import PACKAGES, Assignment, attempted, check_installed
+from pipelines.launch.worker import PACKAGES, Assignment, check_installed, run_attempt
 from pipelines.runtime.installed import describe_disagreement, installed_versions
 from pipelines.spark.executor_versions import check_executors
 
@@ -91,7 +91,7 @@ def test_workers_whose_weights_have_parted_are_not_started_again(tmp_path: Path)
         raise DriftError("the workers have parted")
 
     assignment = Assignment({}, cast(Any, None), "run", str(tmp_path), "host", installed_versions(PACKAGES))
-    assert attempted(assignment, train) == {"failure": {"kind": "DriftError", "message": "the workers have parted"}}
+    assert run_attempt(assignment, train) == {"failure": {"kind": "DriftError", "message": "the workers have parted"}}
 
 
 def test_a_worker_alone_leaves_its_process_group_however_it_ends(tmp_path: Path) -> None:
@@ -103,5 +103,5 @@ def test_a_worker_alone_leaves_its_process_group_however_it_ends(tmp_path: Path)
 
     assignment = Assignment({}, cast(Any, None), "run", str(tmp_path), "host", installed_versions(PACKAGES))
     with pytest.raises(RuntimeError, match="a defect"):
-        attempted(assignment, train)
+        run_attempt(assignment, train)
     assert not dist.is_initialized()

@@ -28,7 +28,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -151,7 +151,7 @@ def trained(context: WorkerContext, home: Path, folder: Path, train: dict[str, A
     config: Config = parse(pipeline({}, {}, **train), "x.yaml")
     version, hooks = open_version(str(home)), Written()
     learned = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, learned, context)
+    strategy = create_strategy(config.train, learned, context)
     result = Loop(config, version, learned, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
     return result, hooks.texts, dict(strategy.model.state_dict())
 

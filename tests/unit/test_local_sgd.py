@@ -30,7 +30,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
 from pipelines.train.step import Flags
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -66,7 +66,7 @@ def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, 
     config = training(home, **{**SETTINGS, **changes})
     version = version_of(config)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
     trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
     return trained, model_digest(strategy.model.state_dict())
@@ -135,7 +135,7 @@ def replayed(context: WorkerContext, home: Path, log: DigestLog, folder: Path, c
     config = training(home, **{**SETTINGS, **changes})
     version = version_of(config)
     task = build_task(config.task, version.manifest)
-    check = ReplayCheck(strategy_of(config.train, task, context), log, None)
+    check = ReplayCheck(create_strategy(config.train, task, context), log, None)
     Loop(config, version, task, check, Checkpoints(RunDirectory(str(folder)), context, 2), Silent()).run()
     return check.comparison
 

@@ -27,7 +27,7 @@ from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.saver import Saver
 from pipelines.train.state import Trained
 from pipelines.train.step import Flags, StepResult
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -48,12 +48,12 @@ class Recorder(Silent):
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.curve.setdefault(step, {}).update({name: value for name, value in metrics.items() if name in UNTIMED})
 
-    def asked_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
         if self._left is not None:
             self._left -= 1
         return self._left is not None and self._left < 0
 
-    def asked_to_break_off(self) -> bool:
+    def is_break_requested(self) -> bool:
         """The evaluations of `home` are of one batch each."""
         if self._evaluations_left is not None:
             self._evaluations_left -= 1
@@ -66,7 +66,7 @@ class Recorder(Silent):
 def fit(context: WorkerContext, config: Config, folder: str, hooks: Recorder) -> tuple[Trained, Strategy]:
     version = version_of(config)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(folder), context, config.train.checkpoint.keep)
     return Loop(config, version, task, strategy, checkpoints, hooks).run(), strategy
 
@@ -349,7 +349,7 @@ def test_weights_that_are_not_numbers_at_an_epochs_end_keep_the_save_under_way(
 
     version = version_of(config)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, WorkerContext())
+    strategy = create_strategy(config.train, task, WorkerContext())
     whole_step = strategy.step
 
     def step(batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
@@ -370,7 +370,7 @@ def poisoned(context: WorkerContext, home: Path, folder: str) -> None:
     config = training(home)
     version = version_of(config)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     whole_step = strategy.step
 
     def step(batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:

@@ -24,7 +24,7 @@ from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
 from pipelines.train.step import Flags
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 SETTINGS: dict[str, Any] = {"shards": 8, "global_batch": 64, "epochs": 1, "checkpoint": {"every_steps": 10}}
 
@@ -47,7 +47,7 @@ def test_the_workers_of_a_replica_read_the_same_rows() -> None:
 def test_a_strategy_that_takes_each_worker_for_a_replica_says_so(tmp_path: Path, strategy: str) -> None:
     config = training(tmp_path, **SETTINGS, strategy=strategy)
     task = build_task(config.task, version_of(config).manifest)
-    one = strategy_of(config.train, task, WorkerContext())
+    one = create_strategy(config.train, task, WorkerContext())
     one.mesh = Mesh(WorkerContext(1, 2), workers_per_replica=2)
     with pytest.raises(AssertionError, match="each"):
         one._replicas() if isinstance(one, DataParallel) else one.step([], 0, 0.1, Flags())
@@ -77,7 +77,7 @@ class BreaksOff(Silent):
     def __init__(self, evaluation: int | None) -> None:
         self._left = evaluation
 
-    def asked_to_break_off(self) -> bool:
+    def is_break_requested(self) -> bool:
         if self._left is not None:
             self._left -= 1
         return self._left == 0
@@ -108,7 +108,7 @@ def evaluated(context: WorkerContext, home: Path, workers_per_replica: int) -> t
     config = training(home, **SETTINGS)
     version = version_of(config)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     strategy.mesh = Mesh(context, workers_per_replica)
     evaluation = Evaluation(config.train, version, "validation", task, strategy)
     return evaluation(), evaluation.evaluated()

@@ -22,7 +22,7 @@ from pipelines.tasks.language import Language
 from pipelines.tasks.vision import Vision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags
-from pipelines.train.strategies import strategy_class, strategy_of
+from pipelines.train.strategies import create_strategy, strategy_class
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -78,7 +78,7 @@ def drawn(task: Task) -> Batch:
 def steps(context: WorkerContext, task: Task, count: int, **changes: Any) -> tuple[list[float], Tensor, Tensor, str]:
     """Losses of some steps on the same rows, the output for the worker's rows and for all rows, and a sample of the first weights."""
     values = {"global_batch": ROWS, "shards": 4, "clip_norm": 1.0, "workers": context.world_size, **changes}
-    strategy = strategy_of(Train.model_validate(values), task, context)
+    strategy = create_strategy(Train.model_validate(values), task, context)
     text, every = strategy.sample(1), drawn(task)
     own = {name: values.tensor_split(strategy.mesh.replicas)[strategy.mesh.replica] for name, values in every.items()}
     results = [strategy.step(own, number, 0.003, Flags()) for number in range(count)]

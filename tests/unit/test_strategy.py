@@ -25,7 +25,7 @@ from pipelines.train.ddp import ddp
 from pipelines.train.reduce import transports
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step import Flags, StepResult
-from pipelines.train.strategies import strategy_class, strategy_of
+from pipelines.train.strategies import create_strategy, strategy_class
 from pipelines.train.strategy import Strategy
 
 COLUMNS = (
@@ -88,7 +88,7 @@ def one_step(
     context: WorkerContext, settings: Train, shares: tuple[int, ...], batch_norm: bool = False
 ) -> tuple[dict[str, Tensor], list[float]]:
     """The weights after one step of gradient descent, and the step's sums."""
-    strategy = strategy_of(settings, task(batch_norm), context)
+    strategy = create_strategy(settings, task(batch_norm), context)
     flags = Flags(save=context.rank > 0, written=True)
     result = strategy.step(part(rows(), shares, context.rank), 0, settings.lr, flags)
     while result.grad_norm.isinf():  # fp16 leaves a step out, and lowers its scale
@@ -276,7 +276,7 @@ def test_batch_norm_of_its_own_rows_is_averaged(group: list[dict[str, Any]]) -> 
 
 
 def test_a_step_without_any_weight_changes_nothing() -> None:
-    strategy = strategy_of(train(), task(), WorkerContext())
+    strategy = create_strategy(train(), task(), WorkerContext())
     before = {name: values.clone() for name, values in strategy.model.state_dict().items()}
     result = strategy.step({name: values[:0] for name, values in rows().items()}, 0, 1.0, NO_FLAGS)
     assert numbers(result) == [0.0] * 8
@@ -284,14 +284,14 @@ def test_a_step_without_any_weight_changes_nothing() -> None:
 
 
 def test_a_norm_that_nobody_asks_for_is_not_taken() -> None:
-    taken, clipped = strategy_of(train(), task(), WorkerContext()), strategy_of(train(clip_norm=1), task(), WorkerContext())
+    taken, clipped = create_strategy(train(), task(), WorkerContext()), create_strategy(train(clip_norm=1), task(), WorkerContext())
     assert taken.step(rows(), 0, 1.0, NO_FLAGS, measured=False).grad_norm == -1
     assert clipped.step(rows(), 0, 1.0, NO_FLAGS, measured=False).grad_norm > 0
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_states_are_named_as_the_task_names_them(compiled: bool) -> None:
-    strategy = strategy_of(train(compile=compiled, optimizer="adamw"), task(), WorkerContext())
+    strategy = create_strategy(train(compile=compiled, optimizer="adamw"), task(), WorkerContext())
     state, names = strategy.state_dict(), set(task().model().state_dict())
     assert set(state["model"]) == names
     assert set(state["optimizer"]["state"]) == names
@@ -299,7 +299,7 @@ def test_states_are_named_as_the_task_names_them(compiled: bool) -> None:
 
 @pytest.mark.skipif(not which("g++"), reason="torch compiles with g++: apt-get install g++")
 def test_a_compiled_step_is_the_plain_one() -> None:
-    plain, compiled = (strategy_of(train(compile=wanted), task(), WorkerContext()) for wanted in (False, True))
+    plain, compiled = (create_strategy(train(compile=wanted), task(), WorkerContext()) for wanted in (False, True))
     sums = [numbers(strategy.step(rows(), 0, 0.1, NO_FLAGS)) for strategy in (plain, compiled)]
     assert sums[0] == pytest.approx(sums[1], rel=1e-5)
     assert_same(dict(compiled.model.state_dict()), dict(plain.model.state_dict()), tolerance=1e-5)
@@ -308,8 +308,8 @@ def test_a_compiled_step_is_the_plain_one() -> None:
 def test_a_state_moves_to_another_strategy() -> None:
     settings = train(optimizer="adamw", lr=0.01)
     first, second = (
-        strategy_of(settings, task(), WorkerContext()),
-        strategy_of(train(optimizer="adamw", lr=0.01, seed=1), task(), WorkerContext()),
+        create_strategy(settings, task(), WorkerContext()),
+        create_strategy(train(optimizer="adamw", lr=0.01, seed=1), task(), WorkerContext()),
     )
     first.step(rows(), 0, 0.01, NO_FLAGS)
     second.load_state_dict(deepcopy(first.state_dict()))
@@ -323,7 +323,7 @@ def test_a_state_moves_to_another_strategy() -> None:
 def test_steps_are_torch_s_also_after_the_state_has_been_asked_for(name: str, kind: type[Optimizer], strategy_name: str) -> None:
     """torch creates an optimizer's state by a step with zero gradients, if it is asked for before there is one."""
     options = {"lr": 0.01, "weight_decay": 0.1} | ({"momentum": 0.9} if kind is SGD else {})
-    strategy = strategy_of(train(optimizer=name, strategy=strategy_name, shards=1, **options), task(), WorkerContext())
+    strategy = create_strategy(train(optimizer=name, strategy=strategy_name, shards=1, **options), task(), WorkerContext())
     state = strategy.state_dict()
     assert not any(values.any() for of in state["optimizer"]["state"].values() for values in of.values())
     plain = deepcopy(strategy.model)
@@ -340,20 +340,20 @@ def test_steps_are_torch_s_also_after_the_state_has_been_asked_for(name: str, ki
 
 def test_a_run_may_start_from_weights() -> None:
     weights = {name: values + 1 for name, values in task().model().state_dict().items()}
-    assert_same(dict(strategy_of(train(), task(), WorkerContext(), lambda: weights).model.state_dict()), weights, tolerance=0)
+    assert_same(dict(create_strategy(train(), task(), WorkerContext(), lambda: weights).model.state_dict()), weights, tolerance=0)
 
 
 def test_weights_of_another_model_are_refused() -> None:
     weights = {"layers.0.weight": torch.zeros(3, 3)}
     with pytest.raises(TrainingError, match=r"init_from is a1b2.*embeddings.0.weight, layers.0.bias, layers.0.weight.*same `task`"):
-        strategy_of(train(init_from="a1b2"), task(), WorkerContext(), lambda: weights)
+        create_strategy(train(init_from="a1b2"), task(), WorkerContext(), lambda: weights)
 
 
 def test_dropout_depends_on_the_step_and_not_on_what_was_before() -> None:
     dropping = Tabular(Settings(hidden=(16,), dropout=0.5), Data(COLUMNS, ("a", "b", "c")))
     losses = []
     for numbers in ([0, 1, 2], [2], [1]):
-        strategy = strategy_of(train(lr=1e-9), dropping, WorkerContext())
+        strategy = create_strategy(train(lr=1e-9), dropping, WorkerContext())
         losses.append([strategy.step(rows(), number, 1e-9, NO_FLAGS).loss_sum.item() for number in numbers])
     assert losses[0][2] == pytest.approx(losses[1][0], abs=1e-4)
     assert losses[0][1] == pytest.approx(losses[2][0], abs=1e-4)

@@ -30,14 +30,14 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 from trainings import training, version_of
 
 def trained(kind, **settings):
     config = training(Path(sys.argv[1]), rows=256, epochs=2, uri="sqlite:///unused", strategy={"kind": kind, **settings})
     version, context = version_of(config), WorkerContext()
     task = task_of(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(f"{sys.argv[1]}/{kind}"), context, 2)
     Loop(config, version, task, strategy, checkpoints, Silent()).run()
     return model_digest(strategy.model.state_dict())

@@ -19,7 +19,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -61,7 +61,7 @@ def weights_of(context: WorkerContext, kind: str, home: Path, folder: str, train
     config = config_of(kind, home, **train)
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, context)
+    strategy = create_strategy(config.train, task, context)
     Loop(config, version, task, strategy, Checkpoints(RunDirectory(folder), context, 2), StopsAfter(stop_after)).run()
     return dict(strategy.model.state_dict())
 
@@ -92,6 +92,6 @@ def test_it_learns_what_comes_next(tmp_path: Path) -> None:
     config = config_of("next_item", tmp_path, epochs=12, shards=4)
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
-    strategy = strategy_of(config.train, task, WorkerContext())
+    strategy = create_strategy(config.train, task, WorkerContext())
     fitted = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), Silent()).run()
     assert fitted.metrics["test/ndcg_10"] > 0.9

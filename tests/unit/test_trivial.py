@@ -33,7 +33,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.remarks import baseline_remarks
 from pipelines.train.state import Trained
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 from pipelines.train.trivial import best_baseline, fit_trivial_predictors
 
 
@@ -159,7 +159,7 @@ def trained(context: WorkerContext, home: Path, task_class: type[Task] | None = 
         task_class(config.task, bound_task(config.task, version.manifest).data) if task_class else bound_task(config.task, version.manifest)
     )
     checkpoints = Checkpoints(RunDirectory(str(home / f"run-{context.world_size}-{task_class}")), context, 2)
-    return Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, hooks).run(), hooks.logged
+    return Loop(config, version, task, create_strategy(config.train, task, context), checkpoints, hooks).run(), hooks.logged
 
 
 class Without(Tabular):

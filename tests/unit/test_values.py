@@ -41,7 +41,7 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import State, Trained, count_epoch
-from pipelines.train.strategies import strategy_of
+from pipelines.train.strategies import create_strategy
 
 Parts = list[tuple[torch.Tensor, Batch]]
 
@@ -154,7 +154,7 @@ def fitted(context: WorkerContext, home: Path) -> tuple[Trained, dict[str, list[
     version, hooks = version_of(config), Points()
     task = bound_task(config.task, version.manifest)
     checkpoints = Checkpoints(RunDirectory(str(home / f"run-{context.world_size}")), context, 2)
-    return Loop(config, version, task, strategy_of(config.train, task, context), checkpoints, hooks).run(), hooks.logged
+    return Loop(config, version, task, create_strategy(config.train, task, context), checkpoints, hooks).run(), hooks.logged
 
 
 @pytest.mark.slow

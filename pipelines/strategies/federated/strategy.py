@@ -29,12 +29,12 @@ from pipelines.tasks.base import Batch, Task
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import aligned
+from pipelines.train.passes import copy_aligned
 from pipelines.train.phases import EXCHANGE
 from pipelines.train.precision import choose_precision
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import order_of
-from pipelines.train.step import Flags, StepResult, of_all
+from pipelines.train.state import train_order
+from pipelines.train.step import Flags, StepResult, sum_over_replicas
 from pipelines.train.strategy import Strategy
 
 _NUMBERS = 6
@@ -70,7 +70,7 @@ class Federated(Strategy):
         check_federated(settings, version, task)
 
     def open_loader(self, config: Config, version: Version, task: Task) -> Rounds:
-        order = replace(order_of(config), remainder="keep")  # clients use all their rows, however few there are
+        order = replace(train_order(config), remainder="keep")  # clients use all their rows, however few there are
         return Rounds(version, order, self._clients, self._context, draws=task.draws)
 
     def step(self, batch: Round, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
@@ -85,7 +85,7 @@ class Federated(Strategy):
         if self._clients.noise:
             self._add_noise(means, number)
         self._outer.step(means, self._buffer_means.mean([change] for change in changes)[0] if changes else None)
-        sums, flags_of_all = of_all(numbers, places, batch.places, flags)
+        sums, flags_of_all = sum_over_replicas(numbers, places, batch.places, flags)
         self._last_sums = sums.tolist()
         return StepResult(sums.new_tensor(-1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
 
@@ -102,7 +102,7 @@ class Federated(Strategy):
         return metrics
 
     def predict(self, batch: Batch) -> Tensor:
-        return predict(self.model, aligned(batch), self._precision, self._context)
+        return predict(self.model, copy_aligned(batch), self._precision, self._context)
 
     def sample(self, epoch: int) -> str:
         return sample(self.model, self._task, epoch, self._context)

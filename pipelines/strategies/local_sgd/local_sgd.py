@@ -27,11 +27,11 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import aligned
+from pipelines.train.passes import copy_aligned
 from pipelines.train.phases import EXCHANGE
 from pipelines.train.precision import choose_precision
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import Flags, StepResult, of_all
+from pipelines.train.step import Flags, StepResult, sum_over_replicas
 from pipelines.train.strategy import Strategy
 
 
@@ -75,7 +75,7 @@ class LocalSgd(Strategy):
         steps = zip(self._replicas.values(), batch, strict=True)
         sums_by_replica = torch.stack([replica.step(rows, number, rate, measured) for replica, rows in steps])
         self.clock.enter(EXCHANGE)
-        sums, flags_of_all = of_all(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
+        sums, flags_of_all = sum_over_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:
             self._take_outer_step()
         loss_sum, weight, rows, norms, replicas_with_rows = sums
@@ -83,7 +83,7 @@ class LocalSgd(Strategy):
 
     def predict(self, batch: Batch) -> Tensor:
         self.sync_buffers()
-        return predict(self.model, aligned(batch), self._precision, self._context)
+        return predict(self.model, copy_aligned(batch), self._precision, self._context)
 
     def sample(self, epoch: int) -> str:
         self.sync_buffers()

@@ -31,11 +31,11 @@ class Compression(Section):
         return self.kind in ("powersgd", "topk")
 
 
-def _named(value: Any) -> Any:
+def _expand_kind(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-NamedCompression = Annotated[Compression, BeforeValidator(_named)]
+NamedCompression = Annotated[Compression, BeforeValidator(_expand_kind)]
 
 
 class Settings(StrategySettings):

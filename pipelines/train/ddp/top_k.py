@@ -31,12 +31,12 @@ class TopK:
         message = torch.cat([largest.view(torch.uint8), places.to(torch.int16).view(torch.uint8)], dim=1)
         self._error.scatter_(1, places, 0)
         self._values.zero_()
-        for arrived in self._gathered(message):  # in the same order on all workers, so that their sums are equal
+        for arrived in self._all_gather(message):  # in the same order on all workers, so that their sums are equal
             numbers, where = (part.contiguous() for part in arrived.split([4 * self._sent, 2 * self._sent], dim=1))
             self._values.scatter_add_(1, where.view(torch.int16).long(), numbers.view(torch.float32))
         self._values.div_(self._context.world_size)
 
-    def _gathered(self, message: Tensor) -> list[Tensor]:
+    def _all_gather(self, message: Tensor) -> list[Tensor]:
         arrived = [torch.empty_like(message) for _ in range(self._context.world_size)]
         dist.all_gather(arrived, message)
         return arrived

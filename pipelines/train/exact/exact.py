@@ -23,7 +23,7 @@ from pipelines.train.exact.deterministic import CUBLAS, check_model, check_passe
 from pipelines.train.exact.gradient_reducer import GradientReducer
 from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import Passes, aligned
+from pipelines.train.passes import Passes, copy_aligned
 from pipelines.train.phases import EXCHANGE, FORWARD
 from pipelines.train.precision import choose_precision
 from pipelines.train.randomness import seed
@@ -94,7 +94,7 @@ class Exact(Strategy):
             self._gradients = self._new_reducer()
 
     def predict(self, batch: Batch) -> Tensor:
-        return predict(self.model, aligned(batch), self._precision, self._context)
+        return predict(self.model, copy_aligned(batch), self._precision, self._context)
 
     def sample(self, epoch: int) -> str:
         return sample(self.model, self._task, epoch, self._context)
