@@ -69,7 +69,7 @@ def pipeline(folder: Path, uri: str, name: str = "planted") -> Config:
 
 
 @dataclass(frozen=True)
-class Made:
+class PlantedData:
     manifest: Manifest
     page: str
     described: dict
@@ -82,76 +82,76 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> Made:
+def planted(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> PlantedData:
     manifest = run(pipeline(tmp_path_factory.mktemp("planted"), uri), profile_files)
-    found = MlflowClient(uri).get_run(manifest.run_id)
-    page, described = (mlflow.artifacts.load_text(f"{found.info.artifact_uri}/{name}") for name in ("data.html", "data.json"))
-    return Made(manifest, page, json.loads(described), found.data.metrics)
+    run_in_mlflow = MlflowClient(uri).get_run(manifest.run_id)
+    page, described = (mlflow.artifacts.load_text(f"{run_in_mlflow.info.artifact_uri}/{name}") for name in ("data.html", "data.json"))
+    return PlantedData(manifest, page, json.loads(described), run_in_mlflow.data.metrics)
 
 
-def test_the_page_warns_of_what_was_planted_and_of_nothing_else(made: Made) -> None:
-    found = {(finding["kind"], *finding["columns"]) for finding in made.described["findings"]}
-    assert found == {("leak", "paid"), ("constant", "only"), ("drift", "drifted")}
+def test_the_page_warns_of_what_was_planted_and_of_nothing_else(planted: PlantedData) -> None:
+    warnings = {(finding["kind"], *finding["columns"]) for finding in planted.described["findings"]}
+    assert warnings == {("leak", "paid"), ("constant", "only"), ("drift", "drifted")}
 
 
 def test_rows_that_are_alike_are_found_though_they_are_written_otherwise(tmp_path: Path, uri: str, spark: SparkSession) -> None:
     manifest = run(pipeline(tmp_path, uri, "twins"), profile_files)
     artifacts = MlflowClient(uri).get_run(manifest.run_id).info.artifact_uri
-    (found,) = json.loads(mlflow.artifacts.load_text(f"{artifacts}/data.json"))["findings"]
+    (finding,) = json.loads(mlflow.artifacts.load_text(f"{artifacts}/data.json"))["findings"]
     twins = [line for line in (tmp_path / "raw.tsv").read_text().splitlines() if "A Film" in line and "\tvalidation\t" in line]
-    assert found["kind"] == "shared" and f"({len(twins)} of {manifest.splits['validation'].rows} sampled rows)" in found["text"]
+    assert finding["kind"] == "shared" and f"({len(twins)} of {manifest.splits['validation'].rows} sampled rows)" in finding["text"]
 
 
-def test_all_rows_are_accounted_for(made: Made) -> None:
-    described = made.described
+def test_all_rows_are_accounted_for(planted: PlantedData) -> None:
+    described = planted.described
     assert sum(described["rows"].values()) + sum(reason["rows"] for reason in described["refused"]) == ROWS
     assert described["refused"][0]["reason"] == "plausible age" and '"age": 400' in described["refused"][0]["record"]
     assert described["sources"][0]["listed"][0]["checksum"].startswith("sha256:")
     columns = {column["name"]: column for column in described["columns"]}
     missing = columns["drifted"]["missing"]
-    assert all(0.05 < one["share"] < 0.15 for one in missing.values()) and len(missing) == 3
+    assert all(0.05 < values["share"] < 0.15 for values in missing.values()) and len(missing) == 3
     for name in ("rich", "city", "only"):
         chart = columns[name]["chart"]
         assert chart["sampled"] == {} and all(sum(shares) == pytest.approx(1, abs=1e-4) for shares in chart["shares"].values())
 
 
-def test_target_shares_are_those_of_all_rows(made: Made, tmp_path: Path, uri: str) -> None:
+def test_target_shares_are_those_of_all_rows(planted: PlantedData, tmp_path: Path, uri: str) -> None:
     """And not those of the sample, which has fewer rows than the splits of this table."""
     pipeline(tmp_path, uri)
     rows = [line.split("\t") for line in (tmp_path / "raw.tsv").read_text().splitlines()]
-    chart = next(column for column in made.described["columns"] if column["name"] == "rich")["chart"]
+    chart = next(column for column in planted.described["columns"] if column["name"] == "rich")["chart"]
     for split, shares in chart["shares"].items():
         rich = [row[2] == "true" for row in rows if row[1] == split and int(row[8]) <= 120]
         assert shares[chart["names"].index("true")] == pytest.approx(sum(rich) / len(rich), abs=1e-5)
 
 
-def test_spark_tells_seconds_spill_and_skew_of_the_stages(made: Made) -> None:
-    assert {stage["stage"] for stage in made.described["spark"]} >= {"read", "fit", "write"}
-    for stage in made.described["spark"]:
+def test_spark_tells_seconds_spill_and_skew_of_the_stages(planted: PlantedData) -> None:
+    assert {stage["stage"] for stage in planted.described["spark"]} >= {"read", "fit", "write"}
+    for stage in planted.described["spark"]:
         assert stage["tasks"] > 0 and stage["longest_seconds"] >= stage["median_seconds"] >= 0 and stage["skew"] >= 1
-    assert made.metrics["spark/fit/task_seconds"] > 0 and made.metrics["spark/write/spilled_bytes"] == 0
-    assert made.metrics["spark/write/skew"] >= 1
+    assert planted.metrics["spark/fit/task_seconds"] > 0 and planted.metrics["spark/write/spilled_bytes"] == 0
+    assert planted.metrics["spark/write/skew"] >= 1
 
 
-def test_values_from_the_data_stay_text(made: Made) -> None:
-    assert HOSTILE not in made.page and "&lt;script&gt;alert(1)" in made.page and "&lt;/pre&gt;" in made.page
+def test_values_from_the_data_stay_text(planted: PlantedData) -> None:
+    assert HOSTILE not in planted.page and "&lt;script&gt;alert(1)" in planted.page and "&lt;/pre&gt;" in planted.page
 
 
-def test_a_browser_shows_it_without_a_complaint_or_a_request_and_it_fits(made: Made, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(made.page)
+def test_a_browser_shows_it_without_a_complaint_or_a_request_and_it_fits(planted: PlantedData, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(planted.page)
     assert seen(tmp_path / "page.html") == GOOD
-    assert len(made.page) < 5e6
+    assert len(planted.page) < 5e6
 
 
 def test_a_page_that_cannot_be_drawn_fails_nothing(
-    made: Made, tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
+    planted: PlantedData, tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(survey: Survey) -> Files:
         raise ZeroDivisionError("planted")
 
     with caplog.at_level(logging.WARNING, "pipelines"):
         manifest = run(pipeline(tmp_path, uri), broken)
-    assert manifest.digest == made.manifest.digest, "what is shown of the rows does not change them"
+    assert manifest.digest == planted.manifest.digest, "what is shown of the rows does not change them"
     assert MlflowClient(uri).get_run(manifest.run_id).info.status == "FINISHED"
     assert [record.getMessage() for record in caplog.records if "planted" in record.getMessage()] == [
         f"{tmp_path}/planted/{manifest.version} is committed; afterwards ZeroDivisionError: planted"

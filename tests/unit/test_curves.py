@@ -1,4 +1,4 @@
-"""What the curves of a run say of its steps."""
+"""Curves of a run, and the phases of its steps."""
 
 from pipelines.report.curves import phases
 from pipelines.tracking.history import History, Point
@@ -11,7 +11,7 @@ def run(**curves: list[tuple[int, float]]) -> History:
 
 def test_a_point_counts_as_much_as_the_steps_that_it_stands_for() -> None:
     """The first point is slow, since it compiles, and stands for 5 of 105 steps."""
-    found = phases(
+    rows = phases(
         run(
             forward_seconds=[(5, 2.1), (105, 0.0)],
             forward_seconds_worst=[(5, 4.2), (105, 0.1)],
@@ -19,8 +19,8 @@ def test_a_point_counts_as_much_as_the_steps_that_it_stands_for() -> None:
             data_seconds=[(5, 0.2), (105, 0.2)],
         )
     )
-    assert [(name, round(mean, 3)) for name, mean, _, _ in found] == [("data", 0.2), ("forward", 0.1)]
-    assert found[1][2] is not None and abs(found[1][2] - 31 / 105) < 1e-9 and found[1][3] == "worker 0, in 95% of the steps"
+    assert [(name, round(mean, 3)) for name, mean, _, _ in rows] == [("data", 0.2), ("forward", 0.1)]
+    assert rows[1][2] is not None and abs(rows[1][2] - 31 / 105) < 1e-9 and rows[1][3] == "worker 0, in 95% of the steps"
 
 
 def test_points_before_the_first_step_count_once() -> None:

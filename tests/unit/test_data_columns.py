@@ -1,4 +1,4 @@
-"""What the page about the data shows of columns with extreme values, and of thousands of columns."""
+"""Charts of columns with extreme values, and the page about thousands of columns."""
 
 from datetime import date
 from typing import Any
@@ -18,8 +18,8 @@ from pipelines.report.data_profile.page import MOST_FINDINGS, data_page
 CHART = "{{ distribution(chart, name) }}"
 
 
-def surveyed(raw: pa.Table, name: str) -> Survey:
-    """What an ETL knows of these rows, with a sample of one column."""
+def survey_of_column(raw: pa.Table, name: str) -> Survey:
+    """Survey of an ETL of these rows, with a sample of one column."""
     config = parse(CONFIG, "test")
     train = SplitSummary(rows=len(raw), parts=1, row_groups=1, bytes=1, decoded_bytes=1)
     manifest = manifest_of(config.dataset, raw).model_copy(update={"splits": {"train": train}})
@@ -27,12 +27,12 @@ def surveyed(raw: pa.Table, name: str) -> Survey:
 
 
 def chart(name: str, values: pa.Array) -> dict[str, Any]:
-    """That of a column with these values, in turn."""
+    """Chart of a column with these values, in turn."""
     raw = raw_rows()
     values = pa.concat_arrays([values] * len(raw)).slice(0, len(raw))
     raw = raw.set_column(raw.column_names.index(name), name, values)
-    found = describe_columns(surveyed(raw, name))
-    return next(column["chart"] for column in found if column["name"] == name)
+    columns = describe_columns(survey_of_column(raw, name))
+    return next(column["chart"] for column in columns if column["name"] == name)
 
 
 @pytest.mark.parametrize(
@@ -44,21 +44,21 @@ def chart(name: str, values: pa.Array) -> dict[str, Any]:
     ],
 )
 def test_dates_that_stand_for_never_are_drawn(days: list[date], ends: list[str]) -> None:
-    found = chart("born", pa.array(days))
-    assert found["ends"] == ends and "<rect" in render_text(CHART, chart=found, name="born")
+    column_chart = chart("born", pa.array(days))
+    assert column_chart["ends"] == ends and "<rect" in render_text(CHART, chart=column_chart, name="born")
 
 
 @pytest.mark.parametrize("values", [[-1.7e308, 1.7e308], [1.7e308], [5e-324, 0.0], [2.0**60, -(2.0**60), 0.5]])
 def test_the_largest_and_smallest_numbers_are_drawn(values: list[float]) -> None:
     with np.errstate(all="ignore"):
-        found = chart("x", pa.array(values, pa.float64()))
-    assert sum(found["shares"]["train"]) == pytest.approx(1, abs=1e-3)
-    assert "<rect" in render_text(CHART, chart=found, name="x")
+        column_chart = chart("x", pa.array(values, pa.float64()))
+    assert sum(column_chart["shares"]["train"]) == pytest.approx(1, abs=1e-3)
+    assert "<rect" in render_text(CHART, chart=column_chart, name="x")
 
 
 def test_a_page_of_thousands_of_columns_says_how_many_it_shows() -> None:
     raw = raw_rows()
-    columns = describe_columns(surveyed(raw, "word"))
+    columns = describe_columns(survey_of_column(raw, "word"))
     described = {
         "findings": [{"kind": "drift", "text": f"column {number} drifts", "columns": []} for number in range(1_000)],
         "columns": columns, "raw_columns": 5_000, "sampled": {"train": len(raw)}, "rows": {"train": len(raw)}, "bytes": {"train": 1},
@@ -66,6 +66,6 @@ def test_a_page_of_thousands_of_columns_says_how_many_it_shows() -> None:
         "balance": None, "event_log": "", "run_id": "", "query": "", "path": "data", "digest": "0" * 64, "version": "0" * 12,
         "created": "2026-11-25T00:00:00", "pipeline": "wide",
     }  # fmt: skip
-    made = data_page(described)
-    assert f"The first {len(columns)} of 5,000 columns" in made and "<b>5,000</b>" in made
-    assert made.count(" drifts<") == MOST_FINDINGS and "950 more are in data.json" in made
+    page = data_page(described)
+    assert f"The first {len(columns)} of 5,000 columns" in page and "<b>5,000</b>" in page
+    assert page.count(" drifts<") == MOST_FINDINGS and "950 more are in data.json" in page

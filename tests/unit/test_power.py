@@ -41,8 +41,8 @@ def test_without_counters_there_is_no_metric(tmp_path: Path) -> None:
     assert power.aggregate_metrics() == {}
 
 
-def of_run(curves: dict[str, list[tuple[int, float, float]]], attempts: list[TrainingAttempt], **tags: str) -> RunData:
-    points = {name: tuple(Point(*one) for one in found) for name, found in curves.items()}
+def run_with_curves(curves: dict[str, list[tuple[int, float, float]]], attempts: list[TrainingAttempt], **tags: str) -> RunData:
+    points = {name: tuple(Point(*point) for point in values) for name, values in curves.items()}
     run = History("0" * 32, "toy", "toys", "FINISHED", False, 1_000.0, 1_100.0, tags, {}, points)
     return RunData(run, {}, {}, attempts, [], None, {})
 
@@ -50,18 +50,18 @@ def of_run(curves: dict[str, list[tuple[int, float, float]]], attempts: list[Tra
 def test_energy_is_power_over_time_and_a_gap_is_none() -> None:
     watts = [(0, 1_000.0, 100.0), (1, 1_036.0, 100.0), (2, 9_000.0, 100.0)]
     names = ("system/a/gpu_0_power_usage_watts", "system/a/gpu_1_power_usage_watts", f"system/b/{METRIC}")
-    found = kilowatt_hours(of_run(dict.fromkeys(names, watts), []))
-    assert found == {"gpu": pytest.approx(0.002), "processor": pytest.approx(0.001)}
-    assert kilowatt_hours(of_run({"system/a/cpu": watts}, [])) == {}
+    energy = kilowatt_hours(run_with_curves(dict.fromkeys(names, watts), []))
+    assert energy == {"gpu": pytest.approx(0.002), "processor": pytest.approx(0.001)}
+    assert kilowatt_hours(run_with_curves({"system/a/cpu": watts}, [])) == {}
 
 
 def test_worker_hours_and_events_of_a_run_that_was_restarted_resized_and_silent() -> None:
     losses = [(step, 1_000.0 + step, 0.5) for step in range(1, 31)] + [(31, 1_080.0, 0.5), (32, 1_081.0, 0.5)]
     attempts = [TrainingAttempt(1_000.0, 0, 2), TrainingAttempt(1_020.5, 15, 1)]
-    told = {"stragglers": "worker 1: slow at data, from step 12", "standstill": "worker 0 is in backward of step 1,234", "other": "step 3"}
-    material = of_run({"train/loss": losses}, attempts, **told)
-    assert worker_hours(material) == pytest.approx((2 * 20 + 1 * 79.5) / 3_600)
-    assert [(event.step, event.text) for event in run_events(material)] == [
+    tags = {"stragglers": "worker 1: slow at data, from step 12", "standstill": "worker 0 is in backward of step 1,234", "other": "step 3"}
+    run_data = run_with_curves({"train/loss": losses}, attempts, **tags)
+    assert worker_hours(run_data) == pytest.approx((2 * 20 + 1 * 79.5) / 3_600)
+    assert [(event.step, event.text) for event in run_events(run_data)] == [
         (0, "training began with 2 workers"),
         (15, "restarted at step 15, resized from 2 to 1 worker, 5 steps back, 0 s after the last point"),
         (30, "no point for 50 s after step 30"),
@@ -73,7 +73,7 @@ def test_worker_hours_and_events_of_a_run_that_was_restarted_resized_and_silent(
 def test_an_interrupted_run_has_one_number_of_steps_and_of_hours_before_and_after_it_goes_on() -> None:
     """The group saved after step 33, three steps after the last point of its curves, and a second before the run was ended."""
     losses = [(step, 1_000.0 + step, 0.5) for step in range(3, 31, 3)]
-    interrupted = of_run(
+    interrupted = run_with_curves(
         {"train/loss": losses, "validation/auc": [(20, 1_020.0, 0.9)]}, [TrainingAttempt(1_000.0, 0, 2, ended=1_035.0, steps=33)]
     )
     assert interrupted.steps == 33
@@ -81,5 +81,5 @@ def test_an_interrupted_run_has_one_number_of_steps_and_of_hours_before_and_afte
     assert "up to step 33" in page and "<b>33</b><span>steps</span>" in page
     assert worker_hours(interrupted) == pytest.approx(2 * 35 / 3_600) and page.count("0.01944") == 2, "in large print, and as cost"
     later = [*losses, *((step, 5_000.0 + step, 0.5) for step in range(36, 61, 3))]
-    resumed = of_run({"train/loss": later}, [*interrupted.attempts, TrainingAttempt(5_010.0, 33, 1, ended=5_070.0, steps=60)])
+    resumed = run_with_curves({"train/loss": later}, [*interrupted.attempts, TrainingAttempt(5_010.0, 33, 1, ended=5_070.0, steps=60)])
     assert worker_hours(resumed) == pytest.approx((2 * 35 + 60) / 3_600) and resumed.steps == 60

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from page_parts import render_parts
 from pyarrow.fs import LocalFileSystem
-from test_pictures import of_classes
+from test_pictures import binary_evaluation
 
 from pipelines.config import parse
 from pipelines.data.features import fit_encoders
 from pipelines.data.features.fitting import needs
-from pipelines.data.versions import raw_rows as kept
+from pipelines.data.versions import raw_rows as raw_row_files
 from pipelines.data.versions.attempt import Attempt, merge_reports
 from pipelines.data.versions.commit import remove_unnamed
 from pipelines.data.versions.raw_rows import read_raw_rows, write_raw_rows
@@ -43,7 +43,7 @@ RAW = pa.table(
 DATASET = {"path": "data", "key": ["id"], "features": {"gain": "standardize", "number": {"encoder": "identity", "column": "id"}}}
 
 
-def written(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Table, list[str]]:
+def write_dataset(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Table, list[str]]:
     """Two parts of the test split from batches in some order; the encoded rows, and the files of raw ones."""
     from fitting import gathered
 
@@ -65,8 +65,8 @@ def written(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Table, li
     for part in range(2):
         rows = RAW.take(pa.array(np.arange(part, ROWS, 2)))
         more = {PLACE: hashes[0, part::2], CONTENT: hashes[1, part::2], PART: np.full(len(rows), part, np.int32)}
-        whole = pa.table({**{name: rows[name] for name in rows.column_names}, **more, REASON: pa.nulls(len(rows), pa.string())})
-        (batch,) = _write_part(job, iter(whole.to_batches(max_chunksize=40)))
+        table = pa.table({**{name: rows[name] for name in rows.column_names}, **more, REASON: pa.nulls(len(rows), pa.string())})
+        (batch,) = _write_part(job, iter(table.to_batches(max_chunksize=40)))
         reports += batch.column("report").to_pylist()
     report = merge_reports(reports)
     groups = sorted(report.row_groups, key=lambda group: (group.part, group.index))
@@ -75,38 +75,38 @@ def written(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Table, li
 
 
 def test_raw_rows_lie_in_the_order_of_the_encoded_ones_and_begin_with_the_key(tmp_path: Path) -> None:
-    _, encoded, files = written(tmp_path, frozenset({2}))
+    _, encoded, files = write_dataset(tmp_path, frozenset({2}))
     assert len(files) == 2 and all(file.startswith("rows-a/split=test/part-0000") for file in files)
     numbers = [299, 0, 7, 150, 149]
-    found = read_raw_rows(LOCAL, str(tmp_path), "a", "test", numbers)
-    assert found is not None and found.column_names == ["id", "gain", "born", "paid", "note", "rich"], "bytes are left out"
-    assert found["id"].to_pylist() == pytest.approx([encoded["number"][number].as_py() for number in numbers])
-    places = [value - 1_000 for value in found["id"].to_pylist()]
-    assert found["gain"].to_pylist() == RAW["gain"].take(pa.array(places)).to_pylist()
-    assert max(map(len, filter(None, found["note"].to_pylist()))) == 120
+    rows_read = read_raw_rows(LOCAL, str(tmp_path), "a", "test", numbers)
+    assert rows_read is not None and rows_read.column_names == ["id", "gain", "born", "paid", "note", "rich"], "bytes are left out"
+    assert rows_read["id"].to_pylist() == pytest.approx([encoded["number"][number].as_py() for number in numbers])
+    places = [value - 1_000 for value in rows_read["id"].to_pylist()]
+    assert rows_read["gain"].to_pylist() == RAW["gain"].take(pa.array(places)).to_pylist()
+    assert max(map(len, filter(None, rows_read["note"].to_pylist()))) == 120
     assert (
         read_raw_rows(LOCAL, str(tmp_path), "a", "test", [ROWS]) is None and read_raw_rows(LOCAL, str(tmp_path), "b", "test", [0]) is None
     )
 
 
 def test_rows_of_train_and_of_large_splits_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, encoded, files = written(tmp_path, frozenset())
+    _, encoded, files = write_dataset(tmp_path, frozenset())
     assert files == [] and len(encoded) == ROWS
     monkeypatch.setattr("pipelines.etl.raw_rows.MOST_ROWS", 100)
     assert splits_with_raw_rows({0: 50, 1: 101, 2: 100}, {}) == frozenset({2})
 
 
 def test_a_file_of_a_task_that_was_tried_again_is_removed(tmp_path: Path) -> None:
-    attempt, _, files = written(tmp_path, frozenset({2}))
+    attempt, _, files = write_dataset(tmp_path, frozenset({2}))
     write_raw_rows(attempt.filesystem, str(tmp_path / "rows-a/split=test/part-00000-retried.parquet"), RAW.select(["id"]))
     remove_unnamed(attempt.filesystem, str(tmp_path), "a", set(files))
     assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.glob("rows-a/*/*")) == sorted(files)
 
 
 def test_the_most_wrong_rows_are_shown_with_their_key_and_as_they_were(tmp_path: Path) -> None:
-    written(tmp_path, frozenset({2}))
+    write_dataset(tmp_path, frozenset({2}))
     worst = {"row": [12, 5], "loss": [2.0, 1.0], "true": ["a", "b"], "predicted": ["b", "a"], "feature.gain": [-1.91e-05, 7298.0001]}
-    split = of_classes(worst=worst)
+    split = binary_evaluation(worst=worst)
     unpack(pack({**split.summary, "shapes": {}}, split.tables), tmp_path / FOLDER / "test")
     before = render_parts(*worst_tables(read_splits(tmp_path / FOLDER), ["id"]))
     assert "features as they were encoded" in before and "−1.91e−05" in before
@@ -122,18 +122,18 @@ def test_the_most_wrong_rows_are_shown_with_their_key_and_as_they_were(tmp_path:
 
 
 def test_a_version_without_raw_rows_or_with_damaged_ones_costs_only_them(tmp_path: Path) -> None:
-    split = of_classes()
+    split = binary_evaluation()
     unpack(pack(split.summary, split.tables), tmp_path / FOLDER / "test")
     add_raw_rows(tmp_path / FOLDER, LOCAL, str(tmp_path), "a")
     (tmp_path / "rows-a/split=test").mkdir(parents=True)
     (tmp_path / "rows-a/split=test/part-00000-x.parquet").write_bytes(b"torn")
     add_raw_rows(tmp_path / FOLDER, LOCAL, str(tmp_path), "a")
-    assert [one.tables.keys() for one in read_splits(tmp_path / FOLDER)] == [split.tables.keys()]
+    assert [split_read.tables.keys() for split_read in read_splits(tmp_path / FOLDER)] == [split.tables.keys()]
 
 
 def test_every_column_is_shown(tmp_path: Path) -> None:
     raw = {f"c{number}": [number] for number in range(30)}
-    split = of_classes(worst={"row": [1], "loss": [2.0], "true": ["a"], "predicted": ["b"]}, worst_rows=raw)
+    split = binary_evaluation(worst={"row": [1], "loss": [2.0], "true": ["a"], "predicted": ["b"]}, worst_rows=raw)
     page = render_parts(*worst_tables([SplitEvaluation("test", {**split.summary, "shapes": {}}, split.tables)], ["c7"]))
-    assert all(f">c{number}</th>" in page for number in range(30)) and kept.MOST_COLUMNS >= 30
+    assert all(f">c{number}</th>" in page for number in range(30)) and raw_row_files.MOST_COLUMNS >= 30
     assert page.index(">c7</th>") < page.index(">row</th>")

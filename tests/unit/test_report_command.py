@@ -1,4 +1,4 @@
-"""What `jobs/report.py` shows of each kind of run, and what it refuses."""
+"""Pages of `jobs/report.py` for each kind of run, and its refusals."""
 
 import pytest
 from mlflow import MlflowClient
@@ -17,19 +17,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, str]]
     uri = new_store(folder)
     client = MlflowClient(uri)
     experiment = client.create_experiment("toys", artifact_location=(folder / "artifacts").as_uri())
-    found = {name: client.create_run(experiment, tags=tags).info.run_id for name, tags in {**TAGS, "drawn": TAGS["etl"]}.items()}
-    client.log_text(found["drawn"], "<h1>the data</h1>", "data.html")
-    return uri, found
+    run_ids = {name: client.create_run(experiment, tags=tags).info.run_id for name, tags in {**TAGS, "drawn": TAGS["etl"]}.items()}
+    client.log_text(run_ids["drawn"], "<h1>the data</h1>", "data.html")
+    return uri, run_ids
 
 
 def test_the_page_of_an_etl_is_the_page_about_its_data(runs: tuple[str, dict[str, str]]) -> None:
-    uri, found = runs
-    assert report_page(uri, (found["drawn"],)) == "<h1>the data</h1>"
-    assert "What was trained" in report_page(uri, (found["training"],))
+    uri, run_ids = runs
+    assert report_page(uri, (run_ids["drawn"],)) == "<h1>the data</h1>"
+    assert "What was trained" in report_page(uri, (run_ids["training"],))
 
 
 @pytest.mark.parametrize(
-    ("names", "kind", "said"),
+    ("names", "kind", "message"),
     [
         (["etl"], TrackingError, "is an ETL without data.html: it ended before its page was drawn; name another run"),
         (["training", "drawn"], ConfigError, "is an ETL, and only trainings and baselines are compared; leave it out"),
@@ -38,7 +38,9 @@ def test_the_page_of_an_etl_is_the_page_about_its_data(runs: tuple[str, dict[str
         (["absent"], TrackingError, "has no run absent"),
     ],
 )
-def test_a_run_without_a_page_is_refused(runs: tuple[str, dict[str, str]], names: list[str], kind: type[LockstepError], said: str) -> None:
-    uri, found = runs
-    with pytest.raises(kind, match=said):
-        report_page(uri, tuple(found.get(name, name) for name in names))
+def test_a_run_without_a_page_is_refused(
+    runs: tuple[str, dict[str, str]], names: list[str], kind: type[LockstepError], message: str
+) -> None:
+    uri, run_ids = runs
+    with pytest.raises(kind, match=message):
+        report_page(uri, tuple(run_ids.get(name, name) for name in names))
