@@ -125,9 +125,9 @@ def predict(config: Config, model: str, output: str, inputs: Sequence[str] = (),
     """Predict the rows of `inputs`, `[TABLE=]PATH`, with the model `models:/…`, into a folder, unless that is done already.
 
     Without inputs, the tables of the config are read. `keep` are the columns to write beside the predictions, by default all."""
-    from pipelines.serving.batch.run import run
+    from pipelines.serving.batch.run import predict_tables
 
-    return run(config, model, inputs, absolute_path(output, home()), keep)
+    return predict_tables(config, model, inputs, absolute_path(output, home()), keep)
 
 
 def open_predictions(output: str) -> Dataset:

@@ -70,7 +70,7 @@ from pipelines.runtime.compat import haproxy, present
 from pipelines.runtime.installed import describe_disagreement, installed_versions
 from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
-from pipelines.serving.batch.model import Model, check_model
+from pipelines.serving.batch.model import Model, check_model_pipeline
 from pipelines.serving.batch.run import _check_apart
 from pipelines.serving.batch.source import set_input_paths
 from pipelines.serving.http.requests import parse_rows
@@ -505,12 +505,12 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: shares_of_documents(100_000, longest=500), lambda folder: shares_of_documents(2_000, longest=4)),
     ),
     "is a model of the pipeline {}, and the config is": (
-        lambda folder: check_model(config(name="other"), model()),
-        (lambda folder: check_model(config(), model()),),
+        lambda folder: check_model_pipeline(config(name="other"), model()),
+        (lambda folder: check_model_pipeline(config(), model()),),
     ),
     "takes the columns of another query than the config's": (
-        lambda folder: check_model(config(), model(source={"query": "SELECT 1"})),
-        (lambda folder: check_model(config(), model()),),
+        lambda folder: check_model_pipeline(config(), model(source={"query": "SELECT 1"})),
+        (lambda folder: check_model_pipeline(config(), model()),),
     ),
     "holds no predictions; run jobs/predict.py first": (
         lambda folder: output.open_predictions(str(folder)),

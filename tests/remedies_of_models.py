@@ -48,7 +48,7 @@ from pipelines.report.command import report_page, write_report
 from pipelines.report.filing import file_baseline
 from pipelines.serving.export.environment import Environment
 from pipelines.serving.export.subject import read_subject
-from pipelines.serving.export.targets import writer
+from pipelines.serving.export.targets import target_writer
 from pipelines.serving.http.requests import read_body
 from pipelines.serving.http.start import _check_port
 from pipelines.serving.model.model import download_model, drop_unproven_query, load_model
@@ -428,7 +428,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: exported(folder, other_dataset(folder).dataset.path),
         (exported, lambda folder: exported(folder, dataset_of(trained().config).root)),
     ),
-    "the target of the export is": (lambda folder: writer("onx"), (lambda folder: writer("onnx"), lambda folder: writer("stablehlo"))),
+    "the target of the export is": (
+        lambda folder: target_writer("onx"),
+        (lambda folder: target_writer("onnx"), lambda folder: target_writer("stablehlo")),
+    ),
     "give it more bits before the point, or scale the feature": (
         lambda folder: overflow("ap_fixed<12,3>", 5.0),
         (lambda folder: overflow("ap_fixed<12,4>", 5.0), lambda folder: overflow("ap_fixed<12,3>", 0.5)),
@@ -439,7 +442,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
             lambda folder: images(folder, "small"),
             lambda folder: images(folder, "fedavg"),
             lambda folder: chain_of(TabularSettings(), dataset(folder, **NUMBERS)),
-            lambda folder: writer("onnx"),
+            lambda folder: target_writer("onnx"),
         ),
     ),
     "took too long to answer; run again": (

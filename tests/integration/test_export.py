@@ -27,7 +27,7 @@ from pipelines.serving.export.numeric import Numeric
 from pipelines.serving.export.onnx import runner, write_onnx
 from pipelines.serving.export.run import _write_predictions, export
 from pipelines.serving.export.script import check_script
-from pipelines.serving.export.subject import Subject, read_subject, tensors
+from pipelines.serving.export.subject import Subject, read_subject, to_tensors
 
 FILES = ("README.md", "examples.json", "model.onnx", "parity.json", "predict.py")
 ALONE = """
@@ -232,7 +232,7 @@ def test_a_cross_entropy_of_each_row_is_written(model: Exported, tmp_path: Path,
     subject, network = read_subject(model.config, model.run_id), Likelihoods(weight)
     run = runner(write_onnx(replace(subject, network=network), tmp_path / "model.onnx"))
     encoded = subject.features(subject.first_rows("test", 5))
-    expected = network(tensors(encoded)).numpy()
+    expected = network(to_tensors(encoded)).numpy()
     assert expected.std() > 0.1
     assert run(subject.numeric.raw(encoded)) == pytest.approx(expected, abs=1e-5)
 

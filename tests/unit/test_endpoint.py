@@ -16,9 +16,9 @@ from pipelines.config import parse
 from pipelines.config.endpoint import Endpoint
 from pipelines.errors import ConfigError
 from pipelines.serving.http.access import is_authorized, token_digest
-from pipelines.serving.http.batches import Batches
+from pipelines.serving.http.batches import RequestBatches
 from pipelines.serving.http.counters import Counters, ReplicaCounts
-from pipelines.serving.http.page import page
+from pipelines.serving.http.page import endpoint_page
 from pipelines.serving.http.refusals import RequestError
 from pipelines.serving.http.requests import parse_rows, read_body
 from pipelines.serving.http.schema import openapi
@@ -186,12 +186,14 @@ def test_the_description_has_the_columns_of_the_model(served: ServedModel) -> No
     assert kinds["pixels"] == {"type": "string", "contentEncoding": "base64"} and kinds["born"] == {"type": "string", "format": "date"}
     assert kinds["pair"]["items"]["anyOf"][0] == {"type": "number"}
     assert description["security"] == [{"token": []}] and "security" not in openapi(served, SETTINGS, needs_token=False)
-    assert "probability_true, refused" in page(description) and f"&#34;word&#34;: &#34;{served.example['word']}&#34;" in page(description)
+    assert "probability_true, refused" in endpoint_page(
+        description
+    ) and f"&#34;word&#34;: &#34;{served.example['word']}&#34;" in endpoint_page(description)
 
 
 def test_a_page_shows_hostile_names_as_text(served: ServedModel) -> None:
     description = json.loads(json.dumps(openapi(served, SETTINGS, needs_token=False)).replace('"word"', '"<script>"'))
-    assert "<script>" not in page(description)
+    assert "<script>" not in endpoint_page(description)
 
 
 def test_a_token_is_read_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +253,7 @@ def test_requests_that_arrive_while_a_batch_is_computed_are_the_next_one_up_to_i
         return [[2 * row for row in rows] for rows in requests]
 
     async def answers() -> list[list[int]]:
-        gathered = Batches(double, max_rows=4)
+        gathered = RequestBatches(double, max_rows=4)
         return await asyncio.gather(*(gathered.answer(rows) for rows in ([1], [2, 3], [], [4, 5], [6, 7, 8, 9, 10], [11])))
 
     assert asyncio.run(answers()) == [[2], [4, 6], [], [8, 10], [12, 14, 16, 18, 20], [22]]
@@ -266,7 +268,7 @@ def test_a_batch_that_fails_fails_its_own_requests_only() -> None:
         return list(requests)
 
     async def answers() -> list[list[int] | BaseException]:
-        gathered = Batches(refused, max_rows=2)
+        gathered = RequestBatches(refused, max_rows=2)
         return await asyncio.gather(*(gathered.answer(rows) for rows in ([0], [1], [2], [3])), return_exceptions=True)
 
     zero, first, *later = asyncio.run(answers())
@@ -282,7 +284,7 @@ def test_a_request_whose_client_is_gone_is_not_computed() -> None:
         return list(requests)
 
     async def answered() -> list[int]:
-        gathered = Batches(kept, max_rows=1)
+        gathered = RequestBatches(kept, max_rows=1)
         first, gone, last = (asyncio.create_task(gathered.answer([number])) for number in (1, 2, 3))
         await asyncio.sleep(0)
         gone.cancel()

@@ -14,7 +14,7 @@ import torch
 from pipelines.errors import ConfigError, ExportError
 from pipelines.serving.export.environment import Environment, start_script
 from pipelines.serving.export.subject import pad_rows
-from pipelines.serving.export.targets import writer
+from pipelines.serving.export.targets import target_writer
 
 SCRIPT = """
 import os, sys
@@ -38,7 +38,7 @@ def test_a_target_needs_no_package_of_another_one(target: str) -> None:
 
 def test_an_unknown_target_is_refused() -> None:
     with pytest.raises(ConfigError, match="the target of the export is 'onx'; choose one of onnx, onnx-int8, "):
-        writer("onx")
+        target_writer("onx")
 
 
 @pytest.fixture

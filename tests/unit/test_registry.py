@@ -30,7 +30,7 @@ from pipelines.serving.registry.gates import Judgement, at_least, at_most, bound
 from pipelines.serving.registry.measure import Predictions, _is_no_worse, _judge_slices, judge_predictions
 from pipelines.serving.registry.run import rollback
 from pipelines.serving.registry.scores import bootstrap_comparison, class_metric, quantity_metric
-from pipelines.serving.registry.target import Target
+from pipelines.serving.registry.target import ComparisonTarget
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.integers(0, 3)), min_size=2, max_size=30))
@@ -94,7 +94,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def test_a_model_that_refuses_every_row_does_not_pass(served: Served, tmp_path: Path) -> None:
     model = download_model(served.config.tracking.uri, served.uri, tmp_path)
-    target = Target("auc", "rich", served.manifest, ("false", "true"))
+    target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
     rows = served.raw.set_column(served.raw.column_names.index("x"), "x", pa.nulls(len(served.raw), pa.float32()))
     judgement = judge_predictions(Registry(), target, rows, 0.5, model, model)
     assert [str(gate) for gate in judgement.conditions] == [
@@ -112,7 +112,7 @@ def test_a_slice_whose_metric_is_not_defined_is_said_not_to_be_checked(served: S
     """The AUC of rows of one class. What is recorded is JSON."""
     model = download_model(served.config.tracking.uri, served.uri, tmp_path)
     settings = Registry(slices=("member",), slice_bound=0.5, slice_rows=2)
-    target = Target("auc", "rich", served.manifest, ("false", "true"))
+    target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
     judgement = judge_predictions(settings, target, served.raw.filter(pc.field("rich")), None, model, None, {"skew": "there is none"})
     assert judgement.conditions == []
     assert judgement.not_checked["slices"].startswith("auc of member ") and judgement.not_checked["skew"] == "there is none"
@@ -121,7 +121,7 @@ def test_a_slice_whose_metric_is_not_defined_is_said_not_to_be_checked(served: S
 
 def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Served) -> None:
     """Of those slices that have both classes, each holds; `required` refuses the model all the same."""
-    target = Target("auc", "rich", served.manifest, ("false", "true"))
+    target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
     word = pc.field("word")
     rows = served.raw.filter(word.is_null() | (word != "ant") | pc.field("rich"))
     predicted = pa.Table.from_pandas(Predictor(served.config.task, served.manifest, served.weights).predict(rows))
@@ -137,7 +137,7 @@ def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Serv
 def test_a_champion_that_cannot_predict_the_rows_is_said_and_may_be_left_out(served: Served, tmp_path: Path) -> None:
     """One that lacks columns of the rows, of which a few are named, and one that refuses all rows."""
     champion = download_model(served.config.tracking.uri, served.uri, tmp_path)
-    target = Target("auc", "rich", served.manifest, ("false", "true"))
+    target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
     unplaced = served.raw.set_column(served.raw.column_names.index("x"), "x", pa.nulls(len(served.raw), pa.float32()))
     for rows, error, message in (
         (served.raw.select(["age", "rich"]), ConfigError, r"the champion cannot predict the rows .* and 7 more; set registry\.compare to"),
@@ -232,7 +232,7 @@ def test_a_champion_whose_alias_was_moved_or_removed_by_hand_is_still_the_rival(
     client = MlflowClient(uri)
 
     def rival_version(run_id: str) -> str | None:
-        rival = alias.rival(alias.champion(client, uri, "rivals"), alias.history(client, uri, "rivals"), run_id)
+        rival = alias.rival(alias.champion(client, uri, "rivals"), alias.promotion_history(client, uri, "rivals"), run_id)
         return rival and str(rival.version)
 
     assert rival_version("another run") is None
@@ -255,7 +255,7 @@ def promote(served: Served, name: str) -> str:
     uri = served.config.tracking.uri
     client = MlflowClient(uri)
     present = alias.champion(client, uri, name)
-    tags = alias.tags_after(present, alias.history(client, uri, name))
+    tags = alias.tags_after(present, alias.promotion_history(client, uri, name))
     return str(alias.promote_model(client, uri, name, served.uri, served.run_id, present, tags).version)
 
 

@@ -58,7 +58,7 @@ def both(settings: dict[str, Any], state: dict[str, Any], kind: pa.DataType, val
     encoder = make_encoder(settings, state)
     expected = encoder.encode(pa.array(values, kind))
     complete = encoder.settings.model_dump(mode="json")
-    column = columns.read_columns([{"x": json_value(value)} for value in values], {"x": str(kind)})["x"]
+    column = columns.parse_columns([{"x": json_value(value)} for value in values], {"x": str(kind)})["x"]
     encoded, refused = columns.ENCODERS[model.encoder_name(complete)](complete, state, column)
     return expected, encoded, refused
 
@@ -212,11 +212,11 @@ def test_the_files_of_a_script_define_different_names() -> None:
 def test_rows_are_counted_from_the_first_of_a_file_and_are_objects() -> None:
     kinds, rows = {"x": "int64"}, [{"x": 1}, {"x": "two"}]
     with pytest.raises(ValueError, match="row 1: column x takes int64"):
-        columns.read_columns(rows, kinds)
+        columns.parse_columns(rows, kinds)
     with pytest.raises(ValueError, match=r"row 1025: column x takes int64, and this is 'two'"):
-        columns.read_columns(rows, kinds, 1_024)
+        columns.parse_columns(rows, kinds, 1_024)
     with pytest.raises(ValueError, match="row 1024 has no column x"):
-        columns.read_columns([{}], kinds, 1_024)
+        columns.parse_columns([{}], kinds, 1_024)
     for row in (5, None, "x", ["x"]):
         with pytest.raises(ValueError, match=r"row 7 is .*, and a row is a JSON object"):
-            columns.read_columns([row], kinds, 7)  # type: ignore[list-item]
+            columns.parse_columns([row], kinds, 7)  # type: ignore[list-item]

@@ -29,7 +29,7 @@ from pipelines.report.tables import class_tables
 from pipelines.serving.model.model import download_model
 from pipelines.serving.registry.gates import bounds
 from pipelines.serving.registry.measure import judge_predictions
-from pipelines.serving.registry.target import Target
+from pipelines.serving.registry.target import ComparisonTarget
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import build_task as bound_task
 from pipelines.tasks.targets import Determination
@@ -113,11 +113,11 @@ def test_of_no_rows_nothing_is_defined(kind: str) -> None:
 
 def test_a_ranking_without_an_item_to_find_is_undefined() -> None:
     task = TASKS["next_item"]()
-    history, target = (torch.zeros(2, 12, dtype=torch.int32) for _ in range(2))
+    promotion_history, target = (torch.zeros(2, 12, dtype=torch.int32) for _ in range(2))
     target[:, -1] = FIRST - 1
-    unknown = (torch.zeros(2, 40), {"history": history, "next": target})
+    unknown = (torch.zeros(2, 40), {"history": promotion_history, "next": target})
     assert set(values(task, [unknown]).values()) == {"no item of the vocabulary comes next"}
-    known = (torch.zeros(2, 40), {"history": history, "next": torch.full_like(target, FIRST)})
+    known = (torch.zeros(2, 40), {"history": promotion_history, "next": torch.full_like(target, FIRST)})
     found = values(task, [unknown, known])
     assert all(isinstance(value, float) for value in found.values()), "items that cannot be found count as not found"
 
@@ -229,7 +229,7 @@ def test_models_are_not_compared_by_an_undefined_metric(tmp_path: Path) -> None:
     mlflow.set_tracking_uri(before)
     raw = served.raw.filter(served.raw["rich"])
     settings = Registry(slices=("word",), slice_bound=0.5, slice_rows=5)
-    found = judge_predictions(settings, Target("auc", "rich", served.manifest, ("false", "true")), raw, None, model, model)
+    found = judge_predictions(settings, ComparisonTarget("auc", "rich", served.manifest, ("false", "true")), raw, None, model, model)
     (gate,) = found.conditions
     assert not gate.holds and "is undefined: one class, and a comparison with the champion" in str(gate)
     assert found.numbers["auc"] == "undefined: one class" and json.dumps(found.numbers, allow_nan=False)

@@ -48,13 +48,13 @@ def fetch_model(config: Config, uri: str, folder: str) -> Model:
         about, inputs, outputs = process.about, process.inputs, process.outputs
     archive = Path(folder, f"model-{about['digest'][:12]}-{uuid4().hex[:8]}.tar")
     model = Model(uri, about, archive, inputs, outputs)
-    check_model(config, model)
+    check_model_pipeline(config, model)
     with tarfile.open(archive, "w") as tar:
         tar.add(files, "model", filter=lambda entry: None if "__pycache__" in entry.name else entry)
     return model
 
 
-def check_model(config: Config, model: Model) -> None:
+def check_model_pipeline(config: Config, model: Model) -> None:
     """Raises ConfigError unless the model was trained on what the config's pipeline makes."""
     pipeline, source = model.about["pipeline"], model.about["source"]
     if pipeline != config.name:

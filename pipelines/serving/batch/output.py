@@ -79,7 +79,7 @@ class Predictions(Section):
         return "\n".join(lines)
 
 
-def check_balance(manifest: Predictions) -> None:
+def check_row_counts(manifest: Predictions) -> None:
     """Raises DatasetError, with the numbers, if a row is lost or comes twice."""
     refused, rows_in_files = sum(manifest.refused.values()), (sum(manifest.files.values()), sum(manifest.quarantine.values()))
     if manifest.rows_in != manifest.rows_out + refused or (manifest.rows_out, refused) != rows_in_files:
@@ -89,9 +89,9 @@ def check_balance(manifest: Predictions) -> None:
         )
 
 
-def commit(attempt: Attempt, manifest: Predictions, sources: Sources) -> Predictions:
+def commit_predictions(attempt: Attempt, manifest: Predictions, sources: Sources) -> Predictions:
     """Publish the manifest. Returns it, or that of another attempt at the same snapshot, which was faster."""
-    check_balance(manifest)
+    check_row_counts(manifest)
     inside = f"{manifest.snapshot}/"
     named = {file.removeprefix(inside) for file in (*manifest.files, *manifest.quarantine) if file.startswith(inside)}
     remove_unnamed(attempt.filesystem, attempt.root, attempt.name, named)
@@ -99,14 +99,14 @@ def commit(attempt: Attempt, manifest: Predictions, sources: Sources) -> Predict
     manifest = manifest.model_copy(update={"sources_checksum": checksum, "inputs": source_summaries(sources)})
     if storage.create(attempt.filesystem, f"{attempt.root}/manifest.json", seal(manifest.model_dump(mode="json"))):
         return manifest
-    earlier = read(attempt.filesystem, attempt.root)
+    earlier = read_predictions(attempt.filesystem, attempt.root)
     assert earlier is not None
     if earlier.attempt != attempt.name:
         remove_attempt(attempt.filesystem, attempt.root, attempt.name)
     return earlier
 
 
-def read(filesystem: FileSystem, root: str) -> Predictions | None:
+def read_predictions(filesystem: FileSystem, root: str) -> Predictions | None:
     """The manifest in a snapshot's folder; None if there is none. Raises CorruptError if it is not as it was written."""
     path = f"{root}/manifest.json"
     text = storage.read(filesystem, path)
@@ -126,7 +126,7 @@ def read(filesystem: FileSystem, root: str) -> Predictions | None:
 
 def snapshots(filesystem: FileSystem, folder: str) -> list[Predictions]:
     """All committed snapshots of an output, the latest to be made or confirmed first."""
-    manifests = [manifest for entry in storage.entries(filesystem, folder) if (manifest := read(filesystem, entry.path))]
+    manifests = [manifest for entry in storage.entries(filesystem, folder) if (manifest := read_predictions(filesystem, entry.path))]
     return sorted(manifests, key=lambda manifest: _time(filesystem, f"{folder}/{manifest.snapshot}", manifest), reverse=True)
 
 
@@ -167,7 +167,7 @@ def sweep(filesystem: FileSystem, folder: str) -> None:
     """Remove the files of attempts that died a day ago or more."""
     for entry in storage.entries(filesystem, folder):
         with suppress(CorruptError):
-            manifest = read(filesystem, entry.path)
+            manifest = read_predictions(filesystem, entry.path)
             remove_dead_attempts(filesystem, entry.path, manifest.attempt if manifest else "")
 
 
@@ -177,7 +177,7 @@ def open_predictions(path: str) -> pads.Dataset:
     Raises DatasetError if there are none, CorruptError if a file is missing or has another number of rows.
     """
     filesystem, folder = storage.locate(path)
-    manifest = read(filesystem, folder)
+    manifest = read_predictions(filesystem, folder)
     if manifest is not None:
         folder = folder.rpartition("/")[0]
     elif not (committed := snapshots(filesystem, folder)):

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 @driver_errors()
-def run(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Sequence[str] = ()) -> Predictions:
+def predict_tables(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Sequence[str] = ()) -> Predictions:
     """Predict the `inputs`, `[TABLE=]PATH`, with the model `uri` into the folder `place`, unless that is done already.
 
     Without inputs, the tables of the config are read. `keep` are the columns to write beside the predictions, by default all. Raises the
@@ -120,7 +120,7 @@ def _predict(
     filesystem, folder = storage.locate(place)
     snapshot = sha256(json.dumps([settings, source.identity(sources)], sort_keys=True).encode()).hexdigest()[:12]
     attempt = Attempt(filesystem, f"{folder}/{snapshot}", uuid4().hex[:8])
-    if earlier := output.read(filesystem, attempt.root):
+    if earlier := output.read_predictions(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
         confirm(filesystem, attempt.root)
         return earlier
@@ -135,10 +135,10 @@ def _predict(
         about = {"model": model.uri, "model_digest": model.about["digest"], "dataset_digest": model.about["dataset"]}
         manifest = _merge(manifest, base).model_copy(update={**about, "settings": settings})
         with stages("commit"):
-            manifest = output.commit(attempt, manifest, sources)
+            manifest = output.commit_predictions(attempt, manifest, sources)
     except BaseException:
         with suppress(DatasetError, OSError):
-            committed = output.read(filesystem, attempt.root)
+            committed = output.read_predictions(filesystem, attempt.root)
             if committed is None or committed.attempt != attempt.name:
                 stop_tasks()
                 remove_attempt(filesystem, attempt.root, attempt.name)

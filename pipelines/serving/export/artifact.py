@@ -44,7 +44,7 @@ def write_parity(folder: Path, rows: list[Row]) -> None:
     (folder / PARITY).write_text(json.dumps({"split": "test", "rows": rows}, indent=1) + "\n")
 
 
-def describe(subject: Subject, target: str, written: TargetFiles) -> dict[str, Any]:
+def describe_export(subject: Subject, target: str, written: TargetFiles) -> dict[str, Any]:
     """The description of the model for the manifest: its origin, its inputs and its answers."""
     first = next(iter(written.candidates.values()))
     return {

@@ -30,11 +30,11 @@ def write(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
     if encoded := [column.name for column in subject.columns if column.name not in numeric]:
         notes.append(f"the graph takes encoded tensors: {', '.join(encoded)}")
     return TargetFiles(
-        {"onnx": Candidate(runner(path), path.stat().st_size, takes_raw_numbers=True)}, tuple(notes), is_onnx=True, versions=versions()
+        {"onnx": Candidate(runner(path), path.stat().st_size, takes_raw_numbers=True)}, tuple(notes), is_onnx=True, versions=onnx_versions()
     )
 
 
-def versions() -> dict[str, str]:
+def onnx_versions() -> dict[str, str]:
     """Versions of the packages that write ONNX and run it."""
     return {name: version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
 

@@ -12,9 +12,9 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from pipelines.config.export import Export
 from pipelines.serving.export.exporters import faults, silent
-from pipelines.serving.export.onnx import FILE, runner, versions, write_onnx
+from pipelines.serving.export.onnx import FILE, onnx_versions, runner, write_onnx
 from pipelines.serving.export.onnx_file import save
-from pipelines.serving.export.subject import Subject, row_count
+from pipelines.serving.export.subject import Subject, count_rows
 from pipelines.serving.export.targets import Candidate, TargetFiles
 
 _BATCH_ROWS = 64
@@ -26,7 +26,7 @@ class CalibrationRows(CalibrationDataReader):
     """Batches of raw rows."""
 
     def __init__(self, rows: dict[str, np.ndarray], batch_rows: int) -> None:
-        starts = range(0, row_count(rows), batch_rows)
+        starts = range(0, count_rows(rows), batch_rows)
         self._batches: Iterator[dict[str, np.ndarray]] = iter(
             [{name: values[start : start + batch_rows] for name, values in rows.items()} for start in starts]
         )
@@ -60,8 +60,8 @@ def write(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
             "onnx-int8": Candidate(runner(folder / FILE), (folder / FILE).stat().st_size, takes_raw_numbers=True),
             "onnx": Candidate(runner(wide), wide.stat().st_size, takes_raw_numbers=True),
         }
-    note = f"activations were calibrated with {row_count(rows)} rows of the training split"
-    return TargetFiles(candidates, (note,), is_onnx=True, versions=versions())
+    note = f"activations were calibrated with {count_rows(rows)} rows of the training split"
+    return TargetFiles(candidates, (note,), is_onnx=True, versions=onnx_versions())
 
 
 def _look_up_bytes(graph: onnx.GraphProto) -> None:

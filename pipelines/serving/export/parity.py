@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torchmetrics import MetricCollection
 
-from pipelines.serving.export.subject import Rows, Subject, head, row_count, tensors
+from pipelines.serving.export.subject import Rows, Subject, count_rows, head, to_tensors
 from pipelines.serving.export.targets import Candidate
 from pipelines.tasks.values import format_value, metric_values
 
@@ -17,7 +17,7 @@ Row = dict[str, str | float | int | None]
 
 
 @dataclass
-class Sums:
+class ParitySums:
     """Sums over the rows so far."""
 
     metrics: MetricCollection
@@ -37,14 +37,14 @@ def compare_outputs(subject: Subject, candidates: Mapping[str, Candidate], batch
 
     The rows are encoded anew from their raw numbers, with the encoders of the model in MLflow.
     """
-    sums = {name: Sums(subject.task.metrics()) for name in ("mlflow", *candidates)}
+    sums = {name: ParitySums(subject.task.metrics()) for name in ("mlflow", *candidates)}
     for stored in subject.rows(split, batch_rows):
         raw = subject.numeric.raw(stored)
         rows = {**stored, **subject.numeric.encode(raw)}
         expected = _run(sums["mlflow"], subject.output, rows)
         _add(sums["mlflow"], subject, rows, expected, expected)
         for name, candidate in candidates.items():
-            count = row_count(rows) if candidate.rows is None else min(candidate.rows - sums[name].rows, row_count(rows))
+            count = count_rows(rows) if candidate.rows is None else min(candidate.rows - sums[name].rows, count_rows(rows))
             if count > 0:
                 inputs = subject.features(head(raw if candidate.takes_raw_numbers else rows, count))
                 _add(sums[name], subject, head(rows, count), expected[:count], _run(sums[name], candidate.run, inputs))
@@ -54,7 +54,7 @@ def compare_outputs(subject: Subject, candidates: Mapping[str, Candidate], batch
     return [{**_row(name, model_sums, sizes[name]), **about.get(name, {})} for name, model_sums in sums.items()]
 
 
-def _run(sums: Sums, run: Any, rows: Rows) -> np.ndarray:
+def _run(sums: ParitySums, run: Any, rows: Rows) -> np.ndarray:
     """The output for a batch. Adds the seconds to the sums."""
     if not sums.rows:
         run(head(rows, 2))  # the first call allocates
@@ -64,9 +64,9 @@ def _run(sums: Sums, run: Any, rows: Rows) -> np.ndarray:
     return np.asarray(output)
 
 
-def _add(sums: Sums, subject: Subject, rows: Rows, expected: np.ndarray, output: np.ndarray) -> None:
+def _add(sums: ParitySums, subject: Subject, rows: Rows, expected: np.ndarray, output: np.ndarray) -> None:
     """Add a batch. A difference where only one of two outputs is finite is infinite."""
-    subject.task.update(sums.metrics, torch.from_numpy(output), tensors(rows))
+    subject.task.update(sums.metrics, torch.from_numpy(output), to_tensors(rows))
     differences = np.abs(output.astype(np.float64) - expected)
     differences[np.isnan(output) & np.isnan(expected)] = 0
     sums.max_difference = max(sums.max_difference, float(np.nan_to_num(differences, nan=np.inf).max(initial=0)))
@@ -74,7 +74,7 @@ def _add(sums: Sums, subject: Subject, rows: Rows, expected: np.ndarray, output:
         equal = decisions == _decisions(subject, output)
         sums.differing += [sums.rows + int(place) for place in np.flatnonzero(~equal)[:10]]
         sums.decided, sums.equal = sums.decided + len(equal), sums.equal + int(equal.sum())
-    sums.rows += row_count(rows)
+    sums.rows += count_rows(rows)
 
 
 def _decisions(subject: Subject, output: np.ndarray) -> np.ndarray | None:
@@ -83,7 +83,7 @@ def _decisions(subject: Subject, output: np.ndarray) -> np.ndarray | None:
     return None if predicted.dtype.kind == "f" else predicted
 
 
-def _row(name: str, sums: Sums, size: int) -> Row:
+def _row(name: str, sums: ParitySums, size: int) -> Row:
     return {
         "model": name,
         "rows": sums.rows,

@@ -7,13 +7,13 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.errors import DatasetError
-from pipelines.serving.export.artifact import commit_folder, describe, write_manifest, write_parity
+from pipelines.serving.export.artifact import commit_folder, describe_export, write_manifest, write_parity
 from pipelines.serving.export.examples import example_predictions, example_rows, rows_in_json
 from pipelines.serving.export.parity import Row, compare_outputs
 from pipelines.serving.export.readme import readme_text
 from pipelines.serving.export.script import SCRIPT, TOLERANCE, check_script, unknown_encoders, write_script
 from pipelines.serving.export.subject import Subject, read_subject
-from pipelines.serving.export.targets import writer
+from pipelines.serving.export.targets import target_writer
 from pipelines.tracking.exports import log_export
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ def export(config: Config, run_id: str, target: str) -> Path:
     Returns the folder, `export.path/RUN-TARGET`, which replaces an earlier one. Raises ExportError if the target is not installed or
     cannot express the network, TrackingError, and DatasetError if the version is another one or has no test rows.
     """
-    write = writer(target)
+    write = target_writer(target)
     subject = read_subject(config, run_id)
     if not subject.version.rows("test"):
         raise DatasetError(f"{subject.version.root} has no test rows to compare models on; give dataset.split a test share")
@@ -34,7 +34,7 @@ def export(config: Config, run_id: str, target: str) -> Path:
         written = write(subject, config.export, draft)
         report = compare_outputs(subject, written.candidates, config.export.max_batch_rows)
         write_parity(draft, report)
-        description = describe(subject, target, written)
+        description = describe_export(subject, target, written)
         notes = [*written.notes, *_write_predictions(draft, config, subject, description)] if written.is_onnx else written.notes
         write_manifest(draft, {**description, "notes": list(notes)})
         if (draft / SCRIPT).exists():
@@ -42,8 +42,8 @@ def export(config: Config, run_id: str, target: str) -> Path:
     for note in notes:
         log.info("note      %s", note)
     for row in report:
-        log.info("%s", line(row))
-    log_export(config.tracking.uri, run_id, folder, target, {f"export.{target}": summary(report)})
+        log.info("%s", report_line(row))
+    log_export(config.tracking.uri, run_id, folder, target, {f"export.{target}": report_summary(report)})
     log.info("written   %s, and logged with run %s under export/%s", folder, run_id, target)
     return folder
 
@@ -60,14 +60,14 @@ def _write_predictions(folder: Path, config: Config, subject: Subject, descripti
     return []
 
 
-def summary(report: list[Row]) -> str:
+def report_summary(report: list[Row]) -> str:
     """The target's row of a report in a few words."""
     row = report[1]
     decisions = "" if row["equal_decisions"] is None else f", {row['equal_decisions']:.4%} equal decisions"
     return f"largest difference {row['max_difference']:.2g}{decisions}, {row['rows']:,} rows"
 
 
-def line(row: Row) -> str:
+def report_line(row: Row) -> str:
     """One row of a report, for the log."""
     fields = [f"{key.replace('_', ' ')} {_value_text(value)}" for key, value in row.items() if key != "model" and value not in (None, "")]
     return f"{row['model']:15}{', '.join(fields)}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from pipelines.config.export import Export
 from pipelines.serving.export.environment import Environment, write_with
-from pipelines.serving.export.subject import Rows, Subject, pad_rows, row_count
+from pipelines.serving.export.subject import Rows, Subject, count_rows, pad_rows
 from pipelines.serving.export.targets import Candidate, TargetFiles
 
 XLA = Environment("stablehlo", "xla", ("jax", "jaxlib", "torchax"), "XLA", Path(__file__).with_name("on_xla.py"), {"JAX_PLATFORMS": "cpu"})
@@ -19,6 +19,6 @@ def write(subject: Subject, settings: Export, folder: Path) -> TargetFiles:
     notes = (f"a batch has exactly {rows} rows, export.max_batch_rows: pad it", "the network takes encoded tensors")
 
     def run_padded(batch: Rows) -> np.ndarray:
-        return run(pad_rows(batch, rows))[: row_count(batch)]
+        return run(pad_rows(batch, rows))[: count_rows(batch)]
 
     return TargetFiles({"stablehlo": Candidate(run_padded, (folder / "model.stablehlo").stat().st_size)}, notes, XLA.versions())

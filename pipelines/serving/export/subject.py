@@ -76,14 +76,14 @@ class Subject:
         batches: list[dict[str, np.ndarray]] = []
         for rows in self.rows(split, count):
             batches.append(rows)
-            if sum(map(row_count, batches)) >= count:
+            if sum(map(count_rows, batches)) >= count:
                 break
         return {name: np.concatenate([rows[name] for rows in batches])[:count] for name in batches[0]}
 
     def output(self, rows: Rows) -> np.ndarray:
         """The output of the model in MLflow for encoded rows."""
         with torch.inference_mode():
-            return self.network(tensors(self.features(rows))).numpy()
+            return self.network(to_tensors(self.features(rows))).numpy()
 
     def features(self, rows: Rows) -> dict[str, np.ndarray]:
         """The columns that the network takes."""
@@ -110,11 +110,11 @@ def read_subject(config: Config, run_id: str) -> Subject:
     return Subject(uri, run_id, digest, manifest, task, network.eval(), version, find_numeric(manifest))
 
 
-def tensors(rows: Rows) -> dict[str, torch.Tensor]:
+def to_tensors(rows: Rows) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.array(values)) for name, values in rows.items()}
 
 
-def row_count(rows: Rows) -> int:
+def count_rows(rows: Rows) -> int:
     return len(next(iter(rows.values())))
 
 
@@ -124,5 +124,5 @@ def head(rows: Rows, count: int) -> dict[str, np.ndarray]:
 
 def pad_rows(batch: Rows, rows: int) -> dict[str, np.ndarray]:
     """The batch with its last row repeated, up to so many rows."""
-    missing = rows - row_count(batch)
+    missing = rows - count_rows(batch)
     return {name: np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) for name, values in batch.items()}

@@ -50,7 +50,7 @@ Write = Callable[[Subject, Export, Path], TargetFiles]
 """Writes the files of a target into an empty folder."""
 
 
-def writer(target: str) -> Write:
+def target_writer(target: str) -> Write:
     """The function that writes a target. Raises ConfigError for an unknown one, and ExportError if a library that it needs is not
     installed."""
     if target not in EXPORTS:

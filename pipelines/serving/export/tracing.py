@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram, default_decompositions
 
-from pipelines.serving.export.subject import Rows, tensors
+from pipelines.serving.export.subject import Rows, to_tensors
 
 _aten = torch.ops.aten
 _CROSS_ENTROPIES = (
@@ -27,7 +27,7 @@ def trace(network: nn.Module, rows: Rows, shapes: Mapping[str, Mapping[int, Any]
     without a reduction the shape () instead of (rows,).
     """
     with torch.no_grad():
-        program = torch.export.export(network, (tensors(rows),), dynamic_shapes=(shapes,) if shapes else None)
+        program = torch.export.export(network, (to_tensors(rows),), dynamic_shapes=(shapes,) if shapes else None)
         if not any(node.target in _CROSS_ENTROPIES for node in program.graph.nodes):
             return program
         table = default_decompositions()

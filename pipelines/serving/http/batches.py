@@ -12,7 +12,7 @@ Row = TypeVar("Row")
 Answer = TypeVar("Answer")
 
 
-class Batches(Generic[Row, Answer]):
+class RequestBatches(Generic[Row, Answer]):
     """Belongs to one event loop."""
 
     def __init__(self, compute: Callable[[Sequence[list[Row]]], Awaitable[Sequence[Answer]]], max_rows: int) -> None:

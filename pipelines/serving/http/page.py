@@ -10,13 +10,13 @@ from pipelines.runtime.templates import template_environment
 from pipelines.serving.http.forms import FORMS, ROWS
 
 
-def page(description: dict[str, Any]) -> str:
+def endpoint_page(description: dict[str, Any]) -> str:
     """HTML of an OpenAPI description from `schema.openapi`."""
-    info, post = description["info"], description["paths"]["/invocations"]["post"]
+    about, post = description["info"], description["paths"]["/invocations"]["post"]
     request, answers = post["requestBody"]["content"]["application/json"], post["responses"]
     predictions = answers["200"]["content"]["application/json"]["schema"]["properties"]["predictions"]
     return _template().render(
-        title=f"{info['title']}, version {info['version']}",
+        title=f"{about['title']}, version {about['version']}",
         example=json.dumps(request["example"], indent=1, ensure_ascii=False),
         other_forms=FORMS[1:],
         input_columns=request["schema"]["properties"][ROWS]["items"]["properties"],

@@ -22,10 +22,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from pipelines.config.endpoint import Endpoint
 from pipelines.runtime.compat.ray_serve import is_on_loopback, keep_servers_on_loopback
 from pipelines.serving.http.access import is_authorized
-from pipelines.serving.http.batches import Batches
+from pipelines.serving.http.batches import RequestBatches
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, ReplicaCounts
 from pipelines.serving.http.follow import follow, load_served_model
-from pipelines.serving.http.page import page
+from pipelines.serving.http.page import endpoint_page
 from pipelines.serving.http.refusals import RequestError
 from pipelines.serving.http.requests import parse_rows, read_body
 from pipelines.serving.http.schema import openapi
@@ -39,7 +39,7 @@ _PAGES = ("/", "/docs", "/openapi.json")
 """For people, whose browsers send the token as a password."""
 
 
-class Replica:
+class ModelReplica:
     """Answers HTTP requests with the predictions of one model. `start` makes it a deployment of Ray Serve."""
 
     def __init__(self, settings: Endpoint, tracking_uri: str, token_digest: bytes | None) -> None:
@@ -55,7 +55,7 @@ class Replica:
         self._stop = Event()
         self._counters = ray.get_actor(ACTOR, namespace=NAMESPACE)
         self._flushing = asyncio.get_running_loop().create_task(self._flush())
-        self._batches = Batches(self._predict, settings.max_batch_rows)
+        self._batches = RequestBatches(self._predict, settings.max_batch_rows)
         if "@" in settings.model:
             present = self._served.version
             arguments = (tracking_uri, settings.model, present, settings.follow_seconds, self._swap, self._count_failure, self._stop)
@@ -87,7 +87,7 @@ class Replica:
             case "GET", "/openapi.json":
                 return JSONResponse(openapi(served, self._settings, self._token_digest is not None))
             case "GET", "/" | "/docs":
-                return HTMLResponse(page(openapi(served, self._settings, self._token_digest is not None)))
+                return HTMLResponse(endpoint_page(openapi(served, self._settings, self._token_digest is not None)))
             case _:
                 raise RequestError(404, f"there is no {request.method} {path}; POST rows to /invocations, or GET /docs")
 

@@ -20,7 +20,7 @@ from pipelines.serving.http import haproxy
 from pipelines.serving.http.access import token_digest
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, Counters
 from pipelines.serving.http.follow import load_served_model
-from pipelines.serving.http.replica import Replica
+from pipelines.serving.http.replica import ModelReplica
 from pipelines.tracking.registered_models import resolve_version
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def endpoint(config: Config) -> Iterator[str]:
 def deployment(config: Config, settings: Endpoint, digest: bytes | None) -> Any:
     """The application of Ray Serve. Ray Serve answers 503 if replicas and their queue are full."""
     model: Any = serve.deployment(
-        Replica,
+        ModelReplica,
         name="model",
         num_replicas=settings.replicas,
         max_ongoing_requests=settings.waiting_requests,

@@ -24,7 +24,7 @@ def main() -> None:
     os.dup2(2, 1)
     folder, takes = Path(sys.argv[1]), sys.argv[2]
     try:
-        about, predictor = load(folder, takes == "query")
+        about, predictor = load_verified(folder, takes == "query")
     except Exception as error:
         _say(answers, {"error": type(error).__name__, "message": " ".join(str(error).split())})
         raise
@@ -38,7 +38,7 @@ def main() -> None:
             answers.flush()
 
 
-def load(folder: Path, takes_query: bool) -> tuple[dict[str, Any], Any]:
+def load_verified(folder: Path, takes_query: bool) -> tuple[dict[str, Any], Any]:
     """The description of the model in `folder`, and its predictor: for the query's columns if `takes_query`, else for the rows that the
     model takes. Raises CorruptError if a file was altered."""
     if (folder / "code" / "pipelines").is_dir():  # as earlier versions logged it; `entry` imports it before it verifies it

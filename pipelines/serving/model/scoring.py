@@ -15,7 +15,7 @@ from pipelines.runtime.compat.mlflow import is_serving, read_csv_as
 from pipelines.serving.model.predictor import Predictor
 
 
-def prepare(inputs: pa.Schema) -> None:
+def set_csv_types(inputs: pa.Schema) -> None:
     """Make MLflow read CSV for a model with these inputs."""
     read_csv_as({field.name: _pandas_type(field.type) for field in inputs})
 

@@ -39,7 +39,7 @@ def champion(client: MlflowClient, uri: str, name: str) -> ModelVersion | None:
             raise
 
 
-def history(client: MlflowClient, uri: str, name: str) -> list[ModelVersion]:
+def promotion_history(client: MlflowClient, uri: str, name: str) -> list[ModelVersion]:
     """The versions that were promoted, or rolled back to, the latest last."""
     with mlflow_errors(uri):
         versions = client.search_model_versions(f"name = '{name}'")
@@ -70,7 +70,7 @@ def champion_before(client: MlflowClient, uri: str, name: str, present: ModelVer
 
     Raises TrackingError if that version is deleted.
     """
-    past = history(client, uri, name)
+    past = promotion_history(client, uri, name)
     if present is None or not is_promoted(present, past):
         return next(reversed(past), None)
     number = present.tags.get(PREVIOUS, "")

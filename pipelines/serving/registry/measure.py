@@ -18,7 +18,7 @@ from pipelines.serving.model.columns import misfits
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry.gates import Gate, Judgement, at_least, at_most, recordable, skip_reasons
 from pipelines.serving.registry.scores import bootstrap_comparison
-from pipelines.serving.registry.target import Target
+from pipelines.serving.registry.target import ComparisonTarget
 
 _BATCH_ROWS = 8_192
 _WARM_UP, _REQUESTS = 10, 100
@@ -51,7 +51,7 @@ def size_gates(settings: Registry, folder: Path) -> list[Gate]:
 
 def judge_predictions(
     settings: Registry,
-    target: Target,
+    target: ComparisonTarget,
     rows: pa.Table,
     logged: float | None,
     candidate: Path,
@@ -85,13 +85,13 @@ def judge_predictions(
     return judgement
 
 
-def _reproduces_logged_metric(target: Target, predictions: Predictions, logged: float) -> Gate:
+def _reproduces_logged_metric(target: ComparisonTarget, predictions: Predictions, logged: float) -> Gate:
     value = target.metric_by_weights(predictions.truth, predictions.table)(np.ones(len(predictions.truth)))
     is_near = abs(value - logged) <= 1e-3 * max(1.0, abs(logged))
     return Gate(f"{target.metric} of the model from raw rows", is_near, value, f"the run's test/{target.metric}, {logged:.6g},")
 
 
-def _is_no_worse(settings: Registry, target: Target, predictions: Predictions, champion: Path, numbers: dict[str, Any]) -> Gate:
+def _is_no_worse(settings: Registry, target: ComparisonTarget, predictions: Predictions, champion: Path, numbers: dict[str, Any]) -> Gate:
     """The gate of the comparison with the champion, on the rows that both models accept; `numbers` get its values."""
     with ModelProcess(champion, "query") as model:
         if faults := misfits(model.inputs, predictions.rows.schema):
@@ -120,7 +120,7 @@ def _is_no_worse(settings: Registry, target: Target, predictions: Predictions, c
     return Gate(name, comparison.lower >= -allowed, comparison.lower, f"at least {-allowed:.6g}")
 
 
-def _judge_slices(settings: Registry, target: Target, predictions: Predictions, judgement: Judgement) -> None:
+def _judge_slices(settings: Registry, target: ComparisonTarget, predictions: Predictions, judgement: Judgement) -> None:
     bound = at_least if target.is_higher_better else at_most
     gates, undefined = [], []
     numbers: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from pipelines.serving.registry import alias, measure
 from pipelines.serving.registry.candidate import Candidate, commit_gates, lineage_gates, read_candidate
 from pipelines.serving.registry.gates import Gate, Judgement, bounds, skip_reasons
 from pipelines.serving.registry.rows import test_rows
-from pipelines.serving.registry.target import WITHOUT_ROWS, Target, find_target
+from pipelines.serving.registry.target import WITHOUT_ROWS, ComparisonTarget, find_target
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.session import session
 from pipelines.tracking.client import connect, mlflow_errors
@@ -57,7 +57,7 @@ def promote(config: Config, run_id: str) -> Decision:
     uri, name = config.tracking.uri, config.registry.model or config.name
     client = connect(uri)
     candidate = read_candidate(config, run_id)
-    present, history = alias.champion(client, uri, name), alias.history(client, uri, name)
+    present, history = alias.champion(client, uri, name), alias.promotion_history(client, uri, name)
     if present is not None and present.run_id == run_id and alias.is_promoted(present, history):
         return Decision(name, str(present.version), run_id, f"run {run_id} is the champion of {name} already, as version {present.version}")
     # Whoever set or removed the alias by hand has skipped the gates: then the run is compared with the last champion that passed them.
@@ -153,7 +153,7 @@ def _judge(config: Config, candidate: Candidate, rival: ModelVersion | None, fol
     return judgement
 
 
-def _target(config: Config, candidate: Candidate, rival: ModelVersion | None) -> Target | None:
+def _target(config: Config, candidate: Candidate, rival: ModelVersion | None) -> ComparisonTarget | None:
     """The target of the gates that need test rows; None if the config has no such gate. Raises ConfigError if the version has no test
     rows, or if the metric cannot be computed from them."""
     settings = config.registry
@@ -170,7 +170,7 @@ def _target(config: Config, candidate: Candidate, rival: ModelVersion | None) ->
 def _judge_rows(
     config: Config,
     candidate: Candidate,
-    target: Target,
+    target: ComparisonTarget,
     judgement: Judgement,
     files: Path,
     champion: Path | None,

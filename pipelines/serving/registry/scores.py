@@ -53,7 +53,7 @@ def _auc(positive: NDArray[np.bool_], scores: Floats) -> Metric:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BootstrapComparison:
     candidate: float
     champion: float
     lower: float
@@ -62,7 +62,7 @@ class Comparison:
 
 def bootstrap_comparison(
     candidate: Metric, champion: Metric, is_higher_better: bool, rows: int, confidence: float, resamples: int, seed: int
-) -> Comparison:
+) -> BootstrapComparison:
     """Compare two models' metrics of the same rows."""
     random, sign = np.random.default_rng(seed), 1.0 if is_higher_better else -1.0
     differences = np.empty(resamples)
@@ -71,4 +71,4 @@ def bootstrap_comparison(
         differences[number] = sign * (candidate(weights) - champion(weights))
     ones = np.ones(rows)
     # A sample of a small split may have rows of one class only, for which the AUC is not defined.
-    return Comparison(candidate(ones), champion(ones), float(np.nanquantile(differences, 1 - confidence)))
+    return BootstrapComparison(candidate(ones), champion(ones), float(np.nanquantile(differences, 1 - confidence)))

@@ -24,7 +24,7 @@ WITHOUT_ROWS = "registry.compare to false, registry.slices to [] and registry.la
 
 
 @dataclass(frozen=True)
-class Target:
+class ComparisonTarget:
     """A column that models predict, and the metric that compares them."""
 
     metric: str
@@ -39,7 +39,7 @@ class Target:
         return METRICS[self.metric].direction == "max"
 
     @property
-    def skew(self) -> "Target":
+    def skew(self) -> "ComparisonTarget":
         """This target with the metric that the model must reproduce from raw rows. For classes it is the accuracy, not the loss: a
         probability cannot express how far beyond 1 - 1e-16 an output is."""
         return replace(self, metric="accuracy") if self.classes else self
@@ -70,7 +70,7 @@ class Target:
         return number if not np.isnan(number) else ONE_CLASS if self.metric == "auc" else NOT_A_NUMBER
 
 
-def find_target(config: Config, manifest: Manifest) -> Target:
+def find_target(config: Config, manifest: Manifest) -> ComparisonTarget:
     """Raises ConfigError if the metric cannot be computed from the predictions of rows."""
     task = build_task(config.task, manifest)
     classes: tuple[str, ...] = ()
@@ -82,4 +82,4 @@ def find_target(config: Config, manifest: Manifest) -> Target:
     if metric not in metrics:
         choice = f", or choose {', '.join(metrics)}" if metrics else ""
         raise ConfigError(f"registry.metric: {metric} cannot be computed from a row's prediction; set {WITHOUT_ROWS}{choice}")
-    return Target(metric, manifest.encoders[manifest.target.name].inputs[0], manifest, classes)
+    return ComparisonTarget(metric, manifest.encoders[manifest.target.name].inputs[0], manifest, classes)

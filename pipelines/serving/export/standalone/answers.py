@@ -65,7 +65,7 @@ def forecast(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]
 
 
 @answer("items")
-def items(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+def top_items(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The items with the highest scores, best first."""
     scores, names = output[:, _FIRST_ITEM:], form["items"]
     best = np.argsort(-scores, axis=1, kind="stable")[:, : form["count"]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.serving.export.standalone.columns import Column, encoder, is_null, numbers, texts
+from pipelines.serving.export.standalone.columns import Column, encoder, float_values, is_null, texts
 
 
 @encoder("vocabulary")
@@ -27,7 +27,7 @@ def hash_bucket(settings: Mapping[str, Any], state: Mapping[str, Any], column: C
 
 @encoder("binary")
 def binary(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
-    values = numbers(column)
+    values = float_values(column)
     return (values == 1).astype(np.uint8), (values != 0) & (values != 1)
 
 

@@ -41,7 +41,7 @@ def encoder(name: str) -> Callable[[Encode], Encode]:
     return register
 
 
-def read_columns(rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], first: int = 0) -> dict[str, Column]:
+def parse_columns(rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], first: int = 0) -> dict[str, Column]:
     """A column for each name in `kinds`. Raises ValueError if a row lacks a column, or has a value of another type; `first` is the
     number of the first row there."""
     columns = {}
@@ -145,7 +145,7 @@ def is_null(column: Column) -> np.ndarray:
     return np.array([value is None for value in column.values], bool)
 
 
-def numbers(column: Column) -> np.ndarray:
+def float_values(column: Column) -> np.ndarray:
     """Float64 of shape (rows,), NaN for NULL, without −0."""
     values = np.array([np.nan if value is None else float(value) for value in column.values], np.float64)
     return values + 0.0

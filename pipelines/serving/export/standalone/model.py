@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.serving.export.standalone.answers import ANSWERS
-from pipelines.serving.export.standalone.columns import ENCODERS, Column, numbers, read_columns
+from pipelines.serving.export.standalone.columns import ENCODERS, Column, float_values, parse_columns
 
 _CANNOT, _MAX_CHARACTERS = " cannot encode ", 40
 _BATCH_ROWS = 1_024
@@ -42,7 +42,7 @@ class Model:
 
         Raises ValueError if a row lacks a column, or has a value of another type.
         """
-        columns = read_columns(rows, self.kinds, first)
+        columns = parse_columns(rows, self.kinds, first)
         inputs, reasons = self._encode(columns, len(rows))
         accepted = [number for number, reason in enumerate(reasons) if reason is None]
         predictions: list[dict[str, Any]] = [{"refused": reason} for reason in reasons]
@@ -64,7 +64,7 @@ class Model:
                 texts = [short(column.values[row]) for column in read]
                 named = texts if len(texts) == 1 else [f"{name} {text}" for name, text in zip(raw, texts, strict=True)]
                 reasons[row] = reasons[row] or f"{entry['name']}: {settings['encoder']}{_CANNOT}{', '.join(named)}"
-            inputs[entry["name"]] = numbers(*read) if "refuses" in entry else values
+            inputs[entry["name"]] = float_values(*read) if "refuses" in entry else values
         return inputs, reasons
 
     def _output(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -123,7 +123,7 @@ def differences(value: Any, expected: Any, tolerance: float) -> Iterator[str]:
         yield f"{value!r:.80} instead of {expected!r:.80}"
 
 
-def check(folder: Path) -> str:
+def check_examples(folder: Path) -> str:
     """A line that says how many examples agree. Raises ValueError for the first one that does not."""
     examples = json.loads((folder / "examples.json").read_bytes())
     predictions = Model(folder).predict(examples["rows"])
@@ -143,7 +143,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         if arguments.check:
-            print(check(folder))
+            print(check_examples(folder))
             return
         model, first = Model(folder), 0
         # JSON is UTF-8, whatever the locale says.

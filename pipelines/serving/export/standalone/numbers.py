@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.serving.export.standalone.columns import Column, encoder, is_null, numbers
+from pipelines.serving.export.standalone.columns import Column, encoder, float_values, is_null
 
 
 def fill_null(values: np.ndarray, fill: float | None) -> np.ndarray:
@@ -22,25 +22,25 @@ def to_float32(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @encoder("standardize")
 def standardize(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(over="ignore"):
-        return to_float32((fill_null(numbers(column), state["impute"]) - state["mean"]) / state["deviation"])
+        return to_float32((fill_null(float_values(column), state["impute"]) - state["mean"]) / state["deviation"])
 
 
 @encoder("minmax")
 def minmax(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(over="ignore"):
-        return to_float32((fill_null(numbers(column), state["impute"]) - state["minimum"]) / state["span"])
+        return to_float32((fill_null(float_values(column), state["impute"]) - state["minimum"]) / state["span"])
 
 
 @encoder("log1p")
 def log1p(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
-    values = fill_null(numbers(column), state["impute"])
+    values = fill_null(float_values(column), state["impute"])
     return to_float32(np.copysign(np.log1p(np.abs(values)), values))
 
 
 @encoder("identity")
 def identity(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
     if state["dtype"] == "float32":
-        return to_float32(fill_null(numbers(column), state["impute"]))
+        return to_float32(fill_null(float_values(column), state["impute"]))
     instead = state["impute"]
     values = np.array([(instead or 0) if value is None else value for value in column.values], state["dtype"])
     return values, is_null(column) if instead is None else np.zeros(len(values), bool)
@@ -49,7 +49,7 @@ def identity(settings: Mapping[str, Any], state: Mapping[str, Any], column: Colu
 @encoder("quantile")
 def quantile(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
     """Bin b has edges[b − 1] ≤ x < edges[b]; without imputation, the last bin is for NULL."""
-    values = fill_null(numbers(column), state["impute"])
+    values = fill_null(float_values(column), state["impute"])
     bins = np.searchsorted(state["edges"], values, side="right").astype(np.int32)
     if state["impute"] is None:
         bins[np.isnan(values)] = len(state["edges"]) + 1
@@ -58,7 +58,7 @@ def quantile(settings: Mapping[str, Any], state: Mapping[str, Any], column: Colu
 
 @encoder("normal_quantile")
 def normal_quantile(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
-    values = fill_null(numbers(column), state["impute"])
+    values = fill_null(float_values(column), state["impute"])
     deviates = np.interp(values, state["points"], state["deviates"])
     return to_float32(np.where(np.isinf(values), values, deviates))
 
@@ -68,7 +68,7 @@ def fourier(settings: Mapping[str, Any], state: Mapping[str, Any], *columns: Col
     turns = np.zeros((len(columns[0].values), settings["frequencies"]))
     with np.errstate(invalid="ignore", over="ignore"):
         for number, column in enumerate(columns):
-            values = fill_null(numbers(column), state["impute"][number])
+            values = fill_null(float_values(column), state["impute"][number])
             standardised = (values - state["mean"][number]) / state["deviation"][number]
             turns += standardised[:, None] * np.array(state["frequencies"][number])
     refused = ~np.isfinite(turns).all(axis=1)
