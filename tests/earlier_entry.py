@@ -26,7 +26,7 @@ class RawRows(PythonModel):
         from pipelines.serving.model import load_predictor, scoring
 
         self._predictor, self._scoring = load_predictor(context.artifacts, digest), scoring
-        scoring.prepare(self._predictor.inputs)
+        scoring.set_csv_types(self._predictor.inputs)
 
     def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Predictions for rows with the columns of the signature, with the same index."""

@@ -310,7 +310,7 @@ def predictions(folder: Path, **changes: Any) -> str:
         "snapshot": "snapshot", "attempt": "a", "model": "", "model_digest": "", "dataset_digest": "", "settings": {}, "inputs": {},
         "files": {"snapshot/data-a/part.parquet": 2}, "quarantine": {}, "rows_parsed": 2, "rows_in": 2, "rows_out": 2, "refused": {},
     }  # fmt: skip
-    output.commit(Attempt(LocalFileSystem(), root, "a"), output.Predictions(**{**values, **changes}), {})
+    output.commit_predictions(Attempt(LocalFileSystem(), root, "a"), output.Predictions(**{**values, **changes}), {})
     return str(folder / "out")
 
 
