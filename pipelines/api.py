@@ -5,6 +5,7 @@
     config = api.read_config("conf/digits.yaml", {"train.epochs": 2})
     manifest = api.prepare(config)               # a dataset version, as `lockstep etl` makes it
     result = api.train(config)                   # its model in MLflow, as `lockstep train` does
+    result.metrics["test/accuracy"]              # of the best epoch, on validation and test, by name
     for batch in api.open_loader(config): ...    # the rows that a training reads, in its order
     model = api.load_model(config, result.model)
 
@@ -77,9 +78,9 @@ def export(config: Config, run_id: str, target: str) -> Path:
 
 def baseline(config: Config) -> dict[str, float]:
     """Fit a linear model on that version, and return its metrics, `validation/…` and `test/…`."""
-    from pipelines.launch.spark_baseline import run
+    from pipelines.launch.spark_baseline import fit_baseline
 
-    return run(config)
+    return fit_baseline(config)
 
 
 def report(uri: str, *run_ids: str) -> str:

@@ -62,7 +62,7 @@ from pipelines.tasks.tabular import Tabular as TabularTask
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.exports import run_model_files
 from pipelines.tracking.registered_models import resolve_version
-from pipelines.tracking.run import KIND, Run
+from pipelines.tracking.run import KIND, MlflowRun
 from pipelines.tracking.training import FOLDER, find_run_folder
 from pipelines.tracking.training_record import read_training
 
@@ -284,8 +284,8 @@ def run_without_model() -> str:
     return str(MlflowClient(trained().config.tracking.uri).create_run("0").info.run_id)
 
 
-def run_of(folder: Path, uri: str = "", **tags: str) -> Run:
-    return Run(connect(store(folder)), uri or store(folder), training(folder, "{}", **tags))
+def run_of(folder: Path, uri: str = "", **tags: str) -> MlflowRun:
+    return MlflowRun(connect(store(folder)), uri or store(folder), training(folder, "{}", **tags))
 
 
 def damaged_page(folder: Path) -> None:
@@ -353,7 +353,7 @@ def texts(folder: Path) -> Config:
 
 def cut(schedule: str, degree: int, blocks: int) -> Any:
     links = [stages.Link(lambda hidden, batch: hidden, (nn.Linear(1, 1),)) for _ in range(blocks + 1)]
-    return stages.cut(sum(map(len, stages_by_place(schedule, degree))), links[0], links[1:])
+    return stages.cut_stages(sum(map(len, stages_by_place(schedule, degree))), links[0], links[1:])
 
 
 def training_by_name(folder: Path, name: str, **tags: str) -> str:

@@ -37,7 +37,7 @@ from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
-from pipelines.launch.checks import check, check_before_etl
+from pipelines.launch.checks import check_before_etl, check_training
 from pipelines.launch.cluster import uses_gpus
 from pipelines.launch.driver_monitor import watch
 from pipelines.launch.init_from import initial_weights
@@ -104,7 +104,7 @@ def refuse_without_stack(text: str) -> None:
 def checked(folder: Path, **settings: Any) -> None:
     config = training(folder, **{"rows": 200, **settings})
     with raised():
-        check(config, version_of(config))
+        check_training(config, version_of(config))
 
 
 class UnbalancedSettings(StrategySettings):
@@ -119,7 +119,7 @@ def unbalanced(folder: Path, balance: Any) -> None:
     """A config that was made without a file."""
     config = training(folder, rows=200, strategy="remedies_of_training:UnbalancedSettings", workers=2)
     train = config.train.model_copy(update={"balance": BalanceSettings(kind=balance)})
-    check(config.model_copy(update={"train": train}), version_of(config))
+    check_training(config.model_copy(update={"train": train}), version_of(config))
 
 
 def before_etl(name: str) -> None:
@@ -264,7 +264,7 @@ def clients(
     rows = pa.table({"x": x, "writer": names, "label": x > 0})
     config = training_on({"train": rows}, folder, {"x": "standardize"}, {"label": "binary"}, task, {"writer": encoder}, **settings)
     version = version_of(config)
-    check(config, replace(version, row_groups=()) if splits == () else version)
+    check_training(config, replace(version, row_groups=()) if splits == () else version)
 
 
 def lonely(folder: Path, writers: str = "abbbbcccccc", **train: Any) -> None:

@@ -18,7 +18,7 @@ from pipelines.train.strategies import strategy_class
 log = logging.getLogger(__name__)
 
 
-def check(config: Config, version: Version) -> None:
+def check_training(config: Config, version: Version) -> None:
     """Raise TrainingError or ConfigError, before anything starts, for settings that this dataset version cannot be trained with."""
     settings, rows = config.train, version.rows("train")
     try:
@@ -49,7 +49,7 @@ def check_before_etl(config: Config) -> None:
 def refusal(config: Config) -> str:
     """Return why a training would refuse the newest dataset version of this config; empty if it would not, or if there is none."""
     try:
-        check(config, open_version(config.dataset.path, config.data_identity))
+        check_training(config, open_version(config.dataset.path, config.data_identity))
     except DatasetError:
         return ""
     except (ConfigError, TrainingError) as error:

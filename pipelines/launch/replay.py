@@ -26,7 +26,7 @@ from pipelines.train.strategy import Strategy
 
 
 @dataclass
-class Comparison:
+class ReplayComparison:
     """Steps compared with a digest log, and the first differences; the same on all workers."""
 
     losses: int = 0
@@ -47,7 +47,7 @@ class ReplayCheck(Strategy):
         self._strategy, self._digest_log, self._steps = strategy, digest_log, steps
         self.model, self.mesh, self.clock = strategy.model, strategy.mesh, strategy.clock
         self.gpu_steps_per_reading = strategy.gpu_steps_per_reading
-        self.comparison, self.is_done = Comparison(), False
+        self.comparison, self.is_done = ReplayComparison(), False
 
     def open_loader(self, config: Config, version: Version, task: Task) -> Loader:
         return self._strategy.open_loader(config, version, task)

@@ -54,7 +54,7 @@ class Reports(Silent):
                 log.warning("%s", error)
         return self._breaks_off
 
-    def saved(self, step: int, path: str) -> None:
+    def report_checkpoint(self, step: int, path: str) -> None:
         """Report a complete checkpoint to Ray, if the last report is REPORT_SECONDS ago by rank 0's clock."""
         if broadcast_from_rank0(time.monotonic() - self._reported >= REPORT_SECONDS):
             self._reported = time.monotonic()
@@ -150,8 +150,10 @@ class TrackedReports(RankZeroReports):
             self._note_attempt(number)
         super().step(number)
 
-    def evaluated(self, found: EvaluationData) -> None:
-        self._quietly(lambda: self._directory.put(archive_name(found.split), pack(found.summary, found.tables), durable=False))
+    def keep_evaluation(self, evaluation: EvaluationData) -> None:
+        self._quietly(
+            lambda: self._directory.put(archive_name(evaluation.split), pack(evaluation.summary, evaluation.tables), durable=False)
+        )
 
     def note_end(self, steps: int) -> None:
         """This group of workers ends after `steps` steps of the run, which are saved."""

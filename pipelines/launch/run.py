@@ -10,7 +10,7 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrackingError, TrainingError
-from pipelines.launch.checks import check
+from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, host_names, job_tags, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.diagnostics import file_diagnostics
 from pipelines.launch.driver_monitor import watch
@@ -18,7 +18,7 @@ from pipelines.launch.init_from import has_initial_weights, initial_weights, wri
 from pipelines.launch.preemption import Preemption
 from pipelines.launch.ray_output import RayOutput
 from pipelines.launch.trainer import create_trainer
-from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, summary
+from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, result_summary
 from pipelines.launch.worker import work
 from pipelines.monitor.heartbeat import HEARTBEATS, HUNG
 from pipelines.monitor.worker_monitor import WorkerMonitor
@@ -59,7 +59,7 @@ def train(config: Config) -> Result:
     resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
     """
     version = open_version(config.dataset.path, config.data_identity)
-    check(config, version)
+    check_training(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)
     progress = TrainingProgress()
     with cluster(config.train) as output:
@@ -80,7 +80,7 @@ def train(config: Config) -> Result:
             _file_diagnostics(config, run, directory, progress)
             result = _log_model(config, version, run, directory, trained)
     fields = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **metric_fields(trained["metrics"])}
-    lines = summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
+    lines = result_summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
     progress.say(lines, "result", **fields, rows=result.rows, seconds=result.seconds)
     return result
 

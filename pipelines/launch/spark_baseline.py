@@ -37,7 +37,7 @@ from pipelines.tasks.base import Monitor
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.targets import Binary, Quantity
+from pipelines.tasks.targets import BinaryTarget, QuantityTarget
 from pipelines.tasks.values import Value, metric_values, missing_reasons, numbers_only, to_number
 from pipelines.train.evaluate import include_passthrough
 
@@ -56,7 +56,7 @@ _SCHEMA = StructType(
 )
 
 
-def run(config: Config) -> dict[str, float]:
+def fit_baseline(config: Config) -> dict[str, float]:
     """Fit the baseline on the dataset version of the config, and log it. Returns its metrics, `validation/…` and `test/…`, without those
     that are not defined, of which it warns.
 
@@ -102,9 +102,9 @@ def _best(
 
 
 def _estimator(task: Supervised, regularisation: float) -> Any:
-    if isinstance(task.target, Quantity):
+    if isinstance(task.target, QuantityTarget):
         return LinearRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS)
-    family = "binomial" if isinstance(task.target, Binary) else "multinomial"
+    family = "binomial" if isinstance(task.target, BinaryTarget) else "multinomial"
     return LogisticRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS, family=family)
 
 
@@ -113,11 +113,11 @@ def _evaluate(task: Supervised, model: Any, rows: dict[str, DataFrame], split: s
     driver; both empty without rows."""
     if split not in rows:
         return {}, {}
-    output = F.array("prediction") if isinstance(task.target, Quantity) else vector_to_array(F.col("rawPrediction"))
+    output = F.array("prediction") if isinstance(task.target, QuantityTarget) else vector_to_array(F.col("rawPrediction"))
     table = model.transform(rows[split]).select(output.alias("output"), "target", "row").toArrow().sort_by("row").combine_chunks()
     outputs = torch.from_numpy(table["output"].combine_chunks().flatten().to_numpy().reshape(len(table), -1).copy())
     # For two classes, the raw prediction of Spark is the negative logit and the logit.
-    outputs = outputs[:, 1:] if isinstance(task.target, Binary) else outputs
+    outputs = outputs[:, 1:] if isinstance(task.target, BinaryTarget) else outputs
     metrics = task.metrics()
     task.update(metrics, outputs, {task.data.target.name: torch.from_numpy(table["target"].to_numpy().copy())})
     return {f"{split}/{name}": value for name, value in metric_values(metrics).items()}, {split: outputs}

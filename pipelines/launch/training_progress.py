@@ -102,7 +102,7 @@ def result_line(metrics: Mapping[str, Value]) -> str:
     return _split_line(metrics, splits[0]) if splits else "no metrics"
 
 
-def summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], model: str) -> str:
+def result_summary(run_id: str, experiment: str, uri: str, trained: Mapping[str, Any], model: str) -> str:
     """The last lines: the result, and where it is logged."""
     splits = [split for split in ("validation", "test") if any(name.startswith(f"{split}/") for name in trained["metrics"])]
     rows, steps, seconds = trained["rows"], trained["steps"], trained["seconds"]

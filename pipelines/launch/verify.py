@@ -17,7 +17,7 @@ from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.driver_monitor import watch
 from pipelines.launch.init_from import initial_weights, write_initial_weights
-from pipelines.launch.replay import Comparison, replay
+from pipelines.launch.replay import ReplayComparison, replay
 from pipelines.launch.trainer import create_trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.runtime.weights import from_bytes, model_digest
@@ -67,7 +67,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     return is_identical
 
 
-def verdict(comparison: Comparison, digest: str, recorded_digest: str) -> tuple[bool, str]:
+def verdict(comparison: ReplayComparison, digest: str, recorded_digest: str) -> tuple[bool, str]:
     """Whether two trainings are identical, and a text that says what was compared, or where they first differ.
 
     `digest` is empty if the second training did not run to its end, `recorded_digest` if neither MLflow nor the run's directory
@@ -86,7 +86,7 @@ def verdict(comparison: Comparison, digest: str, recorded_digest: str) -> tuple[
     return True, f"identical: {', '.join(equal_parts)}"
 
 
-def _differences(comparison: Comparison) -> list[str]:
+def _differences(comparison: ReplayComparison) -> list[str]:
     differences = []
     if comparison.loss:
         step, logged_loss, loss = comparison.loss

@@ -8,7 +8,7 @@ from pipelines.train.phases import OTHER
 
 
 @dataclass(frozen=True)
-class Beat:
+class WorkerBeat:
     """One heartbeat of a worker. Every entry has a default, since a beat may be of another version."""
 
     beat: int = 0
@@ -38,7 +38,7 @@ class Beat:
     failed: bool = False
 
 
-def describe_position(beat: Beat) -> str:
+def describe_position(beat: WorkerBeat) -> str:
     """Describe the step and phase of a worker in words."""
     if not beat.steps:
         return "starting"
@@ -46,11 +46,11 @@ def describe_position(beat: Beat) -> str:
     return f"between two steps, after {number}" if beat.phase == OTHER else f"in {beat.phase} of {number}"
 
 
-def parse_beat(values: Mapping[str, Any]) -> Beat:
-    return Beat(**{entry.name: values[entry.name] for entry in fields(Beat) if entry.name in values})
+def parse_beat(values: Mapping[str, Any]) -> WorkerBeat:
+    return WorkerBeat(**{entry.name: values[entry.name] for entry in fields(WorkerBeat) if entry.name in values})
 
 
-def newest_group(beats: Mapping[int, Beat]) -> dict[int, Beat]:
+def newest_group(beats: Mapping[int, WorkerBeat]) -> dict[int, WorkerBeat]:
     """Return the beats of the group of workers that is alive, by rank. Files of a larger group before it remain in the directory."""
-    newest = max(beats.values(), key=lambda beat: beat.time, default=Beat())
+    newest = max(beats.values(), key=lambda beat: beat.time, default=WorkerBeat())
     return {rank: beat for rank, beat in sorted(beats.items()) if rank < newest.world_size == beat.world_size}

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from pipelines.monitor.beats import Beat, describe_position
+from pipelines.monitor.beats import WorkerBeat, describe_position
 from pipelines.train.phases import EXCHANGE
 
 HANG_SECONDS = 30.0
@@ -15,11 +15,11 @@ class HangDetector:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._last_beats: dict[int, tuple[Beat, float, float]] = {}
+        self._last_beats: dict[int, tuple[WorkerBeat, float, float]] = {}
         """By rank: the last beat, when it came, and since when the worker is where it is."""
         self._is_reported = False
 
-    def poll(self, beats: Mapping[int, Beat]) -> str:
+    def poll(self, beats: Mapping[int, WorkerBeat]) -> str:
         """Return a description of the hang, once for each; empty if there is none."""
         now = self._now()
         for rank, beat in beats.items():
@@ -63,5 +63,5 @@ class HangDetector:
         return f"{'; '.join(lines)}{suffix}"
 
 
-def _is_same_place(previous: Beat, now: Beat) -> bool:
+def _is_same_place(previous: WorkerBeat, now: WorkerBeat) -> bool:
     return (previous.process, previous.step, previous.steps, previous.phase) == (now.process, now.step, now.steps, now.phase)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from pipelines.errors import TrainingError
-from pipelines.monitor.beats import Beat, describe_position, parse_beat
+from pipelines.monitor.beats import WorkerBeat, describe_position, parse_beat
 from pipelines.runtime.compat.torch import last_collectives
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.phases import PHASES
@@ -89,7 +89,7 @@ class Heartbeat:
         own_line, waits = _current_line(traceback.extract_stack(sys._current_frames().get(self._trainer)))
         clock = self._clock
         totals = clock.totals() if clock else None
-        beat = Beat(
+        beat = WorkerBeat(
             beat=self._beats,
             time=time.time(),
             world_size=self._context.world_size,
@@ -152,7 +152,7 @@ def _current_line(stack: Sequence[FrameSummary]) -> tuple[FrameSummary | None, b
     return own_line, waits
 
 
-def _beat_from(beats: dict[int, Any], rank: int) -> Beat:
+def _beat_from(beats: dict[int, Any], rank: int) -> WorkerBeat:
     return parse_beat(beats[rank] or {})
 
 
@@ -160,5 +160,5 @@ def _describe_workers(ranks: list[int], state: str, beats: dict[int, Any]) -> st
     return f"{', '.join(_describe_worker(rank, _beat_from(beats, rank)) for rank in ranks)}, which {state}"
 
 
-def _describe_worker(rank: int, beat: Beat) -> str:
+def _describe_worker(rank: int, beat: WorkerBeat) -> str:
     return f"worker {rank}{f' {describe_position(beat)},' if beat.steps else ''}{f' in {beat.place}' if beat.place else ''}"

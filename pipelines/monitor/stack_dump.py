@@ -20,7 +20,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipelines.errors import TrainingError
-from pipelines.monitor.beats import Beat, describe_position
+from pipelines.monitor.beats import WorkerBeat, describe_position
 from pipelines.monitor.worker_monitor import read_beats
 from pipelines.train.checkpoint.run_directory import PROGRESS, RunDirectory
 
@@ -52,7 +52,7 @@ def _progress_line(progress: Mapping[str, Any]) -> str:
     return f"step {progress['step']:,} of {progress['steps']:,}, epoch {progress['epoch']} of {progress['epochs']}{rate}"
 
 
-def describe_worker(rank: int, beat: Beat, now: float) -> str:
+def describe_worker(rank: int, beat: WorkerBeat, now: float) -> str:
     """Describe a worker's position, and its seconds per step by phase since it started."""
     per_step = ", ".join(f"{phase} {seconds / beat.steps:.3g}" for phase, seconds in beat.seconds.items() if beat.steps and seconds)
     age = now - beat.time
@@ -81,7 +81,7 @@ def stack(process: int) -> str:
     return "\n".join(f"  {line}" for line in answer.stdout.rstrip().splitlines())
 
 
-def remote_stack(beat: Beat) -> str:
+def remote_stack(beat: WorkerBeat) -> str:
     """Return the stacks of a worker's threads, from a task on its Ray node; or why there are none."""
     if not os.environ.get("RAY_ADDRESS"):
         return f"  no stack: it is on another machine; set RAY_ADDRESS to the Ray cluster of the training, or run this on {beat.host}"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from pipelines.monitor.beats import Beat
+from pipelines.monitor.beats import WorkerBeat
 from pipelines.train.phases import BACKWARD, DATA, FORWARD, OPTIMIZER
 
 COMPARE_SECONDS, FEWEST_STEPS = 8.0, 4
@@ -43,7 +43,7 @@ class Stragglers:
     """Compares the workers' beats."""
 
     def __init__(self) -> None:
-        self._earlier: dict[int, Beat] = {}
+        self._earlier: dict[int, WorkerBeat] = {}
         self._slow_comparisons: dict[int, list[Slow]] = {}
         """By rank: in how many comparisons in a row a worker was slow."""
         self._recovering: dict[int, int] = {}
@@ -56,7 +56,7 @@ class Stragglers:
         self._places: dict[int, int] = {}
         """In `named`, of the workers that are stragglers, by rank."""
 
-    def poll(self, beats: Mapping[int, Beat]) -> list[str]:
+    def poll(self, beats: Mapping[int, WorkerBeat]) -> list[str]:
         """Return new findings as lines to print. Call it every few seconds with the last beat of every worker."""
         if len(beats) < 2:
             return []
@@ -110,7 +110,7 @@ class Stragglers:
         )
 
 
-def compare(earlier: Mapping[int, Beat], later: Mapping[int, Beat]) -> Slow | None:
+def compare(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) -> Slow | None:
     """Return the worker that was slowest between two beats of each, if it was slow by the rule above."""
     steps = {rank: later[rank].steps - earlier[rank].steps for rank in later}
     seconds_by_cause = {rank: _seconds_by_cause(earlier[rank], later[rank], steps[rank]) for rank in later}
@@ -130,17 +130,17 @@ def compare(earlier: Mapping[int, Beat], later: Mapping[int, Beat]) -> Slow | No
     return Slow(rank, cause, seconds_by_cause[rank][cause], medians[cause])
 
 
-def _seconds_by_cause(earlier: Beat, later: Beat, steps: int) -> dict[str, float]:
+def _seconds_by_cause(earlier: WorkerBeat, later: WorkerBeat, steps: int) -> dict[str, float]:
     """Seconds per step."""
     elapsed = {phase: (seconds - earlier.seconds.get(phase, 0.0)) / steps for phase, seconds in later.seconds.items()}
     return {"data": elapsed.get(DATA, 0.0), "compute": sum(elapsed.get(phase, 0.0) for phase in COMPUTE)}
 
 
-def _is_new_group(earlier: Mapping[int, Beat], later: Mapping[int, Beat]) -> bool:
+def _is_new_group(earlier: Mapping[int, WorkerBeat], later: Mapping[int, WorkerBeat]) -> bool:
     return {rank: (beat.host, beat.process) for rank, beat in earlier.items()} != {
         rank: (beat.host, beat.process) for rank, beat in later.items()
     }
 
 
-def _is_later(earlier: Beat, later: Beat) -> bool:
+def _is_later(earlier: WorkerBeat, later: WorkerBeat) -> bool:
     return later.time - earlier.time >= COMPARE_SECONDS and later.steps - earlier.steps >= FEWEST_STEPS

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from threading import Thread
 
 from pipelines.errors import LockstepError
-from pipelines.monitor.beats import Beat, newest_group, parse_beat
+from pipelines.monitor.beats import WorkerBeat, newest_group, parse_beat
 from pipelines.monitor.hang import HangDetector
 from pipelines.monitor.heartbeat import HEARTBEATS
 from pipelines.monitor.stragglers import Stragglers
@@ -45,7 +45,7 @@ class WorkerMonitor:
         except LockstepError as error:
             log.warning("%s", error)
 
-    def _without_dead(self, beats: dict[int, Beat]) -> dict[int, Beat]:
+    def _without_dead(self, beats: dict[int, WorkerBeat]) -> dict[int, WorkerBeat]:
         """Leave out the workers of a group that has ended by a death: while another one starts, no worker is slow or hangs.
 
         Processes identify them, since the clocks of machines differ.
@@ -70,7 +70,7 @@ class WorkerMonitor:
             log.warning("the run has no tag %s: %s", ", ".join(tags), error)
 
 
-def read_beats(directory: RunDirectory) -> dict[int, Beat]:
+def read_beats(directory: RunDirectory) -> dict[int, WorkerBeat]:
     """The last beat of every worker of the group that is alive, by rank. Raises TrainingError if the store fails."""
     ranks = [int(name.removesuffix(".json")) for name in directory.names(HEARTBEATS) if name.removesuffix(".json").isdigit()]
     values_by_rank = {rank: directory.glance(f"{HEARTBEATS}/{rank}.json") for rank in ranks}

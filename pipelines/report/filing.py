@@ -10,7 +10,7 @@ from pipelines.report.evaluation import FOLDER, add_raw_rows, read_splits, unpac
 from pipelines.report.figures.svg_figures import draw_figures
 from pipelines.report.run_data import collect, read_run_data
 from pipelines.report.run_page import run_page
-from pipelines.tracking.run import Run
+from pipelines.tracking.run import MlflowRun
 from pipelines.tracking.training import TrainingRun
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ def file_report(run: TrainingRun, version: Version) -> None:
     _file(run, version, lambda folder: collect(run.folder, folder))
 
 
-def file_baseline(run: Run, version: Version, archives: Mapping[str, bytes]) -> None:
+def file_baseline(run: MlflowRun, version: Version, archives: Mapping[str, bytes]) -> None:
     """Log figures and page of a baseline, whose evaluations are in these archives by split."""
 
     def write(folder: Path) -> None:
@@ -33,7 +33,7 @@ def file_baseline(run: Run, version: Version, archives: Mapping[str, bytes]) -> 
     _file(run, version, write)
 
 
-def _file(run: Run, version: Version, collect_into: Callable[[Path], None]) -> None:
+def _file(run: MlflowRun, version: Version, collect_into: Callable[[Path], None]) -> None:
     """File what `collect_into` writes into a folder, with the figures of its evaluations, and the page."""
     try:
         with TemporaryDirectory() as name:

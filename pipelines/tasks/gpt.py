@@ -27,7 +27,7 @@ class GPT(nn.Module):
         self.pairs = width // heads // 2
         self.embedding = nn.Embedding(vocabulary, width)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList([Block(width, heads, dropout) for _ in range(layers)])
+        self.blocks = nn.ModuleList([TransformerBlock(width, heads, dropout) for _ in range(layers)])
         self.head = nn.Linear(width, vocabulary, bias=False)
         self._initialise(layers)
 
@@ -48,7 +48,7 @@ class GPT(nn.Module):
 
     def attentions(self) -> Iterator["Attention"]:
         for block in self.blocks:
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             yield block.attention
 
     def turns(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -65,7 +65,7 @@ class GPT(nn.Module):
             nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.attention = Attention(width, heads)

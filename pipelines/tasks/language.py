@@ -21,7 +21,7 @@ from pipelines.tasks.details import Details, WindowDetails
 from pipelines.tasks.gpt import GPT
 from pipelines.tasks.metric_classes import Perplexity, Ratio
 from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.stages import Link, cut
+from pipelines.tasks.stages import Link, cut_stages
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.tokens import Divisible, Tokens
 from pipelines.tasks.trivial import Frequencies, TrivialPredictor
@@ -60,7 +60,7 @@ class Language(Task):
         network = model.network
         first = Link(lambda hidden, batch: network.embed(model.inputs(batch)), (network.embedding, network.dropout))
         last = Link(lambda hidden, batch: model.likelihood(network.logits(hidden), batch), (network.head,))
-        return cut(count, first, [_link(network, block) for block in network.blocks], last)
+        return cut_stages(count, first, [_link(network, block) for block in network.blocks], last)
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """Workers divide attention by heads, perceptrons by hidden units, and the vocabulary, whose logits are never gathered."""

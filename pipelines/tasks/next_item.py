@@ -171,7 +171,7 @@ class SelfAttention(nn.Module):
             self.items.weight.normal_(std=settings.width**-0.5)[0] = 0
             self.places.normal_(std=settings.width**-0.5)
         self.dropout = nn.Dropout(settings.dropout)
-        self.blocks = nn.ModuleList([Block(settings) for _ in range(settings.blocks)])
+        self.blocks = nn.ModuleList([TransformerBlock(settings) for _ in range(settings.blocks)])
         self.norm = nn.LayerNorm(settings.width)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -193,7 +193,7 @@ class SelfAttention(nn.Module):
         return states if self.training else states[:, -1] @ self.items.weight.T
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a position-wise perceptron, each with pre-norm and a residual connection."""
 
     def __init__(self, settings: Settings) -> None:

@@ -45,7 +45,7 @@ def _make_gradient_contiguous(hidden: Tensor) -> Tensor:
     return hidden
 
 
-def cut(count: int, first: Link, blocks: Sequence[Link], last: Link | None = None) -> list[Stage]:
+def cut_stages(count: int, first: Link, blocks: Sequence[Link], last: Link | None = None) -> list[Stage]:
     """`count` stages of equally many blocks; with a remainder, the earlier ones have one more, since `last` often computes most.
 
     Raises ConfigError if there are fewer blocks than stages.

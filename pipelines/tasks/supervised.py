@@ -12,7 +12,7 @@ from pipelines.config import TaskSettings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
-from pipelines.tasks.targets import Quantity, target_kind
+from pipelines.tasks.targets import QuantityTarget, target_kind
 from pipelines.tasks.trivial import Centre, ClassShares, TrivialPredictor
 
 
@@ -56,7 +56,7 @@ class Supervised(Task):
         """For classes, their shares, which for the loss are those of the weight; for a number the mean, and for its absolute error the
         median."""
         column, data = self.data.target.name, self.data
-        if isinstance(self.target, Quantity):
+        if isinstance(self.target, QuantityTarget):
             return [
                 Centre("mean", np.mean, column, ("rmse", "mse", "r2"), data.decode),
                 Centre("median", np.median, column, ("mae",)),
@@ -70,7 +70,7 @@ class Supervised(Task):
         return [shares, ClassShares(column, classes, data.class_counts, self.outputs, self.class_weights.tolist(), ("loss",))]
 
     def details(self) -> Details:
-        kind = QuantityDetails if isinstance(self.target, Quantity) else ClassDetails
+        kind = QuantityDetails if isinstance(self.target, QuantityTarget) else ClassDetails
         return kind(self.settings, self.data, self.target)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:

@@ -10,7 +10,7 @@ from pipelines.config.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch
 from pipelines.tasks.ensemble import Heads, SharedLinear
-from pipelines.tasks.stages import Link, chain_links, cut
+from pipelines.tasks.stages import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import is_binary
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
@@ -25,7 +25,7 @@ class Tabular(Supervised):
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
         if not isinstance(model, Perceptron):
             return ()
-        return cut(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), chain_links(model.layers))
+        return cut_stages(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), chain_links(model.layers))
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """Of two hidden layers, workers divide the outputs of the first, which are the inputs of the second. With batch norm, dropout or

@@ -1,7 +1,7 @@
 """Kinds of targets, which determine the number of outputs, the loss, the metrics and the form of predictions.
 
-The kind follows from the target column: uint8 with cardinality 2 is `Binary`, any other column with a cardinality is `Classes`, and
-a column without one is a `Quantity`. Every model returns an output of shape (rows, outputs).
+The kind follows from the target column: uint8 with cardinality 2 is a `BinaryTarget`, any other column with a cardinality a
+`ClassTarget`, and a column without one a `QuantityTarget`. Every model returns an output of shape (rows, outputs).
 """
 
 from abc import ABC, abstractmethod
@@ -64,7 +64,7 @@ class Target(ABC):
         return {"prediction": names, **by_class}
 
 
-class Binary(Target):
+class BinaryTarget(Target):
     """Two classes: one logit, for the second class."""
 
     monitor = METRICS["auc"].monitor
@@ -91,7 +91,7 @@ class Binary(Target):
         return {"form": "binary", "classes": list(self.classes)}
 
 
-class Classes(Target):
+class ClassTarget(Target):
     """Several classes: one logit per class."""
 
     monitor = METRICS["accuracy"].monitor
@@ -119,7 +119,7 @@ class Classes(Target):
         return {"form": "classes", "classes": list(self.classes)}
 
 
-class Quantity(Target):
+class QuantityTarget(Target):
     """A number. All metrics except the loss are in the units of the query."""
 
     monitor = METRICS["rmse"].monitor
@@ -159,8 +159,8 @@ def target_kind(data: Data) -> Target:
             "encode it with binary, label, or an encoder of single numbers"
         )
     if column.cardinality is None:
-        return Quantity(data)
-    return Binary(data) if is_binary(column) else Classes(data)
+        return QuantityTarget(data)
+    return BinaryTarget(data) if is_binary(column) else ClassTarget(data)
 
 
 def is_binary(column: TensorColumn) -> bool:

@@ -11,7 +11,7 @@ from pipelines.config.task import VisionSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.resnet import Residual, resnet18, resnet50
-from pipelines.tasks.stages import Link, chain_links, cut
+from pipelines.tasks.stages import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
 
 
@@ -40,7 +40,7 @@ class Vision(Supervised):
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
         if not (isinstance(model, OverImages) and isinstance(model.network, nn.Sequential)):
             return ()
-        return cut(count, Link(lambda hidden, batch: model.pixels(batch)), chain_links(model.network))
+        return cut_stages(count, Link(lambda hidden, batch: model.pixels(batch)), chain_links(model.network))
 
 
 class OverImages(nn.Module):

@@ -13,7 +13,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.tracking.client import connect, ensure_experiment, mlflow_errors
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead_runs, heartbeat
 from pipelines.tracking.naming import run_name
-from pipelines.tracking.run import KIND, Run, tracked_run
+from pipelines.tracking.run import KIND, MlflowRun, tracked_run
 from pipelines.tracking.training import dataset_input, origin_tags
 
 BASELINE = "baseline"
@@ -21,7 +21,7 @@ BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
-class BaselineRun(Run):
+class BaselineRun(MlflowRun):
     def finish(self, parameters: Mapping[str, str], metrics: Mapping[str, float]) -> None:
         now = int(time.time() * 1_000)
         with mlflow_errors(self.uri):

@@ -16,7 +16,7 @@ from pipelines.tracking.client import connect, ensure_experiment, etl_settings, 
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead_runs, heartbeat
 from pipelines.tracking.naming import run_name
-from pipelines.tracking.run import KIND, Run, tracked_run
+from pipelines.tracking.run import KIND, MlflowRun, tracked_run
 
 SPARK_APPLICATION = "spark.application_id"
 # Names of MLflow metrics have at most 250 characters.
@@ -24,7 +24,7 @@ _REASON_LENGTH = 200
 
 
 @dataclass(frozen=True)
-class EtlRun(Run):
+class EtlRun(MlflowRun):
     def finish(self, manifest: Manifest, seconds_by_stage: Mapping[str, float], spark: Sequence[SparkStage] = ()) -> None:
         """Log the results. Training runs link to this run by the `run_id` in the manifest."""
         refused = sum(manifest.quarantined.values())

@@ -28,14 +28,14 @@ DEAD_SECONDS = 60.0
 """A run is dead if its last heartbeat is older, or, on the machine where it ran, as soon as its process has ended."""
 
 
-class Beat(NamedTuple):
+class RunBeat(NamedTuple):
     time: float
     host: str
     process: int
 
 
 def heartbeat() -> str:
-    return json.dumps(Beat(time.time(), socket.gethostname(), os.getpid())._asdict())
+    return json.dumps(RunBeat(time.time(), socket.gethostname(), os.getpid())._asdict())
 
 
 def is_alive(tags: Mapping[str, str]) -> bool:
@@ -102,11 +102,11 @@ def _maker_run_ids(dataset: str) -> set[str]:
     return set()
 
 
-def _last_beat(tags: Mapping[str, str]) -> Beat | None:
+def _last_beat(tags: Mapping[str, str]) -> RunBeat | None:
     """The last heartbeat; None if there is none or it is not valid."""
     try:
         beat = json.loads(read_hidden_tag(tags, HEARTBEAT) or "")
-        return Beat(float(beat["time"]), str(beat["host"]), int(beat["process"]))
+        return RunBeat(float(beat["time"]), str(beat["host"]), int(beat["process"]))
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
 

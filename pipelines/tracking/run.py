@@ -28,7 +28,7 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
 @dataclass(frozen=True)
-class Run:
+class MlflowRun:
     client: MlflowClient
     uri: str
     run_id: str
@@ -76,7 +76,7 @@ class Run:
             log.warning("the status of run %s could not be set to %s: %s", self.run_id, status, str(error).splitlines()[0])
 
 
-OneRun = TypeVar("OneRun", bound=Run)
+OneRun = TypeVar("OneRun", bound=MlflowRun)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, correct_dead_runs, describe_beat, heartbeat, is_alive
 from pipelines.tracking.models import find_model
 from pipelines.tracking.naming import HIDDEN, read_hidden_tag, run_name
-from pipelines.tracking.run import Run
+from pipelines.tracking.run import MlflowRun
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _DIGEST_LENGTH = 32
 
 
 @dataclass(frozen=True)
-class TrainingRun(Run):
+class TrainingRun(MlflowRun):
     folder: str
     """Folder of the checkpoints."""
     is_resumed: bool

@@ -45,7 +45,7 @@ class Epochs:
             run.hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
         self._log_baseline(self._validation)
         if is_best and (samples := self._validation.evaluated()):
-            run.hooks.evaluated(samples)
+            run.hooks.keep_evaluation(samples)
         if text := self._strategy.sample(state.epochs):
             run.hooks.write(state.epochs, text)
         return is_best
@@ -62,7 +62,7 @@ class Epochs:
             run.hooks.log(run.state.step, metrics)
         self._log_baseline(evaluation)
         if samples := evaluation.evaluated():
-            run.hooks.evaluated(samples)
+            run.hooks.keep_evaluation(samples)
         return {**run.state.best_metrics, **metrics}
 
     def close(self) -> None:

@@ -14,8 +14,8 @@ class Hooks(Protocol):
     def write(self, epoch: int, text: str) -> None:
         """Log a task's samples after an epoch, counted from 1. Called on rank 0 only; returns at once."""
 
-    def evaluated(self, found: EvaluationData) -> None:
-        """What was collected for figures of a split, with the weights of the best epoch so far. Called on rank 0 only."""
+    def keep_evaluation(self, evaluation: EvaluationData) -> None:
+        """Write the details of a split, with the weights of the best epoch so far. Called on rank 0 only."""
 
     def epoch(self, number: int) -> None:
         """Epoch `number`, counted from 1, begins or resumes."""
@@ -35,7 +35,7 @@ class Hooks(Protocol):
     def resend(self, points: list[Any]) -> None:
         """Log the points from a checkpoint again."""
 
-    def saved(self, step: int, path: str) -> None:
+    def report_checkpoint(self, step: int, path: str) -> None:
         """The checkpoint of `step` at `path` is complete. All workers call it at the same step."""
 
 
@@ -48,7 +48,7 @@ class Silent:
     def write(self, epoch: int, text: str) -> None:
         pass
 
-    def evaluated(self, found: EvaluationData) -> None:
+    def keep_evaluation(self, evaluation: EvaluationData) -> None:
         pass
 
     def epoch(self, number: int) -> None:
@@ -69,5 +69,5 @@ class Silent:
     def resend(self, points: list[Any]) -> None:
         pass
 
-    def saved(self, step: int, path: str) -> None:
+    def report_checkpoint(self, step: int, path: str) -> None:
         pass

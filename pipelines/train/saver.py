@@ -51,4 +51,4 @@ class Saver:
             saving, self._saving = self._saving, None
             path = self._checkpoints.commit(saving)
             self._clock.enter(OTHER)
-            self._hooks.saved(saving.record.step, path)
+            self._hooks.report_checkpoint(saving.record.step, path)

@@ -18,7 +18,7 @@ from chaos.life import Life
 from chaos.training import Outcome
 from pipelines.config import Config
 from pipelines.errors import ConfigError
-from pipelines.launch.checks import check
+from pipelines.launch.checks import check_training
 from pipelines.launch.run import Result, train
 from pipelines.strategies.sharded.settings import Settings
 
@@ -67,7 +67,7 @@ def layouts(config: Config) -> list[Layout]:
 
 def _is_allowed(config: Config, layout: Layout) -> bool:
     try:
-        check(_in_layout(config, layout), version_of(config))
+        check_training(_in_layout(config, layout), version_of(config))
     except ConfigError:
         return False
     return True

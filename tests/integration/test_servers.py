@@ -206,7 +206,7 @@ class Dies(Silent):
         if number == self._at:
             raise TrainingError("died")
 
-    def saved(self, step: int, path: str) -> None:
+    def report_checkpoint(self, step: int, path: str) -> None:
         self._saves += 1
         assert self._saves < 20, "the loop saves the same step again and again"
 

@@ -156,7 +156,7 @@ def test_a_file_that_is_latin_1_loses_no_row(spark: SparkSession, trained: dict[
 def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = slice_of("adult", tmp_path, monkeypatch)
     manifest = run(config)
-    metrics = baseline.run(config)
+    metrics = baseline.fit_baseline(config)
     assert metrics.keys() == {f"{split}/{name}" for split in ("validation", "test") for name in ("auc", "accuracy", "loss")}
     assert metrics["test/auc"] > 0.85
     client = mlflow.MlflowClient(config.tracking.uri)
@@ -177,9 +177,9 @@ def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp
 
 def test_a_ranking_has_no_linear_baseline(trained: dict[str, Slice]) -> None:
     with pytest.raises(ConfigError, match=r"task.kind is next_item, which has no linear baseline"):
-        baseline.run(trained["video_games"].config)
+        baseline.fit_baseline(trained["video_games"].config)
 
 
 def test_words_and_classes_have_a_linear_baseline(trained: dict[str, Slice]) -> None:
-    metrics = baseline.run(trained["trec"].config)
+    metrics = baseline.fit_baseline(trained["trec"].config)
     assert metrics["test/accuracy"] > 0.4

@@ -9,7 +9,7 @@ from trainings import training, version_of
 from pipelines import api
 from pipelines.config import load, parse
 from pipelines.errors import ConfigError, TrainingError
-from pipelines.launch.checks import check, refusal
+from pipelines.launch.checks import check_training, refusal
 from pipelines.tasks.bind import check_task
 
 ROOT = Path(__file__).parents[2]
@@ -119,10 +119,10 @@ SINGLE = {"rows": 72, "task": {"batch_norm": True}, "remainder": "keep"}
 def test_a_batch_norm_of_a_single_row_is_refused_before_training(tmp_path: Path, settings: dict[str, Any], is_refused: bool) -> None:
     config = training(tmp_path, **{**SINGLE, **settings})
     if not is_refused:
-        check(config, version_of(config))
+        check_training(config, version_of(config))
         return
     with pytest.raises(ConfigError, match=r"of which a pass would have a single row, and the model has a batch norm"):
-        check(config, version_of(config))
+        check_training(config, version_of(config))
 
 
 def test_a_setting_that_no_step_of_the_run_uses_is_refused(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_a_setting_that_no_step_of_the_run_uses_is_refused(tmp_path: Path) -> No
     ):
         config = training(tmp_path, **{**few, **settings})
         with pytest.raises(ConfigError, match=message):
-            check(config, version_of(config))
-    check(config := training(tmp_path, **few, strategy={"kind": "local_sgd", "inner_steps": 4}), version_of(config))
-    check(
+            check_training(config, version_of(config))
+    check_training(config := training(tmp_path, **few, strategy={"kind": "local_sgd", "inner_steps": 4}), version_of(config))
+    check_training(
         config := training(tmp_path, **few, strategy={"kind": "ddp", "compression": {"kind": "powersgd", "start_step": 3}}),
         version_of(config),
     )
@@ -147,4 +147,4 @@ def test_a_setting_that_no_step_of_the_run_uses_is_refused(tmp_path: Path) -> No
 def test_too_few_rows_end_a_training_before_it_starts(tmp_path: Path) -> None:
     config = training(tmp_path, rows=17, global_batch=512)
     with pytest.raises(TrainingError, match="17 rows do not fill one global batch of 512"):
-        check(config, version_of(config))
+        check_training(config, version_of(config))

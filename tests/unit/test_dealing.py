@@ -20,7 +20,7 @@ from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
-from pipelines.launch.checks import check
+from pipelines.launch.checks import check_training
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import build_task
 from pipelines.train import balance
@@ -166,7 +166,7 @@ def test_a_strategy_that_cannot_is_refused_before_a_worker_starts(tmp_path: Path
     config = training(tmp_path, **own)
     recorded = config.model_copy(update={"train": config.train.model_copy(update={"balance": BalanceSettings(kind="auto")})})
     with pytest.raises(ConfigError, match=r"train.balance is auto, which strategy \S+ does not support; set it to equal"):
-        check(recorded, open_version(config.dataset.path, config.data_identity))
+        check_training(recorded, open_version(config.dataset.path, config.data_identity))
 
 
 class UnbalancedSettings(StrategySettings):

@@ -19,7 +19,7 @@ from pipelines.config import Config
 from pipelines.data.loader import Loader, shard_range
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, NonFiniteError
-from pipelines.launch.checks import check
+from pipelines.launch.checks import check_training
 from pipelines.runtime.weights import model_digest
 from pipelines.serving.model.model import drop_passthrough_columns
 from pipelines.serving.model.predictor import feature_encoders, input_schema
@@ -383,7 +383,7 @@ def test_a_dataset_without_such_clients_is_refused_before_a_worker_starts(
 ) -> None:
     config = training(home, strategy={"kind": "federated", **CHOSEN, **clients}, task=task)
     with pytest.raises(ConfigError, match=message) as refused:
-        check(config, version_of(config))
+        check_training(config, version_of(config))
     assert "\n" not in str(refused.value)
 
 
@@ -403,14 +403,14 @@ def test_rows_whose_client_is_unknown_are_refused(tmp_path: Path, encoder: Any, 
         {"train": rows}, tmp_path, features, {"label": "binary"}, {"kind": "tabular"}, carried={"writer": encoder}, **settings
     )
     with pytest.raises(ConfigError, match=message):
-        check(config, version_of(config))
+        check_training(config, version_of(config))
 
 
 def test_a_split_without_rows_has_no_clients(home: Path) -> None:
     config, version = training(home), version_of(training(home))
     empty = replace(version, row_groups=tuple(group for group in version.row_groups if group.split != "train"))
     with pytest.raises(ConfigError, match=r"has no rows in split train, and so no clients; give it a share in dataset.split"):
-        check(config, empty)
+        check_training(config, empty)
 
 
 @pytest.mark.parametrize(("batch_norm", "grad_accum_steps", "told"), [(True, 1, "2 of 4"), (True, 3, "4 of 4"), (False, 1, "")])
@@ -430,10 +430,10 @@ def test_a_client_whose_batch_has_a_single_row_is_refused_with_batch_norm(
     features, task = {f"x{number}": "standardize" for number in range(FEATURES)}, {"kind": "tabular", "batch_norm": batch_norm}
     config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **settings)
     if not told:
-        check(config, version_of(config))
+        check_training(config, version_of(config))
         return
     with pytest.raises(ConfigError, match=f"task.batch_norm is true, but {told} clients of writer have a batch, or a part of one"):
-        check(config, version_of(config))
+        check_training(config, version_of(config))
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_only_what_helps_is_offered_for_clients_with_batches_of_a_row(
     features, task = {"x": "standardize"}, {"kind": "tabular", "batch_norm": True}
     config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **given)
     with pytest.raises(ConfigError, match=f"leave these clients out in source.query, {offered}or set task.batch_norm to false"):
-        check(config, version_of(config))
+        check_training(config, version_of(config))
 
 
 def test_a_loss_that_is_not_a_number_is_of_a_worker_and_of_no_shard(home: Path) -> None:

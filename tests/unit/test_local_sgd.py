@@ -14,7 +14,7 @@ from trainings import StopsAfter, training, version_of
 from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.errors import NonFiniteError
-from pipelines.launch.replay import Comparison, ReplayCheck
+from pipelines.launch.replay import ReplayCheck, ReplayComparison
 from pipelines.runtime.weights import model_digest
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.local_sgd import LocalSgd
@@ -131,7 +131,7 @@ def test_a_checkpoint_has_the_digests_of_every_replica(home: Path) -> None:
     assert "outer.optimizer.state.layers.0.weight.momentum_buffer" in digests
 
 
-def replayed(context: WorkerContext, home: Path, log: DigestLog, folder: Path, changes: dict[str, Any]) -> Comparison:
+def replayed(context: WorkerContext, home: Path, log: DigestLog, folder: Path, changes: dict[str, Any]) -> ReplayComparison:
     config = training(home, **{**SETTINGS, **changes})
     version = version_of(config)
     task = build_task(config.task, version.manifest)

@@ -59,7 +59,7 @@ class Recorder(Silent):
             self._evaluations_left -= 1
         return self._evaluations_left == 0
 
-    def saved(self, step: int, path: str) -> None:
+    def report_checkpoint(self, step: int, path: str) -> None:
         self.saves.append(step)
 
 

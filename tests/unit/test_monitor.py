@@ -8,7 +8,7 @@ import pytest
 from trainings import training, version_of
 
 from pipelines.errors import ConfigError
-from pipelines.launch.checks import check
+from pipelines.launch.checks import check_training
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
 from pipelines.train.state import State, breaks_tie, improves
@@ -49,7 +49,7 @@ def test_loss_is_what_training_minimises(home: Path) -> None:
 def test_another_name_is_refused_before_anything_starts(home: Path, settings: dict[str, Any], message: str) -> None:
     config = training(home, **settings)
     with pytest.raises(ConfigError, match=message):
-        check(config, version_of(config))
+        check_training(config, version_of(config))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_of_equal_epochs_the_lower_loss_is_the_best_then_the_earlier(values: lis
 def test_without_rows_to_validate_there_is_nothing_to_monitor(tmp_path: Path, settings: dict[str, Any]) -> None:
     config = training(tmp_path, rows=3, global_batch=8, remainder="keep", **settings)  # a quarter of 3 is none
     with pytest.raises(ConfigError, match=r"train\.\w+ is \w+, but the split validation of .* has no rows; unset it, or add the split"):
-        check(config, version_of(config))
+        check_training(config, version_of(config))
 
 
 def test_it_decides_the_model(home: Path) -> None:

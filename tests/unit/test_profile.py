@@ -15,7 +15,7 @@ import torch
 from pipelines.config.profile import Profile
 from pipelines.errors import TrainingError
 from pipelines.launch.diagnostics import _profile_lines
-from pipelines.monitor.beats import Beat, parse_beat
+from pipelines.monitor.beats import WorkerBeat, parse_beat
 from pipelines.monitor.profile import StepProfiler
 from pipelines.monitor.stack_dump import describe_worker, describe_workers, remote_stack, stack
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -103,7 +103,7 @@ def test_a_stack_is_that_of_the_process_or_says_why_there_is_none(monkeypatch: p
     with another_process() as process:
         assert "dawdle" in (found := stack(process)) or "py-spy may not read the process" in found, found
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
-        assert "set RAY_ADDRESS" in remote_stack(Beat(host="elsewhere"))
+        assert "set RAY_ADDRESS" in remote_stack(WorkerBeat(host="elsewhere"))
     assert "no stack" in stack(process)
 
 

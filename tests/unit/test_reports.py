@@ -44,7 +44,7 @@ def test_p8_a_group_that_was_replaced_ends_itself(tmp_path: Path) -> None:
 def test_details_that_cannot_be_written_fail_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture, table: dict[str, Any]) -> None:
     folder = RunDirectory(str(tmp_path))
     reports = TrackedReports(folder, Heartbeat(folder, WorkerContext(), 10), Mock(), Mock(), 100, 3)
-    reports.evaluated(EvaluationData("test", {"kind": "own"}, {"worst": table}))
+    reports.keep_evaluation(EvaluationData("test", {"kind": "own"}, {"worst": table}))
     reports.close()
     assert caplog.text.count("the run's page will lack something: ") == 1 and not folder.has(archive_name("test"))
 

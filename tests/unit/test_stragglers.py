@@ -16,7 +16,7 @@ from groups import in_group
 
 from pipelines.monitor import stragglers
 from pipelines.monitor import worker_monitor as worker_watch
-from pipelines.monitor.beats import Beat, newest_group, parse_beat
+from pipelines.monitor.beats import WorkerBeat, newest_group, parse_beat
 from pipelines.monitor.hang import HangDetector
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.stragglers import Stragglers, compare
@@ -25,11 +25,11 @@ from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock
 
 
-def comparisons(*own: dict[int, dict[str, float]], ranks: int = 3, shards: dict[int, int] | None = None) -> Iterator[dict[int, Beat]]:
+def comparisons(*own: dict[int, dict[str, float]], ranks: int = 3, shards: dict[int, int] | None = None) -> Iterator[dict[int, WorkerBeat]]:
     """Beats ten seconds and a hundred steps apart: in each interval `own` says which workers' seconds per step differ from the usual."""
     usual = {"data": 0.01, "forward": 0.02, "backward": 0.03, "exchange": 0.03, "optimizer": 0.01}
     now = {
-        rank: Beat(
+        rank: WorkerBeat(
             time=1.0,
             world_size=ranks,
             host=f"host{rank}",
@@ -48,7 +48,7 @@ def comparisons(*own: dict[int, dict[str, float]], ranks: int = 3, shards: dict[
         yield dict(now)
 
 
-def said(beats: Iterator[dict[int, Beat]]) -> tuple[list[str], list[str]]:
+def said(beats: Iterator[dict[int, WorkerBeat]]) -> tuple[list[str], list[str]]:
     watch = Stragglers()
     return [line for now in beats for line in watch.poll(now)], watch.named
 
@@ -107,17 +107,17 @@ def test_steps_too_few_or_a_new_group_are_not_compared() -> None:
 
 
 def test_beats_of_an_earlier_and_larger_group_do_not_count() -> None:
-    old, new = Beat(time=1.0, world_size=3), Beat(time=9.0, world_size=2)
+    old, new = WorkerBeat(time=1.0, world_size=3), WorkerBeat(time=9.0, world_size=2)
     assert newest_group({0: new, 1: new, 2: old}) == {0: new, 1: new}
     assert newest_group({0: new, 1: old}) == {0: new} and newest_group({}) == {}
-    assert parse_beat({"step": 3, "of another version": 1}) == Beat(step=3)
+    assert parse_beat({"step": 3, "of another version": 1}) == WorkerBeat(step=3)
 
 
 def test_a_standstill_names_the_worker_that_does_not_come() -> None:
     clock = [0.0]
     watch = HangDetector(lambda: clock[0])
-    waiting = Beat(step=1_233, steps=9, phase="exchange", host="here")
-    busy = Beat(step=1_233, steps=9, phase="backward", host="there", place="dawdle (net.py:7)")
+    waiting = WorkerBeat(step=1_233, steps=9, phase="exchange", host="here")
+    busy = WorkerBeat(step=1_233, steps=9, phase="backward", host="there", place="dawdle (net.py:7)")
     lines = []
     for second in range(0, 70, 5):
         clock[0] = float(second)
@@ -135,7 +135,7 @@ def test_a_stopped_worker_and_a_dead_network_are_told_apart() -> None:
         watch = HangDetector(lambda: clock[0])
         for second in range(0, 35, 5):
             clock[0] = float(second)
-            line = line or watch.poll({rank: Beat(phase="exchange", beat=0 if rank == silent else second) for rank in range(2)})
+            line = line or watch.poll({rank: WorkerBeat(phase="exchange", beat=0 if rank == silent else second) for rank in range(2)})
         return line
 
     assert "worker 1 has been silent: its process is stopped, or its machine unreachable" in at_the_end(1)
@@ -147,7 +147,7 @@ def test_nobody_who_computes_long_stands_still() -> None:
     watch = HangDetector(lambda: clock[0])
     for second in range(0, 100, 5):
         clock[0] = float(second)
-        assert watch.poll({rank: Beat(phase="forward", beat=second) for rank in range(2)}) == ""
+        assert watch.poll({rank: WorkerBeat(phase="forward", beat=second) for rank in range(2)}) == ""
 
 
 def steps(context: WorkerContext, folder: str) -> None:

@@ -18,7 +18,7 @@ from trainings import characters, training, version_of
 from pipelines.config.registry import Registry
 from pipelines.data.versions.schema import FIRST
 from pipelines.launch.reports import TrackedReports
-from pipelines.launch.training_progress import metric_fields, summary
+from pipelines.launch.training_progress import metric_fields, result_summary
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError
@@ -184,7 +184,7 @@ def test_mlflow_gets_numbers_only(tmp_path: Path) -> None:
 
 def test_the_terminal_says_why() -> None:
     trained = {"rows": 10, "steps": 5, "seconds": 1.0, "best_epoch": 1, "epochs": 2, "metrics": METRICS, "remarks": ["so it is"]}
-    lines = summary("r", "e", "u", trained, "m").splitlines()
+    lines = result_summary("r", "e", "u", trained, "m").splitlines()
     assert "best epoch, 1 of 2: validation auc undefined: one class, loss 0.25" in lines and lines[-1] == "so it is"
     assert metric_fields(METRICS)["undefined"] == {"validation/auc": "one class", "test/auc": "one class"}
     assert json.loads(json.dumps(metric_fields(METRICS), allow_nan=False))["metrics"] == {"validation/loss": 0.25, "test/loss": 0.5}

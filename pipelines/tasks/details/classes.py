@@ -10,7 +10,7 @@ from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import Part
 from pipelines.tasks.details.scores import Scores, Thresholds
-from pipelines.tasks.targets import Binary, Target
+from pipelines.tasks.targets import BinaryTarget, Target
 
 MOST_CONFUSED = 100
 """Classes up to which all pairs are counted; with more, each class is counted by itself."""
@@ -28,7 +28,7 @@ class ClassDetails(Details):
 
     def __init__(self, settings: TaskSettings, data: Data, target: Target) -> None:
         super().__init__(settings, data)
-        self.kind = "binary" if isinstance(target, Binary) else "classes"
+        self.kind = "binary" if isinstance(target, BinaryTarget) else "classes"
         self._target = target
         self.classes = target.classes
         self.scores = Scores()
