@@ -22,7 +22,7 @@ def test_it_stops_once_there_is_no_more_to_find_out() -> None:
         said.append(flags.stop)
         return SimpleNamespace(loss_sum=0.5)
 
-    strategy: Any = SimpleNamespace(model=None, mesh=None, clock=None, step=step)
+    strategy: Any = SimpleNamespace(model=None, mesh=None, clock=None, gpu_steps_per_reading=1, step=step)
     check = ReplayCheck(strategy, DigestLog(losses={1: 0.5, 2: 0.5}), steps=2)
     for number in range(3):
         check.step([], number, 0.1, Flags())
