@@ -2,6 +2,7 @@
 
 1. `findings`   has the tests: leaks, constants, splits that differ, contents that several splits share (`coincidence`: more than chance
                 gives), skewed tasks.
+                `prediction` measures how much of the target one column explains.
 2. `coding`     turns values into the numbers of bins and categories that tests and charts count.
 3. `columns`    describes each raw column by split, and `words` the encoders in words.
 4. `description` puts these together as JSON, `data.json`.

@@ -10,16 +10,8 @@ from scipy.special import chdtri
 
 from pipelines.data.versions.data_profile import SparkStage, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.report.data_profile.coding import (
-    MISSING,
-    as_numbers,
-    as_texts,
-    count_codes,
-    count_distinct,
-    encode_columns,
-    is_free_text,
-    is_numeric,
-)
+from pipelines.report.data_profile.coding import as_texts, count_codes, count_distinct, encode_columns, is_free_text
+from pipelines.report.data_profile.prediction import explainer
 
 LEAK = 0.95
 """Share of the target's errors or variance that one column alone may explain."""
@@ -27,8 +19,6 @@ LEAK_ROWS = 100
 """Rows of the sample below which a leak is not looked for."""
 PSI = 0.1
 """Population stability index from which a split is said to differ, as is usual; 0.25 is said to differ much."""
-_FIT, _TEST = slice(0, None, 2), slice(1, None, 2)
-"""The sampled rows that a prediction is fitted on, and those that it is tried on."""
 CHANCE = 1e-4
 """Probability of a higher index by chance, over all columns of a split, above which nothing is said."""
 SHARED, SHARED_ROWS = 0.01, 5
@@ -54,7 +44,7 @@ def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Fi
     names = set(sample.column_names)
     if target not in names or len(sample) < LEAK_ROWS or count_distinct(sample[target]) < 2:
         return
-    share_explained_by, texts = _explainer(sample[target]), as_texts(sample[target])
+    share_explained_by, texts = explainer(sample[target]), as_texts(sample[target])
     for name in features:
         if name == target:
             yield Finding("leak", f"{name} is a feature and the target", (name,))
@@ -73,58 +63,6 @@ def leaks(sample: pa.Table, features: Iterable[str], target: str) -> Iterator[Fi
 def _has_texts(column: pa.ChunkedArray, texts: list[str | None]) -> bool:
     """Whether these are the column's values as texts; the first ones usually tell."""
     return as_texts(column.slice(0, 8)) == texts[:8] and as_texts(column) == texts
-
-
-def share_explained(column: pa.ChunkedArray, target: pa.ChunkedArray) -> float:
-    """Share of a target that one column explains, on rows that the prediction was not fitted on: 1 for all, 0 for nothing.
-
-    For numbers with more than 20 values it is the variance of their ranks, with the mean rank of each bin or category of the column as
-    prediction; for classes, the share of the errors of the most frequent class that the most frequent class of each bin corrects.
-    """
-    return _explainer(target)(column)
-
-
-def _explainer(target: pa.ChunkedArray) -> Callable[[pa.ChunkedArray], float]:
-    """`share_explained` for many columns of one target, whose codes or ranks are computed once."""
-    rows = np.arange(len(target))
-    if is_numeric(target) and count_distinct(target) > 20:
-        values = as_numbers(target)
-        is_finite = np.isfinite(values)
-        ranks = values[is_finite].argsort().argsort().astype(float)
-        return lambda column: _share_of_ranks(_codes(column, rows)[is_finite], ranks)
-    (classes,) = encode_columns(target, [target], bins=10**9, most=10**9)
-    return lambda column: _share_of_classes(_codes(column, rows), classes - MISSING)
-
-
-def _codes(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
-    (codes,) = encode_columns(column.take(rows[_FIT]), [column], bins=100, most=1_000)
-    return codes
-
-
-def _share_of_ranks(codes: np.ndarray, ranks: np.ndarray) -> float:
-    means = _means(codes[_FIT], ranks[_FIT])
-    errors = ranks[_TEST] - np.array([means.get(code, ranks[_FIT].mean()) for code in codes[_TEST]])
-    spread = ((ranks[_TEST] - ranks[_FIT].mean()) ** 2).sum()
-    return float(1 - (errors**2).sum() / spread) if spread else 0.0
-
-
-def _share_of_classes(codes: np.ndarray, classes: np.ndarray) -> float:
-    most = np.bincount(classes[_FIT]).argmax()
-    distinct_codes, places = np.unique(codes, return_inverse=True)
-    pairs, rows = np.unique(places[_FIT] * (classes.max() + 1) + classes[_FIT], return_counts=True)
-    bins, bin_classes = np.divmod(pairs, classes.max() + 1)
-    order = np.lexsort((-bin_classes, rows, bins))  # the last of each bin is its most frequent class, of equal ones the first
-    likeliest = np.full(len(distinct_codes), most)
-    likeliest[bins[order]] = bin_classes[order]
-    wrong = (classes[_TEST] != likeliest[places[_TEST]]).sum()
-    base = (classes[_TEST] != most).sum()
-    return float(1 - wrong / base) if base >= SHARED_ROWS else 0.0
-
-
-def _means(codes: np.ndarray, values: np.ndarray) -> dict[int, float]:
-    distinct_codes, places = np.unique(codes, return_inverse=True)
-    means = np.bincount(places, values) / np.bincount(places)
-    return dict(zip(distinct_codes.tolist(), means.tolist(), strict=True))
 
 
 def constants(profile: Mapping[str, Mapping[str, Any]], sample: pa.Table, columns: Iterable[str]) -> Iterator[Finding]:
