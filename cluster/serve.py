@@ -6,12 +6,12 @@ python cluster/serve.py conf/adult.yaml [--endpoint.replicas 2] [--section.setti
 import sys
 from threading import Event
 
-from pipelines.commands import configured
+from pipelines.commands import read_config_argument
 from pipelines.errors import exit_on_error
 
 
 def main() -> None:
-    config = configured("cluster/serve.py", sys.argv[1:])
+    config = read_config_argument("cluster/serve.py", sys.argv[1:])
     from pipelines.serving.http.start import endpoint  # noqa: PLC0415, after the config has been read
 
     with endpoint(config) as address:

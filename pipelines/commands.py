@@ -26,21 +26,21 @@ _TEXTS: Mapping[str, Any] = {"nargs": "*", "default": []}
 
 def etl(program: str, arguments: list[str]) -> None:
     """Make a dataset version from raw tables."""
-    config = _spoken(program, arguments)
+    config = _read_config_and_output(program, arguments)
     from pipelines.api import prepare
     from pipelines.etl.summary import version_summary
     from pipelines.runtime.progress import tell
 
     manifest = prepare(config)
-    told = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined"})
-    rows = {split: found.rows for split, found in manifest.splits.items()}
-    tell("result", version_summary(config, manifest), **told, path=f"{config.dataset.path}/{manifest.version}", rows=rows)
+    printed_fields = manifest.model_dump(mode="json", include={"version", "digest", "run_id", "quarantined"})
+    rows = {split: summary.rows for split, summary in manifest.splits.items()}
+    tell("result", version_summary(config, manifest), **printed_fields, path=f"{config.dataset.path}/{manifest.version}", rows=rows)
     _tell_page(config)
 
 
 def train(program: str, arguments: list[str]) -> None:
     """Train a model on a dataset version, and log it in MLflow."""
-    config = _spoken(program, arguments)
+    config = _read_config_and_output(program, arguments)
     from pipelines.api import train
 
     train(config)
@@ -50,30 +50,32 @@ def train(program: str, arguments: list[str]) -> None:
 def verify(program: str, arguments: list[str]) -> None:
     """Train a finished run again, and compare bitwise: exit code 0 if it is identical, 1 if it differs."""
     flags = {"--run": _TEXT, "--steps": {"type": int}}
-    own, config = _with_flags(program, "--run RUN_ID [--steps FIRST_STEPS]", flags, arguments, logging.WARNING)
-    if not own.run or (own.steps is not None and own.steps < 1):
-        raise ConfigError(f"--run is {own.run!r} and --steps {own.steps}; the first names the run to verify, the second is at least 1")
+    options, config = _read_flags(program, "--run RUN_ID [--steps FIRST_STEPS]", flags, arguments, logging.WARNING)
+    if not options.run or (options.steps is not None and options.steps < 1):
+        raise ConfigError(
+            f"--run is {options.run!r} and --steps {options.steps}; the first names the run to verify, the second is at least 1"
+        )
     from pipelines.api import verify
 
-    sys.exit(not verify(config, own.run, own.steps))
+    sys.exit(not verify(config, options.run, options.steps))
 
 
 def export(program: str, arguments: list[str]) -> None:
     """Write the model of a run for other software or hardware, and compare it on every test row."""
     from pipelines.config.export import EXPORTS
 
-    own, config = _with_flags(program, f"--run RUN_ID --to {'|'.join(EXPORTS)}", {"--run": _TEXT, "--to": _TEXT}, arguments)
-    if not own.run or own.to not in EXPORTS:
-        raise ConfigError(f"--run is {own.run!r} and --to {own.to!r}; name a finished training, and one of {', '.join(EXPORTS)}")
+    options, config = _read_flags(program, f"--run RUN_ID --to {'|'.join(EXPORTS)}", {"--run": _TEXT, "--to": _TEXT}, arguments)
+    if not options.run or options.to not in EXPORTS:
+        raise ConfigError(f"--run is {options.run!r} and --to {options.to!r}; name a finished training, and one of {', '.join(EXPORTS)}")
     from pipelines.api import export
 
-    export(config, own.run, own.to)
+    export(config, options.run, options.to)
     _tell_page(config)
 
 
 def baseline(program: str, arguments: list[str]) -> None:
     """Fit a linear model on a dataset version, and log its metrics in the same experiment."""
-    config = configured(program, arguments)
+    config = read_config_argument(program, arguments)
     from pipelines.api import baseline
 
     print(", ".join(f"{name} {value:.4f}" for name, value in baseline(config).items()))
@@ -84,24 +86,24 @@ def predict(program: str, arguments: list[str]) -> None:
     """Predict the rows of files or tables with a model, with Spark."""
     usage = "--model URI [--input [TABLE=]PATH ...] --output FOLDER [--keep COLUMN ...]"
     flags = {"--model": _TEXT, "--input": _TEXTS, "--output": _TEXT, "--keep": _TEXTS}
-    own, config = _with_flags(program, usage, flags, arguments)
-    if not own.model or not own.output:
-        raise ConfigError(f"--model is {own.model!r} and --output {own.output!r}; give the URI of a model, models:/…, and a folder")
+    options, config = _read_flags(program, usage, flags, arguments)
+    if not options.model or not options.output:
+        raise ConfigError(f"--model is {options.model!r} and --output {options.output!r}; give the URI of a model, models:/…, and a folder")
     from pipelines.api import predict
 
-    print(predict(config, own.model, own.output, own.input, own.keep).summary(own.output))
+    print(predict(config, options.model, options.output, options.input, options.keep).summary(options.output))
     _tell_page(config)
 
 
 def promote(program: str, arguments: list[str]) -> None:
     """Make a run's model the champion if it passes the gates of the config, or roll back: exit code 8 if it does not."""
     flags = {"--run": _TEXT, "--rollback": {"action": "store_true"}}
-    own, config = _with_flags(program, "(--run RUN_ID | --rollback)", flags, arguments)
-    if bool(own.run) == own.rollback:
-        raise ConfigError(f"--run is {own.run!r} and --rollback {own.rollback}; give the ID of a run to promote, or --rollback")
+    options, config = _read_flags(program, "(--run RUN_ID | --rollback)", flags, arguments)
+    if bool(options.run) == options.rollback:
+        raise ConfigError(f"--run is {options.run!r} and --rollback {options.rollback}; give the ID of a run to promote, or --rollback")
     from pipelines.api import promote, rollback
 
-    print((rollback(config) if own.rollback else promote(config, own.run)).text)
+    print((rollback(config) if options.rollback else promote(config, options.run)).text)
     _tell_page(config)
 
 
@@ -147,10 +149,10 @@ def run(name: str, program: str) -> None:
 
 def main() -> None:
     """The console command `lockstep NAME CONF.yaml [--section.setting VALUE ...]`."""
-    exit_on_error(partial(_chosen, *sys.argv[1:2], arguments=sys.argv[2:]))
+    exit_on_error(partial(_run_command, *sys.argv[1:2], arguments=sys.argv[2:]))
 
 
-def _chosen(name: str = "", *, arguments: list[str]) -> None:
+def _run_command(name: str = "", *, arguments: list[str]) -> None:
     commands = "".join(f"\n  {command:10}{function.__doc__}" for command, function in COMMANDS.items())
     usage = f"usage: lockstep COMMAND CONF.yaml [--section.setting VALUE ...]\n{commands}"
     if name in ("-h", "--help"):
@@ -164,26 +166,26 @@ def _chosen(name: str = "", *, arguments: list[str]) -> None:
         COMMANDS[name](f"lockstep {name}", arguments)
 
 
-def _spoken(program: str, arguments: list[str]) -> "Config":
+def _read_config_and_output(program: str, arguments: list[str]) -> "Config":
     """The config; `--quiet` and `--json` among the arguments say how the command tells of its progress."""
-    asked = [argument for argument in arguments if argument in ("--quiet", "--json")]
-    others = [argument for argument in arguments if argument not in asked]
-    if len(set(asked)) > 1:
+    output_flags = [argument for argument in arguments if argument in ("--quiet", "--json")]
+    config_arguments = [argument for argument in arguments if argument not in output_flags]
+    if len(set(output_flags)) > 1:
         raise ConfigError("--quiet and --json exclude each other; give one of them")
-    config = configured(program, others)
-    if asked:
+    config = read_config_argument(program, config_arguments)
+    if output_flags:
         from pipelines.runtime.progress import speak
 
-        speak("json" if "--json" in asked else "quiet")
-        _log_as(asked[0])
+        speak("json" if "--json" in output_flags else "quiet")
+        _log_as(output_flags[0])
     return config
 
 
-def _log_as(way: str) -> None:
+def _log_as(flag: str) -> None:
     """With `--quiet`, log warnings and errors only; with `--json`, log to standard output in lines of JSON."""
     from pipelines.runtime.progress import JsonLines
 
-    if way == "--quiet":
+    if flag == "--quiet":
         logging.getLogger("pipelines").setLevel(logging.WARNING)
         return
     for handler in logging.getLogger().handlers:
@@ -192,18 +194,18 @@ def _log_as(way: str) -> None:
             handler.setStream(sys.stdout)
 
 
-def _with_flags(
+def _read_flags(
     program: str, usage: str, flags: _Flags, arguments: list[str], level: int = logging.INFO
 ) -> tuple[argparse.Namespace, "Config"]:
     """The values of a command's own flags, and its config, which all other arguments are of. `usage` shows the own flags."""
     parser = argparse.ArgumentParser(program, f"{program} CONF.yaml {usage}", add_help=False, allow_abbrev=False)
-    for flag, options in flags.items():
-        parser.add_argument(flag, **options)
-    own, others = parser.parse_known_args(arguments)
-    return own, configured(program, others, level, usage)
+    for flag, keywords in flags.items():
+        parser.add_argument(flag, **keywords)
+    options, config_arguments = parser.parse_known_args(arguments)
+    return options, read_config_argument(program, config_arguments, level, usage)
 
 
-def configured(program: str, arguments: list[str], level: int = logging.INFO, own_flags: str = "") -> "Config":
+def read_config_argument(program: str, arguments: list[str], level: int = logging.INFO, own_flags: str = "") -> "Config":
     """The config of a command, whose log lines go to stderr from now on. `own_flags` shows those of the command itself in its usage."""
     from pipelines.config import from_command_line  # slow imports come after the signal handlers are installed
 

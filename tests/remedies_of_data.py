@@ -115,7 +115,7 @@ def call(command: str, *arguments: str, name: str = "") -> Do:
 def speaking(*flags: str) -> Do:
     def speak(folder: Path) -> None:
         with mock.patch("pipelines.runtime.progress.speak") as spoken, mock.patch.object(commands, "_log_as"):
-            commands._spoken("lockstep etl", [yaml(folder), *flags])
+            commands._read_config_and_output("lockstep etl", [yaml(folder), *flags])
         spoken.assert_called_once_with(*[flag.removeprefix("--") for flag in flags])
 
     return speak

@@ -192,8 +192,8 @@ WORDS = {"encoder": "sequence", "column": "a", "length": 2}
 REQUEST = b'{"dataframe_records": [{"a": 1}, {"a": 2}]}'
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "the value is missing; write it after the flag": (
-        lambda folder: commands._spoken("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers"]),
-        (lambda folder: commands._spoken("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers", "2"]),),
+        lambda folder: commands._read_config_and_output("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers"]),
+        (lambda folder: commands._read_config_and_output("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers", "2"]),),
     ),
     "not a flag; write --section.setting VALUE": (
         lambda folder: read_flags(["train.workers", "2"], Config),

@@ -124,29 +124,19 @@ def absolute_path(path: str, folder: Path) -> str:
 def with_absolute_paths(config: Config, folder: Path) -> Config:
     """The config with every relative path made absolute, because the working directory of a job may be an uploaded copy."""
 
-    def absolute(path: str) -> str:
-        return absolute_path(path, folder)
+    def resolve(path: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        return absolute_path(path, folder) if isinstance(path, str) else tuple(absolute_path(part, folder) for part in path)
 
-    def table_paths(path: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        return absolute(path) if isinstance(path, str) else tuple(map(absolute, path))
-
-    tables = {
-        name: table.model_copy(update={"path": table_paths(table.path)}) if isinstance(table, FileTableSettings) else table
-        for name, table in config.source.tables.items()
-    }
+    files = {name: table for name, table in config.source.tables.items() if isinstance(table, FileTableSettings)}
+    tables = {name: table.model_copy(update={"path": resolve(table.path)}) for name, table in files.items()}
     uri = config.tracking.uri
     if uri.startswith("sqlite:///"):
-        uri = "sqlite:///" + absolute(uri.removeprefix("sqlite:///"))
-    return config.model_copy(
-        update={
-            "source": config.source.model_copy(update={"tables": tables}),
-            "dataset": config.dataset.model_copy(update={"path": absolute(config.dataset.path)}),
-            "train": config.train.model_copy(update={"storage": absolute(config.train.storage)}),
-            "tracking": config.tracking.model_copy(update={"uri": uri}),
-            "export": config.export.model_copy(update={"path": absolute(config.export.path)}),
-            "endpoint": config.endpoint.model_copy(update={"token_file": absolute(config.endpoint.token_file)}),
-        }
-    )
+        uri = f"sqlite:///{absolute_path(uri.removeprefix('sqlite:///'), folder)}"
+    paths = {"dataset": "path", "train": "storage", "export": "path", "endpoint": "token_file"}
+    sections = {name: getattr(config, name) for name in paths}
+    changes = {name: section.model_copy(update={paths[name]: resolve(getattr(section, paths[name]))}) for name, section in sections.items()}
+    changes["source"] = config.source.model_copy(update={"tables": {**config.source.tables, **tables}})
+    return config.model_copy(update={**changes, "tracking": config.tracking.model_copy(update={"uri": uri})})
 
 
 def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
