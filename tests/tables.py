@@ -13,16 +13,16 @@ from pipelines.data.sources.formats import raw_tables
 from pipelines.data.sources.tables import Tables
 
 
-def source(query: str = "SELECT 1", **found: dict[str, Any]) -> Source:
-    return Source.model_validate({"tables": found, "query": query})
+def source(query: str = "SELECT 1", **tables: dict[str, Any]) -> Source:
+    return Source.model_validate({"tables": tables, "query": query})
 
 
 def raw_table(settings: dict[str, Any]) -> RawTable[Any]:
     return raw_tables(source(t=settings))["t"]
 
 
-def read_tables(spark: SparkSession, found: Source) -> Tables:
-    return tables.read_tables(spark, raw_tables(found))
+def read_tables(spark: SparkSession, settings: Source) -> Tables:
+    return tables.read_tables(spark, raw_tables(settings))
 
 
 def write(folder: Path, name: str, content: str | bytes) -> str:

@@ -19,11 +19,11 @@ def write_version(
     target: str = "label",
     cardinality: dict[str, int] | None = None,
     row_group_bytes: int = 2**24,
-    **known: Any,
+    **manifest_fields: Any,
 ) -> Version:
     """A version whose splits are lists of parts, each a mapping of column names to arrays of shape (rows, …).
 
-    `known` are fields of the manifest.
+    `manifest_fields` are fields of the manifest.
     """
     columns = tuple(
         TensorColumn(
@@ -35,4 +35,4 @@ def write_version(
         )
         for name, values in next(iter(splits.values()))[0].items()
     )
-    return write_arrays(str(folder), splits, identity_encoders(columns), row_group_bytes, **known)
+    return write_arrays(str(folder), splits, identity_encoders(columns), row_group_bytes, **manifest_fields)

@@ -63,10 +63,10 @@ def made(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Man
     filesystem, place = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{place}/{'0' * 12}", uuid4().hex[:8])
     tables = raw_tables(config.source)
-    found = make(spark, config, {}, tables, analyse(spark, config, tables), attempt, Stages())
-    manifest = commit(filesystem, attempt.root, found.manifest, found.report.row_groups, found.report.quarantine)
-    shown = found.summary.samples, found.summary.contents, found.report.samples, {"fit": 1.0}
-    assert "<h1>" in profile_files(Survey(config, manifest, {}, *shown))["data.html"]
+    result = make(spark, config, {}, tables, analyse(spark, config, tables), attempt, Stages())
+    manifest = commit(filesystem, attempt.root, result.manifest, result.report.row_groups, result.report.quarantine)
+    details = result.summary.samples, result.summary.contents, result.report.samples, {"fit": 1.0}
+    assert "<h1>" in profile_files(Survey(config, manifest, {}, *details))["data.html"]
     return manifest, Path(attempt.root)
 
 
@@ -132,15 +132,15 @@ def test_p2_every_document_is_in_the_windows_or_in_the_quarantine(small_spark: S
         manifest, root = made(small_spark, values, folder)
         small_spark.catalog.clearCache()
         refused = [json.loads(row["record"])["text"] for row in set_aside(root, manifest)]
-        kept = [text for text in ["aa", *texts] if text and text != "b"]
-        assert Counter(refused) + Counter(kept) == Counter(["aa", *texts])
+        documents = [text for text in ["aa", *texts] if text and text != "b"]
+        assert Counter(refused) + Counter(documents) == Counter(["aa", *texts])
         tokens = Counter(token for window in in_parts(root, "text") for token in list(window)[1:])
         assert {number: count for number, count in tokens.items() if number != END} == Counter(
-            byte + 1 for text in kept for byte in text.encode()
+            byte + 1 for text in documents for byte in text.encode()
         )
         balance = manifest.balance
-        assert balance is not None and (balance.query, balance.taken) == (len(texts) + 1, len(kept))
-        assert balance.made == manifest.splits["train"].rows and tokens[END] >= len(kept)
+        assert balance is not None and (balance.query, balance.taken) == (len(texts) + 1, len(documents))
+        assert balance.made == manifest.splits["train"].rows and tokens[END] >= len(documents)
 
 
 ROWS = 20_000
@@ -247,7 +247,7 @@ def test_p8_what_fails_after_the_commit_makes_no_failure_of_it(
     monkeypatch.setattr(EtlRun, "finish", away)
     config = parse(numbers, "numbers.yaml")
     manifest = run(config)
-    (found,) = versions(config.dataset.path)
-    assert found[1] == manifest
-    assert f"{found[0]} is committed; afterwards TrackingError: tracking.uri is away" in caplog.messages
+    (version,) = versions(config.dataset.path)
+    assert version[1] == manifest
+    assert f"{version[0]} is committed; afterwards TrackingError: tracking.uri is away" in caplog.messages
     assert MlflowClient(config.tracking.uri).get_run(manifest.run_id).info.status == "FINISHED"

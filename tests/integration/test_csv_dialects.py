@@ -59,10 +59,10 @@ def content(chance: random.Random, options: dict[str, Any], width: int) -> bytes
     if options.get("header"):
         lines.append(separator.join(f"c{number}" for number in range(width)))
     for _ in range(chance.randrange(1, 30)):
-        some = chance.random()
-        columns = width + chance.choice([-1, 1]) if some < 0.05 else width
+        character = chance.random()
+        columns = width + chance.choice([-1, 1]) if character < 0.05 else width
         line = separator.join(value(chance, options) for _ in range(columns))
-        lines.append("" if some > 0.95 else "# a remark" if some > 0.92 and "comment" in options else line)
+        lines.append("" if character > 0.95 else "# a remark" if character > 0.92 and "comment" in options else line)
     text = ends.join(lines) + ends * chance.choice([0, 1])
     return text.encode(options.get("encoding", "utf-8"), "replace")
 
@@ -80,18 +80,18 @@ def oracle(text: str, options: dict[str, Any]) -> list[list[str]] | None:
 def test_no_record_of_a_random_dialect_is_lost_or_altered(spark: SparkSession, tmp_path: Path) -> None:
     ends: Counter[str] = Counter()
     for first in range(0, DIALECTS, BATCH):
-        made = {f"t{number}": table(number, tmp_path) for number in range(first, min(first + BATCH, DIALECTS))}
+        contents = {f"t{number}": table(number, tmp_path) for number in range(first, min(first + BATCH, DIALECTS))}
         tables = {
             name: {"format": "csv", "path": str(path), "schema": ddl(width), "options": options}
-            for name, (path, options, width) in made.items()
+            for name, (path, options, width) in contents.items()
         }
-        found = read_tables(spark, Source.model_validate({"tables": tables, "query": "SELECT 1"}))
-        assert found.malformed is not None
-        refused = Counter(row.reason.partition(":")[0] for row in found.malformed.select("reason").collect())
-        for name, (path, options, width) in made.items():
-            got = [tuple("" if one is None else one for one in row) for row in spark.table(name).collect()]
+        read = read_tables(spark, Source.model_validate({"tables": tables, "query": "SELECT 1"}))
+        assert read.malformed is not None
+        refused = Counter(row.reason.partition(":")[0] for row in read.malformed.select("reason").collect())
+        for name, (path, options, width) in contents.items():
+            got = [tuple("" if value is None else value for value in row) for row in spark.table(name).collect()]
             case = (name, options, path.read_bytes()[:300])
-            assert len(got) + refused[name] == found.parsed[name], case
+            assert len(got) + refused[name] == read.parsed[name], case
             ends[compare(got, refused[name], path, options, width, case)] += 1
         spark.catalog.clearCache()
     assert ends["as Python reads it"] > DIALECTS / 4, ends

@@ -37,13 +37,16 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     """Few choices of all options, among which every two values of two options occur together."""
     chance = random.Random(1)
-    left = {
-        ((one, first), (other, second)) for one, other in combinations(options, 2) for first in options[one] for second in options[other]
+    remaining = {
+        ((option, first), (other, second))
+        for option, other in combinations(options, 2)
+        for first in options[option]
+        for second in options[other]
     }
-    while left:
+    while remaining:
         tries = [{name: chance.choice(values) for name, values in options.items()} for _ in range(60)]
-        best = max(tries, key=lambda choice: len(left & set(combinations(choice.items(), 2))))
-        left -= set(combinations(best.items(), 2))
+        best = max(tries, key=lambda choice: len(remaining & set(combinations(choice.items(), 2))))
+        remaining -= set(combinations(best.items(), 2))
         yield {name: value for name, value in best.items() if value is not None}
 
 
@@ -65,11 +68,11 @@ def records(options: dict[str, Any]) -> dict[str, str]:
         faults["7", "more than six", "0.5"] = "a value of more than 6 characters, which maxCharsPerColumn allows"
     if quote:
         faults["7", f"x{quote}y{quote}x", "0.5"] = QUOTES
-    found = {separator.join(values): reason for values, reason in faults.items()}
+    reasons = {separator.join(values): reason for values, reason in faults.items()}
     if "ignoreLeadingWhiteSpace" in options and "ignoreTrailingWhiteSpace" in options:
         blanks = {separator.join(f" {value} " for value in values): reason for values, reason in faults.items() if reason != QUOTES}
-        found |= {record: reason for record, reason in blanks.items() if "more" not in record}
-    return found
+        reasons |= {record: reason for record, reason in blanks.items() if "more" not in record}
+    return reasons
 
 
 def judged(spark: SparkSession, options: dict[str, Any], number: int) -> DataFrame:

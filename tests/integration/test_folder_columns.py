@@ -32,11 +32,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tables(folder: Path) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {name: {"format": name, "path": str(folder / name)} for name in ("parquet", "csv", "json", "text")}
-    found["csv"]["schema"] = "i int"
-    found["json"]["schema"] = "code string, i int"
-    found["text"]["schema"] = "i string"
-    return found
+    settings: dict[str, dict[str, Any]] = {
+        name: {"format": name, "path": str(folder / name)} for name in ("parquet", "csv", "json", "text")
+    }
+    settings["csv"]["schema"] = "i int"
+    settings["json"]["schema"] = "code string, i int"
+    settings["text"]["schema"] = "i string"
+    return settings
 
 
 def test_p6_folders_make_columns_of_text_in_every_format(spark: SparkSession, folder: Path) -> None:

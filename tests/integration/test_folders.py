@@ -69,15 +69,15 @@ def files_of(folder: Path) -> list[Path]:
 def test_class_and_split_come_from_the_path(folder: Path, uri: str) -> None:
     config = pictures(folder, uri)
     manifest = run(config)
-    found = files_of(folder)
-    assert manifest.rows_parsed == len(found) == PICTURES + 1
+    split_files = files_of(folder)
+    assert manifest.rows_parsed == len(split_files) == PICTURES + 1
     assert list(manifest.quarantined.values()) == [1]
     assert manifest.splits["test"].rows == len(files_of(folder / "test"))
     assert manifest.splits["train"].rows + manifest.splits["validation"].rows == len(files_of(folder / "train")) - 1
     assert manifest.encoders["class"].state["classes"] == [str(digit) for digit in range(10)]
     sources = open_version(config.dataset.path).sources()["files"]
-    assert [file.path for file in sources] == list(map(str, found))
-    assert manifest.sources["files"].files == len(found)
+    assert [file.path for file in sources] == list(map(str, split_files))
+    assert manifest.sources["files"].files == len(split_files)
     assert run(config) == manifest, "it is up to date"
 
 
@@ -111,8 +111,8 @@ def named(spark: SparkSession, table: dict[str, Any], query: str = "SELECT * FRO
     values = {"source": {"tables": {"t": table}, "query": query}, "dataset": {"path": "data", **columns}, "task": {"kind": "tabular"}}
     config = parse({"name": "named", **values}, "named.yaml")
     spark.catalog.clearCache()  # as a run does in the end: Spark takes a pack of the same paths for the same
-    found = raw_tables(config.source)
-    return version_name(config, found, {"t": found["t"].identity(spark)}, spark)
+    raw = raw_tables(config.source)
+    return version_name(config, raw, {"t": raw["t"].identity(spark)}, spark)
 
 
 ROWS = "SELECT * FROM t"
@@ -174,18 +174,18 @@ def test_a_file_is_read_once_by_few_tasks(spark: SparkSession, tmp_path: Path, t
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content.format(name))
-    wanted = {(content.format(name) if table["format"] in ("binaryFile", "text") else f"content {name}") for name in names}
-    found = raw_tables(source(t={**table, "path": str(tmp_path)}))
+    expected = {(content.format(name) if table["format"] in ("binaryFile", "text") else f"content {name}") for name in names}
+    raw = raw_tables(source(t={**table, "path": str(tmp_path)}))
     spark.sparkContext.setJobGroup(tmp_path.name, "many files")
     try:
         digests = {name: f"sha256:{sha256((tmp_path / name).read_bytes()).hexdigest()}" for name in names}
-        listed = found["t"].identity(spark)
+        listed = raw["t"].identity(spark)
         assert {file.path.removeprefix(f"{tmp_path}/"): file.checksum for file in listed} == digests
         for name in names:
             (tmp_path / name).unlink()
-        assert tables.read_tables(spark, found).parsed == {"t": len(names)}
+        assert tables.read_tables(spark, raw).parsed == {"t": len(names)}
         for _ in range(3):
-            assert set(spark.sql(f"SELECT {column} AS found FROM t").toArrow()["found"].to_pylist()) == wanted
+            assert set(spark.sql(f"SELECT {column} AS found FROM t").toArrow()["found"].to_pylist()) == expected
         tracker = spark.sparkContext.statusTracker()
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(tmp_path.name)]
         stages = {stage: tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds}
@@ -199,10 +199,10 @@ def test_a_file_is_read_once_by_few_tasks(spark: SparkSession, tmp_path: Path, t
 def test_bad_records_of_packed_files_have_their_place(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / f"{number:02}.csv.gz").write_bytes(gzip.compress(b"1\n2\n" if number != 70 else b"1\nx\n"))
-    found = read_tables(spark, source(t={"format": "csv", "path": str(tmp_path), "schema": "a int"}))
-    assert (found.parsed, found.handed_on) == ({"t": 200}, {"t": 199})
-    assert found.malformed is not None
-    assert found.malformed.collect() == [("t: a is not int", "x", f"{tmp_path}/70.csv.gz:2")]
+    read = read_tables(spark, source(t={"format": "csv", "path": str(tmp_path), "schema": "a int"}))
+    assert (read.parsed, read.handed_on) == ({"t": 200}, {"t": 199})
+    assert read.malformed is not None
+    assert read.malformed.collect() == [("t: a is not int", "x", f"{tmp_path}/70.csv.gz:2")]
 
 
 def test_folders_named_as_hive_names_them_are_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -220,25 +220,25 @@ def test_files_that_spark_would_pass_over_are_an_error(spark: SparkSession, tmp_
         read_tables(spark, source(t={"format": "binaryFile", "path": str(tmp_path)}))
     (tmp_path / "b.jpg").write_bytes(b"b")
     (tmp_path / "nothing.jpg").touch()
-    whole = {"format": "binaryFile", "path": str(tmp_path), "options": {"recursiveFileLookup": True}}
+    settings = {"format": "binaryFile", "path": str(tmp_path), "options": {"recursiveFileLookup": True}}
     with pytest.raises(SourceError, match=r"source.tables.t: .*: 1 of 3 files are empty, first .*/nothing.jpg; remove them"):
-        read_tables(spark, source(t=whole))
+        read_tables(spark, source(t=settings))
     (tmp_path / "empty.txt").touch()
     (tmp_path / "nothing.jpg").rename(tmp_path / "nothing at 5%.jpg")
     pictures = {"recursiveFileLookup": True, "pathGlobFilter": "*.jpg"}
     with pytest.raises(SourceError, match=r"1 of 3 files are empty, first .*/nothing at 5%.jpg; remove them"):
-        read_tables(spark, source(t=whole | {"options": pictures}))
+        read_tables(spark, source(t=settings | {"options": pictures}))
     (tmp_path / "empty.txt").unlink()
     (tmp_path / "nothing at 5%.jpg").unlink()
-    assert read_tables(spark, source(t=whole)).parsed == {"t": 2}
+    assert read_tables(spark, source(t=settings)).parsed == {"t": 2}
     spark.catalog.clearCache()  # as a run does: Spark takes a table for cached by its path
     (tmp_path / "12:30.jpg").write_bytes(b"c")
     with pytest.raises(SourceError, match=r"Hadoop reads no file with a colon in its name; rename it, or put the files into a tar archive"):
-        read_tables(spark, source(t=whole))
+        read_tables(spark, source(t=settings))
     with tarfile.open(tmp_path / "all.tar", "w") as archive:
         archive.add(tmp_path / "12:30.jpg", "12:30.jpg")
     assert read_tables(spark, source(t={"format": "tar", "path": f"{tmp_path}/all.tar"})).parsed == {"t": 1}
     (tmp_path / "all.tar").unlink()
     (tmp_path / "12:30.jpg").rename(tmp_path / "12-30.jpg")
     spark.catalog.clearCache()
-    assert read_tables(spark, source(t=whole)).parsed == {"t": 3}
+    assert read_tables(spark, source(t=settings)).parsed == {"t": 3}

@@ -129,10 +129,10 @@ def test_mutated_parquet_is_read_or_refused_in_a_line_without_java_s_words(spark
         try:
             read_parquet(spark, f"m{number}", path)
         except SourceError as error:
-            said = str(error)
-            assert said.startswith(f"source.tables.m{number}: ") and path.name in said, said
-            assert "\n" not in said and len(said) < 700, said
-            assert not re.search(r"java\.|org\.apache|\bat \w+\.|NullPointer|Traceback|Socket is closed", said), said
+            message = str(error)
+            assert message.startswith(f"source.tables.m{number}: ") and path.name in message, message
+            assert "\n" not in message and len(message) < 700, message
+            assert not re.search(r"java\.|org\.apache|\bat \w+\.|NullPointer|Traceback|Socket is closed", message), message
             return "refused"
         return "read"
 

@@ -52,8 +52,8 @@ def test_csv_takes_numbers_and_refuses_what_java_takes_besides(spark: SparkSessi
     path = write(tmp_path, "a.csv", "\n".join(lines) + "\n")
     tables = read_tables(spark, source(t={"format": "csv", "path": path, "schema": SCHEMA}))
     assert tables.malformed is not None
-    told = {int(record.split(",")[0]): reason.removeprefix("t: ") for reason, record, _ in tables.malformed.collect()}
-    assert told == reasons
+    reason_by_number = {int(record.split(",")[0]): reason.removeprefix("t: ") for reason, record, _ in tables.malformed.collect()}
+    assert reason_by_number == reasons
     rows = {row["at"]: row for row in spark.table("t").collect()}
     for at, text in enumerate(NUMBERS):
         assert (rows[at].d, rows[at].s) == (float(text), text) and rows[at].f == pytest.approx(float(text), rel=1e-6)

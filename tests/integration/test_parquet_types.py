@@ -81,8 +81,8 @@ def test_columns_are_widened_where_no_value_can_change(spark: SparkSession, tmp_
     for schema in ("", "i long, f double, s string, t timestamp, code string"):
         read_tables(spark, source(t={"format": "parquet", "path": path, "schema": schema}))
         assert spark.table("t").schema.simpleString() == "struct<i:bigint,f:double,s:string,t:timestamp,code:string>"
-        found = [(*row[:3], row.t and row.t.astimezone(UTC), row.code) for row in spark.table("t").collect()]
-        assert sorted(found, key=repr) == sorted(expected, key=repr)
+        rows = [(*row[:3], row.t and row.t.astimezone(UTC), row.code) for row in spark.table("t").collect()]
+        assert sorted(rows, key=repr) == sorted(expected, key=repr)
     wrote(folder / "code=z" / "4.parquet", i=[4])
     with pytest.raises(SourceError, match=r"differ in their columns: f .*, s .*, t .*or set options: {mergeSchema: true}"):
         rows_of(spark, path)
@@ -105,9 +105,9 @@ def test_names_with_dots_are_columns_of_their_own_and_null_may_be_nested_elsewhe
     wrote(tmp_path / "nested" / "2.parquet", n=[[2]])
     with pytest.raises(SourceError, match=r"2.parquet and .*1.parquet differ .*: n.list.element .*; make them tables of their own$"):
         rows_of(spark, str(tmp_path / "nested"))
-    one, other = ({"format": "parquet", "path": str(tmp_path / "nested" / name)} for name in ("1.parquet", "2.parquet"))
+    first, other = ({"format": "parquet", "path": str(tmp_path / "nested" / name)} for name in ("1.parquet", "2.parquet"))
     union = "SELECT CAST(n AS array<bigint>) AS n FROM one UNION ALL SELECT n FROM other"
-    read_tables(spark, source(union, one=one, other=other))
+    read_tables(spark, source(union, first=first, other=other))
     assert len(spark.sql(union).collect()) == 2, "of their own, with one type"
 
 
@@ -118,11 +118,11 @@ def test_types_without_a_common_one_are_named_with_a_cast_that_works(spark: Spar
             read_tables(
                 spark, source(t={"format": "parquet", "path": [paths[number] for number in pair], "options": {"mergeSchema": True}})
             )
-        for told in (*[Path(paths[number]).name for number in pair], "column a is", f"SELECT CAST(a AS {kind}) AS a"):
-            assert told in str(error.value)
-        one, other = ({"format": "parquet", "path": paths[number]} for number in pair)
+        for part in (*[Path(paths[number]).name for number in pair], "column a is", f"SELECT CAST(a AS {kind}) AS a"):
+            assert part in str(error.value)
+        first, other = ({"format": "parquet", "path": paths[number]} for number in pair)
         union = f"SELECT CAST(a AS {kind}) AS a FROM one UNION ALL SELECT CAST(a AS {kind}) AS a FROM other"
-        read_tables(spark, source(union, one=one, other=other))
+        read_tables(spark, source(union, first=first, other=other))
         assert len(spark.sql(union).collect()) == 2
 
 
@@ -150,10 +150,10 @@ def test_where_files_are_read_in_groups_the_error_about_metadata_names_file_colu
     for number, kind in enumerate((pa.int32(), pa.int64())):
         pq.write_table(pa.table({"v": pa.array([number], kind)}), tmp_path / f"{number}.parquet")
     table = {"format": "parquet", "path": str(tmp_path)}
-    read_tables(spark, found := source(query := "SELECT _metadata.file_name FROM t", t=table))
+    read_tables(spark, settings := source(query := "SELECT _metadata.file_name FROM t", t=table))
     with (
         pytest.raises(SourceError, match="of Parquet files with different types, there is no _metadata: set file_column"),
-        source_errors(found),
+        source_errors(settings),
     ):
         spark.sql(query).collect()
     read_tables(spark, source(t={**table, "file_column": "file"}))

@@ -101,11 +101,13 @@ def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expre
         assert expression not in SERVED
         return
     fresh = raw_rows(2, 400)
-    ours, raised = Evaluator().columns(fresh, served.columns)
+    duckdb_columns, raised = Evaluator().columns(fresh, served.columns)
     fine = pa.array([error is None for error in raised])
     views.createDataFrame(fresh.filter(fine), views.table("t").schema).createOrReplaceTempView("fresh")
     spark_columns = views.sql(query.replace("FROM t", "FROM fresh")).toArrow()["out"]
-    assert repr(ours["out"].filter(fine).to_pylist()).replace("-0.0", "0.0") == repr(spark_columns.to_pylist()).replace("-0.0", "0.0")
+    assert repr(duckdb_columns["out"].filter(fine).to_pylist()).replace("-0.0", "0.0") == repr(spark_columns.to_pylist()).replace(
+        "-0.0", "0.0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,9 +236,9 @@ def test_p7_so_has_one_that_cannot_be_computed() -> None:
 
 
 def test_the_model_says_what_it_takes(bank: Bank) -> None:
-    said = bank.model.metadata.metadata
-    assert said["takes"] == "rows of bank, before the query" and said["query"] == bank.config.source.sql
-    assert said["inputs"] == {"age": "int32", "pdays": "int32", "job": "string"}
+    model_metadata = bank.model.metadata.metadata
+    assert model_metadata["takes"] == "rows of bank, before the query" and model_metadata["query"] == bank.config.source.sql
+    assert model_metadata["inputs"] == {"age": "int32", "pdays": "int32", "job": "string"}
     assert bank.model.predict(bank.model.input_example)["refused"].isna().all()
 
 

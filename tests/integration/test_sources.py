@@ -12,9 +12,9 @@ from pipelines.data.sources.tables import Tables
 from pipelines.errors import ConfigError, SourceError
 
 
-def malformed(tables: Tables) -> list[tuple]:
-    assert tables.malformed is not None
-    return sorted(tuple(row) for row in tables.malformed.collect())
+def malformed_records(tables: Tables) -> list[tuple]:
+    assert tables.malformed_records is not None
+    return sorted(tuple(row) for row in tables.malformed_records.collect())
 
 
 def test_malformed_csv_records_are_kept_apart(spark: SparkSession, tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_malformed_csv_records_are_kept_apart(spark: SparkSession, tmp_path: Pat
     tables = read_tables(spark, source(t={"format": "csv", "path": path, "schema": "a int, b string"}))
     assert rows_of(spark) == [(1, "x"), (5, 'a, "b"')]
     quotes = "t: quote that is stray, or does not close on its line"
-    assert [(reason.split(" (")[0], record, where) for reason, record, where in malformed(tables)] == [
+    assert [(reason.split(" (")[0], record, where) for reason, record, where in malformed_records(tables)] == [
         ("t: a is not int", "four,y", f"{path}:5"),
         ("t: more than 2 columns", "2,y,z", f"{path}:2"),
         ("t: one column in place of 2: not separated by ','", "3", f"{path}:4"),
@@ -52,7 +52,7 @@ def test_a_malformed_record_s_reason_names_column_and_type_or_what_its_columns_a
     path = write(tmp_path, "a.csv", "\n".join([*WRONG, *RIGHT]))
     schema = "id bigint, sh int, s string, day date, price decimal(4,2), ok boolean"
     tables = read_tables(spark, source(t={"format": "csv", "path": path, "schema": schema, "options": {"nullValue": "?"}}))
-    assert {record: reason.removeprefix("t: ") for reason, record, _ in malformed(tables)} == WRONG
+    assert {record: reason.removeprefix("t: ") for reason, record, _ in malformed_records(tables)} == WRONG
     assert len(rows_of(spark)) == len(RIGHT)
 
 
@@ -77,7 +77,7 @@ def test_files_are_cut_anywhere_and_no_line_is_lost(spark: SparkSession, tmp_pat
     path = write(tmp_path, "a.csv", "a,b\n" + "\n".join(lines))
     tables = read_tables(spark, source(t={"format": "csv", "path": path, "schema": "a int, b string", "options": {"header": True}}))
     assert [number for number, _ in sorted(rows_of(spark))] == [number for number in range(3_000) if number != 2_000]
-    ((_, record, where),) = malformed(tables)
+    ((_, record, where),) = malformed_records(tables)
     line, start = map(int, where.removeprefix(f"{path}:").split("+"))
     after = Path(path).read_text()[start - 1 :].partition("\n")[2]
     assert record == after.splitlines()[line - 1] == "bad"
@@ -112,7 +112,7 @@ def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path, "a.json", "\n".join(lines))
     tables = read_tables(spark, source(t={"format": "json", "path": path, "schema": "a int, b struct<c: array<double>>"}))
     assert [(row.a, row.b and row.b.c) for row in spark.table("t").collect()] == [(1, [1.5]), (None, None)]
-    assert [record for _, record, _ in malformed(tables)] == sorted(lines[2:])
+    assert [record for _, record, _ in malformed_records(tables)] == sorted(lines[2:])
 
 
 def test_keys_of_json(spark: SparkSession, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_keys_of_json(spark: SparkSession, tmp_path: Path) -> None:
         ("a", 1),
         ("b", None),
     ]
-    assert malformed(tables) == [
+    assert malformed_records(tables) == [
         ("t: key plan occurs twice in an object", twice, f"{table['path']}:3"),
         ("t: not a JSON object of these columns' types", "[]", f"{table['path']}:6"),
     ]
@@ -151,7 +151,7 @@ def test_a_json_document(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path, "a.json", '[{"a": 0.1000000000000000055},\n {"a": "x"}]')
     tables = read_tables(spark, source(t={"format": "json", "path": path, "schema": "a decimal(30, 20)", "options": {"multiLine": True}}))
     assert [str(row.a) for row in spark.table("t").collect()] == ["0.10000000000000000550"]
-    assert malformed(tables) == [("t: not a JSON object of these columns' types", '{"a": "x"}', f"{path}:2")]
+    assert malformed_records(tables) == [("t: not a JSON object of these columns' types", '{"a": "x"}', f"{path}:2")]
 
 
 def test_text_and_whole_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_real_tables(spark: SparkSession) -> None:
     )
     assert tables.parsed == {"adult": 48_842, "mnist": 60_000}
     assert tables.handed_on == tables.parsed
-    found = spark.sql("SELECT count(workclass), sum(age), min(income), max(income) FROM adult").first()
-    assert found is not None and tuple(found) == (46_043, 1_887_430, "<=50K", ">50K.")
-    found = spark.sql("SELECT sum(label), min(length(image)), max(length(image)) FROM mnist").first()
-    assert found is not None and tuple(found) == (267_236, 784, 784)
+    row = spark.sql("SELECT count(workclass), sum(age), min(income), max(income) FROM adult").first()
+    assert row is not None and tuple(row) == (46_043, 1_887_430, "<=50K", ">50K.")
+    row = spark.sql("SELECT sum(label), min(length(image)), max(length(image)) FROM mnist").first()
+    assert row is not None and tuple(row) == (267_236, 784, 784)

@@ -121,8 +121,10 @@ def test_the_name_of_its_file_is_a_column_of_every_format_of_rows(spark: SparkSe
         read_tables(spark, source(t=table))
         values = ("1", "2") if format_name == "text" else (1, 2)
         assert rows_of(spark) == sorted([(value, name) for name in names for value in values], key=repr)
-        named = [list(raw_table(one).identity_lines(raw_table(one).identity(spark), ())) for one in (table, {**table, "file_column": ""})]
-        assert [all("1.x" in one or "ü.x" in one for one in lines) for lines in named] == [True, False]
+        named = [
+            list(raw_table(form).identity_lines(raw_table(form).identity(spark), ())) for form in (table, {**table, "file_column": ""})
+        ]
+        assert [all("1.x" in line or "ü.x" in line for line in lines) for lines in named] == [True, False]
         read_tables(spark, source(t={**table, "path": f"{tmp_path}/{format_name}/{names[0]}"}))
         assert {row[-1] for row in rows_of(spark)} == {names[0].rpartition("/")[2]}
     with pytest.raises(ValueError, match=r"which format tar does not add; select its column path"):
@@ -142,9 +144,9 @@ def test_what_spark_says_of_files_is_refused_with_the_setting_that_gives_it(spar
         return parse(values, "x.yaml")
 
     for expression in ("input_file_name()", "_metadata.file_name"):
-        asked = config(f"SELECT a, {expression} AS f FROM t")
+        settings = config(f"SELECT a, {expression} AS f FROM t")
         with pytest.raises((ConfigError, SourceError), match=r"set file_column of the table to a name, and select that column"):
-            analyse(spark, asked, raw_tables(asked.source))
+            analyse(spark, settings, raw_tables(settings.source))
     mended = config("SELECT a, file AS f FROM t", file_column="file")
     assert analyse(spark, mended, raw_tables(mended.source)) == ()
 
@@ -164,14 +166,14 @@ def test_progress_counts_rows_and_neither_files_nor_batches(spark: SparkSession,
         "a cache": lambda: cached.where("a > 3").collect(),
         "a file": lambda: spark.read.parquet(f"{tmp_path}/a.parquet").where("a > 3").collect(),
     }
-    found = {}
+    counts = {}
     for name, run in work.items():
         context.setJobGroup(name, name)
         run()
         context._jsc.sc().listenerBus().waitUntilEmpty()  # what the status says comes by events
         tracker = context.statusTracker()
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(name)]
-        found[name] = rows_read(spark, [stage for job in jobs if job for stage in job.stageIds])
+        counts[name] = rows_read(spark, [stage for job in jobs if job for stage in job.stageIds])
     context.setJobGroup("tests", "tests")
     cached.unpersist()
-    assert found == {"work of Python": 0, "a cache": 0, "a file": 1_000}
+    assert counts == {"work of Python": 0, "a cache": 0, "a file": 1_000}

@@ -22,9 +22,9 @@ def tensors(settings: dict[str, Any], values: pa.Array) -> list[np.ndarray | Non
     """Each row's tensor, None where it was refused."""
     encoder = encoder_of(settings, values)
     column = encoder.column("x", "feature")
-    found = encoder.encode(values)
-    assert found.type == column.field.type
-    return [None if row is None else np.frombuffer(row, column.dtype).reshape(column.shape) for row in found.to_pylist()]
+    output = encoder.encode(values)
+    assert output.type == column.field.type
+    return [None if row is None else np.frombuffer(row, column.dtype).reshape(column.shape) for row in output.to_pylist()]
 
 
 def file(pixels: np.ndarray, kind: str, **options: Any) -> bytes:
@@ -48,10 +48,10 @@ def test_identity_of_arrays(kind: pa.DataType, dtype: str, listed: Any) -> None:
 
 def test_identity_of_arrays_refuses_other_shapes_and_missing_elements() -> None:
     values = pa.array([[1.0, 2.0], [3.0], None, [4.0, None], [5.0, nan], [6.0, inf], [1e300, 1.0], [7.0, 8.0], []])
-    found = tensors({"encoder": "identity", "shape": [2]}, values)
-    assert [None if row is None else row.tolist() for row in found] == [[1, 2], *[None] * 6, [7, 8], None]
-    whole = tensors({"encoder": "identity", "shape": [2]}, pa.array([[1, 2], [3, None], [4, 5]]))
-    assert [None if row is None else row.tolist() for row in whole] == [[1, 2], None, [4, 5]]
+    rows = tensors({"encoder": "identity", "shape": [2]}, values)
+    assert [None if row is None else row.tolist() for row in rows] == [[1, 2], *[None] * 6, [7, 8], None]
+    integers = tensors({"encoder": "identity", "shape": [2]}, pa.array([[1, 2], [3, None], [4, 5]]))
+    assert [None if row is None else row.tolist() for row in integers] == [[1, 2], None, [4, 5]]
 
 
 @given(st.data())
@@ -62,12 +62,12 @@ def test_nested_arrays_equal_their_flat_form(data: st.DataObject) -> None:
     outer = lengths.flatmap(lambda length: st.lists(st.one_of(inner, inner, inner, st.none()), min_size=length, max_size=length))
     rows = data.draw(st.lists(st.one_of(outer, st.none()), min_size=1, max_size=9))
     values = pa.array([[[0, 0], [0, 0]], *rows], pa.list_(pa.list_(pa.int64())))[1:]
-    found = tensors({"encoder": "identity", "shape": [2, 2]}, values)
+    encoded = tensors({"encoder": "identity", "shape": [2, 2]}, values)
 
     def whole(row: list | None) -> bool:
         return row is not None and [len(line or []) for line in row] == [2, 2] and None not in [number for line in row for number in line]
 
-    assert [None if row is None else row.tolist() for row in found] == [row if whole(row) else None for row in rows]
+    assert [None if row is None else row.tolist() for row in encoded] == [row if whole(row) else None for row in rows]
 
 
 def test_identity_of_arrays_does_not_impute() -> None:
@@ -93,8 +93,8 @@ def test_identity_of_arrays_does_not_impute() -> None:
     ids=["bytes", "large", "fixed", "int32", "double", "nested", "png"],
 )
 def test_image_of_the_same_pixels_in_every_form(values: pa.Array) -> None:
-    (found,) = tensors({"encoder": "image", "shape": [3, 8, 6]}, values)
-    assert np.array_equal(found, PIXELS)
+    (pixels,) = tensors({"encoder": "image", "shape": [3, 8, 6]}, values)
+    assert np.array_equal(pixels, PIXELS)
 
 
 def test_image_files_are_converted_and_resized() -> None:
@@ -106,9 +106,9 @@ def test_image_files_are_converted_and_resized() -> None:
     for row, level in zip(tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array(files)), (200, 200, 200, 100), strict=True):
         assert row is not None
         assert np.abs(row.astype(int) - level).max() <= 1
-    (found,) = tensors({"encoder": "image", "shape": [1, 8, 6]}, pa.array([file(PIXELS, "PNG")]))
-    assert found is not None
-    assert found.shape == (1, 8, 6)
+    (pixels,) = tensors({"encoder": "image", "shape": [1, 8, 6]}, pa.array([file(PIXELS, "PNG")]))
+    assert pixels is not None
+    assert pixels.shape == (1, 8, 6)
 
 
 def test_image_refuses_bytes_that_are_none() -> None:
@@ -134,25 +134,25 @@ def test_a_png_that_was_altered_or_cut_is_refused_or_gives_the_same_pixels() -> 
     png = file(PIXELS, "PNG")
     altered = [bytes([*png[:place], png[place] ^ 1, *png[place + 1 :]]) for place in range(len(png))]
     cut = [png[:length] for length in range(len(png))]
-    found = tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array([png, *altered, *cut]))
-    whole = [row for row in found if row is not None]
-    assert 1 <= len(whole) <= 25  # the end mark's 12 bytes say nothing
-    assert all(np.array_equal(row, PIXELS) for row in whole)
+    rows = tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array([png, *altered, *cut]))
+    accepted = [row for row in rows if row is not None]
+    assert 1 <= len(accepted) <= 25  # the end mark's 12 bytes say nothing
+    assert all(np.array_equal(row, PIXELS) for row in accepted)
 
 
 @given(st.binary(max_size=60), st.sampled_from(["PNG", "JPEG"]))
 def test_image_survives_any_bytes(noise: bytes, kind: str) -> None:
-    whole = file(PIXELS, kind)
-    start = len(noise) * 7 % len(whole)
-    tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array([whole[:start] + noise + whole[start + len(noise) :]]))
+    complete = file(PIXELS, kind)
+    start = len(noise) * 7 % len(complete)
+    tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array([complete[:start] + noise + complete[start + len(noise) :]]))
 
 
 def test_image_refuses_numbers_that_are_no_pixels() -> None:
     values = pa.array([[0.0, 255.0], [0.5, 1.0], [-1.0, 0.0], [256.0, 0.0], [nan, 0.0], [None, 0.0], None, [1.0]])
-    found = tensors({"encoder": "image", "shape": [1, 1, 2]}, values)
-    assert found[0] is not None
-    assert found[0].tolist() == [[[0, 255]]]
-    assert found[1:] == [None] * 7
+    rows = tensors({"encoder": "image", "shape": [1, 1, 2]}, values)
+    assert rows[0] is not None
+    assert rows[0].tolist() == [[[0, 255]]]
+    assert rows[1:] == [None] * 7
 
 
 def test_image_refuses_a_small_file_that_asks_for_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +163,6 @@ def test_image_refuses_a_small_file_that_asks_for_many_pixels(monkeypatch: pytes
 
 def test_raw_pixels_that_start_like_a_jpeg_are_pixels() -> None:
     pixels = bytes([0xFF, 0xD8, 0xFF, 7])
-    (found,) = tensors({"encoder": "image", "shape": [1, 2, 2]}, pa.array([pixels]))
-    assert found is not None
-    assert found.tobytes() == pixels
+    (encoded,) = tensors({"encoder": "image", "shape": [1, 2, 2]}, pa.array([pixels]))
+    assert encoded is not None
+    assert encoded.tobytes() == pixels

@@ -99,10 +99,10 @@ def test_p5_buffers_move_by_the_mean_of_the_shards_and_constants_keep_their_bits
     for number in range(2):
         strategy.step(microbatches(), number, 0.01, Flags())
     strategy.sync_buffers()
-    held = dict(strategy.model.named_buffers())
-    assert model_digest({name: held[name] for name in CONSTANTS}) == model_digest(CONSTANTS)
-    assert held["mean"].tolist() == [-0.75, -0.75]  # half way to -1, twice
-    assert held["count"] == 2
+    final_buffers = dict(strategy.model.named_buffers())
+    assert model_digest({name: final_buffers[name] for name in CONSTANTS}) == model_digest(CONSTANTS)
+    assert final_buffers["mean"].tolist() == [-0.75, -0.75]  # half way to -1, twice
+    assert final_buffers["count"] == 2
 
 
 @pytest.mark.parametrize(("model", "name"), [(Replacing(), "mean"), (Late(), "angles")], ids=["replaced", "made"])

@@ -47,10 +47,10 @@ def test_vocabulary_of_nothing_encodes_everything_as_zero() -> None:
     ids=lambda values: str(values.type),
 )
 def test_vocabulary_of_other_types(values: pa.Array) -> None:
-    found = encoder_of("vocabulary", values).encode(values).to_pylist()
-    assert found[0] == found[2] == 1
-    assert found[3] == 0
-    assert len(found) == 4 or (found[1], found[4]) == (0, found[5])  # NaN is NULL, −0 is 0
+    indices = encoder_of("vocabulary", values).encode(values).to_pylist()
+    assert indices[0] == indices[2] == 1
+    assert indices[3] == 0
+    assert len(indices) == 4 or (indices[1], indices[4]) == (0, indices[5])  # NaN is NULL, −0 is 0
 
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=1))
@@ -85,8 +85,8 @@ def test_hash_of_a_number_is_that_of_its_text_and_spreads() -> None:
 
 def test_hash_takes_null_and_nan_for_one_value() -> None:
     encoder = encoder_of({"encoder": "hash", "buckets": 2**31 - 1}, pa.array([1.0]))
-    null, not_a_number, one = encoder.encode(pa.array([None, nan, 1.0])).to_pylist()
-    assert null == not_a_number != one
+    null, not_a_number, number = encoder.encode(pa.array([None, nan, 1.0])).to_pylist()
+    assert null == not_a_number != number
 
 
 @pytest.mark.parametrize(

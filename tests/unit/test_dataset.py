@@ -77,17 +77,19 @@ def test_p6_a_version_lists_the_files_it_was_made_of_beside_its_manifest(version
     assert version.sources() == {}
     (root / "manifest.json").unlink()
     files = tuple(SourceFile(f"/raw/{number}\n.jpg", number, f"sha256:{number:064x}") for number in range(count))
-    made = commit(version.filesystem, version.root, version.manifest, version.row_groups, sources={"images": files, "labels": files[:1]})
-    assert (made.sources["images"].files, made.sources["images"].bytes) == (count, sum(range(count)))
+    committed = commit(
+        version.filesystem, version.root, version.manifest, version.row_groups, sources={"images": files, "labels": files[:1]}
+    )
+    assert (committed.sources["images"].files, committed.sources["images"].bytes) == (count, sum(range(count)))
     assert len((root / "manifest.json").read_bytes()) < len(without) + 1_000
-    found, listed = open_version(version.root), root / "sources-a.parquet"
-    assert found.sources() == {"images": files, "labels": files[:1]}
+    reopened, listed = open_version(version.root), root / "sources-a.parquet"
+    assert reopened.sources() == {"images": files, "labels": files[:1]}
     pq.write_table(pq.read_table(listed).slice(1), listed)
     with pytest.raises(CorruptError, match=r"sources-a.parquet has sha256:.*; the manifest says sha256:"):
-        found.sources()
+        reopened.sources()
     listed.unlink()
     with pytest.raises(CorruptError, match=r"sources-a.parquet is missing"):
-        found.sources()
+        reopened.sources()
     assert open_version(version.root).rows("train") == 3_000, "which training does without"
 
 
@@ -126,14 +128,19 @@ def test_a_version_of_another_config_is_not_opened(version: Version) -> None:
 
 
 def test_what_differs_from_the_newest_version_is_named(version: Version) -> None:
-    made = {"source": {"query": "SELECT 1", "expect": {}}, "dataset": {"key": ["a"], "features": {"age": {"encoder": "minmax", "bins": 3}}}}
-    edit_manifest(version, identity=made)
-    wanted = {"source": {"query": "SELECT 2", "expect": {}}, "dataset": {"key": ["a"], "features": {"age": {"encoder": "minmax"}}}}
+    earlier = {
+        "source": {"query": "SELECT 1", "expect": {}},
+        "dataset": {"key": ["a"], "features": {"age": {"encoder": "minmax", "bins": 3}}},
+    }
+    edit_manifest(version, identity=earlier)
+    requested = {"source": {"query": "SELECT 2", "expect": {}}, "dataset": {"key": ["a"], "features": {"age": {"encoder": "minmax"}}}}
     with pytest.raises(DatasetError) as caught:
-        open_version(str(Path(version.root).parent), identity=wanted)
-    told = "source.query SELECT 1 where the config has SELECT 2, dataset.features.age.bins 3 where the config has nothing; run jobs/etl.py"
-    assert told in str(caught.value) and "dataset.key" not in str(caught.value)
-    assert open_version(str(Path(version.root).parent), identity=made).root == version.root
+        open_version(str(Path(version.root).parent), identity=requested)
+    message = (
+        "source.query SELECT 1 where the config has SELECT 2, dataset.features.age.bins 3 where the config has nothing; run jobs/etl.py"
+    )
+    assert message in str(caught.value) and "dataset.key" not in str(caught.value)
+    assert open_version(str(Path(version.root).parent), identity=earlier).root == version.root
 
 
 def test_a_manifest_of_a_newer_format_names_both(version: Version) -> None:

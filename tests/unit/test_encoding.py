@@ -72,23 +72,23 @@ def test_every_encoder_accepts_its_training_rows() -> None:
 @given(st.lists(st.one_of(ROW, GOOD), max_size=12), st.data())
 def test_p7_slices_chunks_and_single_rows_encode_as_the_whole(values: list[tuple], data: st.DataObject) -> None:
     raw = rows_of(values)
-    whole, reasons = Encoders(ENCODERS).encode(raw)
+    complete, reasons = Encoders(ENCODERS).encode(raw)
     cut = data.draw(st.integers(0, len(raw)))
     chunked, chunked_reasons = Encoders(ENCODERS).encode(pa.concat_tables([raw.slice(0, cut), raw.slice(cut)]))
-    assert chunked.equals(whole)
+    assert chunked.equals(complete)
     assert chunked_reasons.equals(reasons)
     encoders = Encoders(ENCODERS)
     singly = [encoders.encode(raw.slice(row, 1)) for row in range(len(raw))]
-    assert pa.concat_tables([encoders.schema.empty_table(), *(table for table, _ in singly)]).equals(whole)
+    assert pa.concat_tables([encoders.schema.empty_table(), *(table for table, _ in singly)]).equals(complete)
     assert [reason[0].as_py() for _, reason in singly] == reasons.to_pylist()
-    assert whole.num_rows == reasons.null_count
-    assert not any(column.null_count for column in whole.columns)
+    assert complete.num_rows == reasons.null_count
+    assert not any(column.null_count for column in complete.columns)
 
 
 def test_p7_encoders_survive_json() -> None:
-    again = {name: FittedEncoder.model_validate(json.loads(fitted.model_dump_json())) for name, fitted in ENCODERS.items()}
-    assert again == ENCODERS
-    assert Encoders(again).encode(TRAINING)[0].equals(Encoders(ENCODERS).encode(TRAINING)[0])
+    loaded = {name: FittedEncoder.model_validate(json.loads(fitted.model_dump_json())) for name, fitted in ENCODERS.items()}
+    assert loaded == ENCODERS
+    assert Encoders(loaded).encode(TRAINING)[0].equals(Encoders(ENCODERS).encode(TRAINING)[0])
 
 
 def test_refused_rows_say_why() -> None:

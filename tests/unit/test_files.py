@@ -51,16 +51,16 @@ GLOBS = [
 @pytest.mark.parametrize(("glob", "expected"), GLOBS)
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
 def test_paths_folders_and_globs(folder: Path, scheme: str, glob: str, expected: list[str]) -> None:
-    found = find(f"{scheme}{folder}{glob}".replace(" ", "%20" if scheme else " "))
-    assert [file.path.removeprefix(f"{folder}/") for file in found] == expected
-    assert [file.bytes for file in found] == [len(name) for name in expected]
+    files = find(f"{scheme}{folder}{glob}".replace(" ", "%20" if scheme else " "))
+    assert [file.path.removeprefix(f"{folder}/") for file in files] == expected
+    assert [file.bytes for file in files] == [len(name) for name in expected]
 
 
 def test_files_of_an_installed_package() -> None:
-    found = find("package://sklearn/datasets/**/*.csv.gz")
-    assert "package://sklearn/datasets/data/digits.csv.gz" in [file.path for file in found]
+    files = find("package://sklearn/datasets/**/*.csv.gz")
+    assert "package://sklearn/datasets/data/digits.csv.gz" in [file.path for file in files]
     (alone,) = find("package://sklearn/datasets/data/digits.csv.gz")
-    assert alone in found and b"".join(blocks(alone.path)).count(b"\n") == 1_797
+    assert alone in files and b"".join(blocks(alone.path)).count(b"\n") == 1_797
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_every_line_is_in_one_piece(folder: Path, lengths: list[int], range_byte
     path = folder / "_lines" / "a.txt"
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join(f"{number}{'x' * length}" for number, length in enumerate(lengths)) + "\n" * ends)
-    pieces = [piece for some in ranges(find(str(path)), range_bytes) for piece in some]
+    pieces = [piece for task in ranges(find(str(path)), range_bytes) for piece in task]
     read = [b"".join(lines(piece.file.path, piece.start, piece.stop)) for piece in pieces]
     assert b"".join(read) == path.read_bytes()
     assert all(not text or text.endswith(b"\n") for position, text in enumerate(read) if any(read[position + 1 :]))
@@ -176,9 +176,9 @@ def test_compressed_files_do_not_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cores", [1, 2, 64])
 def test_many_small_files_make_few_tasks_but_one_for_every_core(cores: int) -> None:
-    found = [File(f"{number}.jpg", 700, "") for number in range(60_000)]
-    work = ranges(found, task_bytes(found, cores), split=False)
-    assert [piece.file for pieces in work for piece in pieces] == found
+    files = [File(f"{number}.jpg", 700, "") for number in range(60_000)]
+    work = ranges(files, task_bytes(files, cores), split=False)
+    assert [piece.file for pieces in work for piece in pieces] == files
     assert cores <= len(work) <= max(40, 3 * cores)
 
 
@@ -187,11 +187,11 @@ def test_small_files_share_a_task(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [("", True), ("/", True), ("/**", True), ("/*/*", True), ("/d*", True), ("/*.csv", False), ("/deep", False), ("/a.csv", False)],
 )
-def test_what_would_be_found(folder: Path, path: str, found: bool) -> None:
-    assert would_find(f"{folder}{path}", f"{folder}/data/version") == found
+def test_what_would_be_found(folder: Path, path: str, expected: bool) -> None:
+    assert would_find(f"{folder}{path}", f"{folder}/data/version") == expected
     assert not would_find(f"{folder}{path}", f"{folder}/_data/version"), "it is hidden"
     assert not would_find(f"{folder}{path}", f"{folder}s/data/version")
 
@@ -204,9 +204,9 @@ def test_a_store_is_a_file_system(store_options: str, scheme: str) -> None:
         with filesystem.open_output_stream(f"raw/in/{name}") as stream:
             stream.write(name.encode())
     for glob, expected in [pair for pair in GLOBS if "?" not in pair[0]]:
-        found = find(f"{scheme}://raw/in{glob}?{store_options}")
-        assert [file.path for file in found] == [f"{scheme}://raw/in/{name}?{store_options}" for name in expected]
-        assert [b"".join(blocks(file.path)).decode() for file in found] == expected
+        files = find(f"{scheme}://raw/in{glob}?{store_options}")
+        assert [file.path for file in files] == [f"{scheme}://raw/in/{name}?{store_options}" for name in expected]
+        assert [b"".join(blocks(file.path)).decode() for file in files] == expected
 
 
 def test_a_name_that_java_cannot_read_is_an_error_with_a_remedy() -> None:

@@ -22,9 +22,9 @@ SCHEMA = (
 
 
 def names() -> Names:
-    found = key_names(SCHEMA)
-    assert found is not None
-    return found
+    key_tree = key_names(SCHEMA)
+    assert key_tree is not None
+    return key_tree
 
 
 def look(*records: str) -> tuple[list[str | None], list[str | None], dict[str, int], list[bool]]:
@@ -112,36 +112,40 @@ VALUE = st.recursive(
 RECORD = st.lists(st.tuples(KEY, VALUE), max_size=4).map(Pairs)
 
 
-def written(value: Any, ascii_only: bool) -> str:
+def write_json(value: Any, ascii_only: bool) -> str:
     if isinstance(value, Pairs):
-        return "{" + " , ".join(f"{json.dumps(key, ensure_ascii=ascii_only)} :{written(one, ascii_only)}" for key, one in value) + "}"
+        return (
+            "{"
+            + " , ".join(f"{json.dumps(key, ensure_ascii=ascii_only)} :{write_json(element, ascii_only)}" for key, element in value)
+            + "}"
+        )
     if isinstance(value, list):
-        return "[" + ", ".join(written(one, ascii_only) for one in value) + "]"
+        return "[" + ", ".join(write_json(element, ascii_only) for element in value) + "]"
     return json.dumps(value, ensure_ascii=ascii_only)
 
 
-def expected(value: Any, scope: Names | None) -> tuple[Any, bool]:
+def parse_keys(value: Any, scope: Names | None) -> tuple[Any, bool]:
     """The value with the schema's names for keys, and whether an object has a key twice: the same in plain Python."""
     if isinstance(value, Pairs):
         pairs, twice = [], False
-        for key, one in value:
+        for key, element in value:
             name = scope.matching(key) if scope and not scope.is_map else None
             within = None if scope is None else scope.values if scope.is_map else scope.fields[name] if name else None
-            inner, is_twice = expected(one, within)
+            inner, is_twice = parse_keys(element, within)
             pairs.append((name or key, inner))
             twice |= is_twice
         return dict(pairs), twice or len(dict(pairs)) < len(pairs)
     if isinstance(value, list):
-        found = [expected(one, scope) for one in value]
-        return [inner for inner, _ in found], any(twice for _, twice in found)
+        results = [parse_keys(element, scope) for element in value]
+        return [inner for inner, _ in results], any(twice for _, twice in results)
     return value, False
 
 
 @given(st.lists(st.tuples(RECORD, st.booleans()), max_size=5))
 def test_it_finds_what_a_parser_finds(records: list[tuple[Pairs, bool]]) -> None:
-    texts = [written(value, ascii_only) for value, ascii_only in records]
+    texts = [write_json(value, ascii_only) for value, ascii_only in records]
     problems, renamed, _, _ = look(*texts)
     for (value, _), text, problem, new in zip(records, texts, problems, renamed, strict=True):
-        wanted, twice = expected(value, names())
+        expected_keys, twice = parse_keys(value, names())
         assert (problem is not None) == twice, text
-        assert twice or json.loads(new or text) == wanted, text
+        assert twice or json.loads(new or text) == expected_keys, text

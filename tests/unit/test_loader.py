@@ -29,13 +29,13 @@ STEPS = 11
 @pytest.fixture(scope="module")
 def version(tmp_path_factory: pytest.TempPathFactory) -> Version:
     def part(first: int, rows: int) -> dict[str, np.ndarray]:
-        return values_of(np.arange(first, first + rows))
+        return read_values(np.arange(first, first + rows))
 
     parts = [part(0, PARTS[0]), part(PARTS[0], PARTS[1])]
     return write_version(tmp_path_factory.mktemp("version"), {"train": parts, "test": [part(0, 700)]}, row_group_bytes=2**19)
 
 
-def values_of(number: np.ndarray) -> dict[str, np.ndarray]:
+def read_values(number: np.ndarray) -> dict[str, np.ndarray]:
     """What rows of these numbers hold: narrow values of one and of several entries, and wide ones."""
     image = number[:, None] * np.arange(1, 13) % 251
     return {
@@ -61,7 +61,7 @@ def test_p2_a_batch_carries_the_rows_that_its_numbers_say(version: Version, cach
     loader = Loader(version, "train", Order(global_batch=504, remainder=remainder), row_numbers=True, cache_bytes=cache_bytes)
     for _ in range(2):
         for batch in loader:
-            for name, values in values_of(batch["row_number"].numpy()).items():
+            for name, values in read_values(batch["row_number"].numpy()).items():
                 assert batch[name].numpy().dtype == values.dtype
                 assert np.array_equal(batch[name].numpy(), values)
 
@@ -95,34 +95,34 @@ def test_p4_stopped_anywhere_and_resumed_with_another_world_size_nothing_changes
     uninterrupted = numbers([*loader, *loader])
 
     def steps(world_size: int, state: dict[str, int], count: int) -> tuple[list[list[int]], dict[str, int]]:
-        taken: list[list[int]] = [[] for _ in range(count)]
+        rows_by_step: list[list[int]] = [[] for _ in range(count)]
         for rank in range(world_size):
             worker = Loader(version, "train", order, shard_range(rank, world_size, 8), row_numbers=True)
             worker.load_state_dict(state)
             at = 0
             while at < count:
                 for batch in worker:
-                    taken[at] += batch["row_number"].tolist()
+                    rows_by_step[at] += batch["row_number"].tolist()
                     at += 1
                     if at == count:
                         break
             state_after = worker.state_dict()
-        return taken, state_after if count else state
+        return rows_by_step, state_after if count else state
 
     first, state = steps(before, {"epoch": 0, "step": 0, "order_version": 1}, stop % len(uninterrupted))
-    rest, _ = steps(after, state, len(uninterrupted) - len(first))
-    assert first + rest == uninterrupted
+    resumed, _ = steps(after, state, len(uninterrupted) - len(first))
+    assert first + resumed == uninterrupted
 
 
 @pytest.mark.parametrize("step", [0, 4, 9])
 def test_p4_a_resume_reads_the_row_groups_of_its_window_and_no_others(version: Version, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     read, decode = [], Reader.read
 
-    def counted(reader: Reader, number: int) -> dict[str, np.ndarray]:
+    def count_decodes(reader: Reader, number: int) -> dict[str, np.ndarray]:
         read.append(number)
         return decode(reader, number)
 
-    monkeypatch.setattr(Reader, "read", counted)
+    monkeypatch.setattr(Reader, "read", count_decodes)
     order = Order(global_batch=512, window=2)
     loader = Loader(version, "train", order, range(1), cache_bytes=0, prefetch_bytes=1)
     loader.load_state_dict({"epoch": 0, "step": step, "order_version": 1})
@@ -144,18 +144,18 @@ def test_p3_threads_prefetch_and_cache_change_nothing(version: Version) -> None:
 @pytest.mark.parametrize("cache_bytes", [0, 2**30])
 def test_p2_memory_is_not_lent_again_while_a_batch_lies_in_it(version: Version, cache_bytes: int) -> None:
     loader = Loader(version, "train", Order(global_batch=64), row_numbers=True, cache_bytes=cache_bytes, prefetch_bytes=2**12)
-    kept = [{name: values[3] for name, values in batch.items()} for batch in loader]
-    as_they_were = [{name: values.clone() for name, values in row.items()} for row in kept]
+    last_rows = [{name: values[3] for name, values in batch.items()} for batch in loader]
+    as_they_were = [{name: values.clone() for name, values in row.items()} for row in last_rows]
     for _ in range(3):
         assert len(list(loader)) == loader.steps_per_epoch
-    assert all(torch.equal(row[name], before[name]) for row, before in zip(kept, as_they_were, strict=True) for name in row)
+    assert all(torch.equal(row[name], before[name]) for row, before in zip(last_rows, as_they_were, strict=True) for name in row)
 
 
 def test_a_shard_alone_gives_its_part_of_every_batch(version: Version) -> None:
     loader = Loader(version, "train", Order(global_batch=512), row_numbers=True)
-    whole = numbers(list(loader))
+    expected = numbers(list(loader))
     loader.load_state_dict({"epoch": 0, "step": 0, "order_version": 1})
-    assert numbers(list(loader.stream(3))) == [step[3 * 64 : 4 * 64] for step in whole]
+    assert numbers(list(loader.stream(3))) == [step[3 * 64 : 4 * 64] for step in expected]
 
 
 def test_p2_evaluation_visits_every_row_once(version: Version) -> None:
@@ -197,13 +197,13 @@ def test_closing_ends_also_what_somebody_still_iterates(version: Version, cache_
     # There is room for less than a shard, so that no thread can end by itself.
     loader = Loader(version, "train", Order(global_batch=512), cache_bytes=cache_bytes, prefetch_bytes=2**14)
     threads = loader_threads()
-    for held in (iter(loader), loader.stream(3)):
-        next(held)
+    for iterator in (iter(loader), loader.stream(3)):
+        next(iterator)
         assert loader_threads() > threads
         loader.close()
         assert loader_threads() == threads
         with pytest.raises(RuntimeError, match="the producer is closed"):
-            list(held)
+            list(iterator)
 
 
 def test_a_producer_that_nobody_has_any_more_ends() -> None:
@@ -243,9 +243,11 @@ raise KeyError("an error in a step")
 
 def test_no_thread_outlives_a_script_that_an_error_ends(version: Version) -> None:
     """A daemon thread that is inside torch when the interpreter ends aborts the process, or never ends it."""
-    done = subprocess.run([sys.executable, "-c", LEFT, Path(version.root).parent], capture_output=True, text=True, check=False, timeout=240)
-    assert done.stdout.splitlines() == ["['all-reduce', 'decode_0', 'loader']", "[]"], done
-    assert done.returncode == 1 and "an error in a step" in done.stderr
+    process = subprocess.run(
+        [sys.executable, "-c", LEFT, Path(version.root).parent], capture_output=True, text=True, check=False, timeout=240
+    )
+    assert process.stdout.splitlines() == ["['all-reduce', 'decode_0', 'loader']", "[]"], process
+    assert process.returncode == 1 and "an error in a step" in process.stderr
 
 
 def test_p8_an_altered_part_is_an_error_that_names_file_and_row_group(version: Version, tmp_path: Path) -> None:

@@ -19,9 +19,11 @@ RATE = 8_000
 
 def wav(samples: np.ndarray, width: int = 2, channels: int = 1, rate: int = RATE) -> bytes:
     """Samples within ±1, shape (frames,), as a file of so many bytes a sample, the same on each channel."""
-    whole = np.round(np.repeat(samples, channels) * (2 ** (8 * width - 1) - 1)).astype(np.int64)
+    integers = np.round(np.repeat(samples, channels) * (2 ** (8 * width - 1) - 1)).astype(np.int64)
     data = (
-        (whole + 128).astype(np.uint8).tobytes() if width == 1 else b"".join(int(n).to_bytes(width, "little", signed=True) for n in whole)
+        (integers + 128).astype(np.uint8).tobytes()
+        if width == 1
+        else b"".join(int(n).to_bytes(width, "little", signed=True) for n in integers)
     )
     file = BytesIO()
     with wave.open(file, "wb") as sound:
@@ -48,12 +50,12 @@ def spectrogram(encoder: Encoder, *files: bytes) -> np.ndarray:
 
 @pytest.mark.parametrize("hertz", [300, 1_000, 2_500])
 def test_a_tone_is_loudest_in_its_band(encoder: Encoder, hertz: float) -> None:
-    (found,) = spectrogram(encoder, wav(tone(hertz)))
-    assert found.shape == (40, 98)
+    (mels,) = spectrogram(encoder, wav(tone(hertz)))
+    assert mels.shape == (40, 98)
     edges = np.linspace(0, 2595 * np.log10(1 + RATE / 2 / 700), 42)
     middles = 700 * (10 ** (edges[1:-1] / 2595) - 1)
-    assert abs(found.mean(1).argmax() - np.abs(middles - hertz).argmin()) <= 1
-    assert found.max() == pytest.approx(0, abs=0.7), "a tone of full scale has power 1"
+    assert abs(mels.mean(1).argmax() - np.abs(middles - hertz).argmin()) <= 1
+    assert mels.max() == pytest.approx(0, abs=0.7), "a tone of full scale has power 1"
 
 
 def test_silence_and_what_follows_a_short_file_are_the_floor(encoder: Encoder) -> None:
@@ -65,21 +67,21 @@ def test_silence_and_what_follows_a_short_file_are_the_floor(encoder: Encoder) -
 
 def test_widths_and_channels_of_one_sound_agree(encoder: Encoder) -> None:
     sound = tone(700) * 0.5
-    wanted = spectrogram(encoder, wav(sound))[0]
+    expected = spectrogram(encoder, wav(sound))[0]
     for width, channels in ((1, 1), (3, 1), (4, 1), (2, 2)):
-        found = spectrogram(encoder, wav(sound, width, channels))[0]
-        loud = wanted > -5
-        assert found[loud] == pytest.approx(wanted[loud], abs=0.1), (width, channels)
+        mels = spectrogram(encoder, wav(sound, width, channels))[0]
+        loud = expected > -5
+        assert mels[loud] == pytest.approx(expected[loud], abs=0.1), (width, channels)
 
 
 def test_values_are_rounded_so_that_processors_agree(encoder: Encoder) -> None:
-    found = spectrogram(encoder, wav(tone(440)))
-    assert (found / STEP == np.round(found / STEP)).all()
+    mels = spectrogram(encoder, wav(tone(440)))
+    assert (mels / STEP == np.round(mels / STEP)).all()
 
 
 def test_other_bytes_are_refused(encoder: Encoder) -> None:
-    whole = wav(tone(440))
-    files = [whole, None, b"", b"RIFF", whole[:-4_000], wav(tone(440), rate=16_000), wav(np.zeros(0)), b"\x89PNG" + bytes(99)]
+    complete = wav(tone(440))
+    files = [complete, None, b"", b"RIFF", complete[:-4_000], wav(tone(440), rate=16_000), wav(np.zeros(0)), b"\x89PNG" + bytes(99)]
     assert encoder.encode(pa.array(files, pa.binary())).is_null().to_pylist() == [False] + [True] * 7
 
 
@@ -99,5 +101,5 @@ def test_a_real_recording_is_encoded(encoder: Encoder) -> None:
         member = next(member for member in archive if member.isfile())
         file = archive.extractfile(member)
         assert file
-        (found,) = spectrogram(encoder, file.read())
-    assert found.min() > -24 and found.max() < 1 and found.std() > 1
+        (mels,) = spectrogram(encoder, file.read())
+    assert mels.min() > -24 and mels.max() < 1 and mels.std() > 1

@@ -53,10 +53,12 @@ def test_quantile_imputed_has_no_bin_for_null() -> None:
 
 def test_normal_quantile_agrees_with_scikit_learn_but_in_the_tails() -> None:
     values = np.random.default_rng(0).lognormal(size=20_000)
-    theirs = QuantileTransformer(n_quantiles=1_000, output_distribution="normal", subsample=None).fit_transform(values[:, None])[:, 0]
-    ours = np.array(encoded("normal_quantile", values.tolist()))
-    assert np.abs(ours - theirs)[np.abs(theirs) < 2.5].max() < 0.02
-    assert np.abs(ours).max() < 4.5  # one row of 20,000 is no outlier of 5.2 deviations
+    scikit_values = QuantileTransformer(n_quantiles=1_000, output_distribution="normal", subsample=None).fit_transform(values[:, None])[
+        :, 0
+    ]
+    values_here = np.array(encoded("normal_quantile", values.tolist()))
+    assert np.abs(values_here - scikit_values)[np.abs(scikit_values) < 2.5].max() < 0.02
+    assert np.abs(values_here).max() < 4.5  # one row of 20,000 is no outlier of 5.2 deviations
 
 
 def test_normal_quantile_gives_ties_their_middle_rank_and_clips() -> None:
@@ -86,9 +88,9 @@ def test_a_column_without_numbers_is_an_error(encoder: str, values: list) -> Non
 
 @pytest.mark.parametrize("encoder", NUMBERS)
 def test_infinity_and_what_float32_cannot_hold_is_refused(encoder: str) -> None:
-    held = encoder in ("quantile", "normal_quantile", "log1p")
-    found = encoded(encoder, [0.0, 1.0], [inf, -inf, 1e300])
-    assert [value is None for value in found] == [True, True, not held]
+    is_compressed = encoder in ("quantile", "normal_quantile", "log1p")
+    values = encoded(encoder, [0.0, 1.0], [inf, -inf, 1e300])
+    assert [value is None for value in values] == [True, True, not is_compressed]
 
 
 @pytest.mark.parametrize("encoder", ["standardize", "minmax", "log1p", "normal_quantile", "identity"])
@@ -101,9 +103,9 @@ def test_null_is_refused_unless_imputed(encoder: str) -> None:
 def test_impute(encoder: str, impute: Any, stands_for: float) -> None:
     settings = {"encoder": encoder, "impute": impute}
     fitted_to = [1.0, None, 2.0, nan, 9.0]
-    found = encoded(settings, fitted_to, [None, nan, stands_for])
-    assert found[0] is not None
-    assert found[0] == found[1] == found[2]
+    values = encoded(settings, fitted_to, [None, nan, stands_for])
+    assert values[0] is not None
+    assert values[0] == values[1] == values[2]
 
 
 @pytest.mark.parametrize(
@@ -118,9 +120,9 @@ def test_impute(encoder: str, impute: Any, stands_for: float) -> None:
 )
 def test_identity_keeps_whole_numbers(kind: pa.DataType, values: list, dtype: str) -> None:
     encoder = encoder_of("identity", pa.array(values, kind))
-    found = encoder.encode(pa.array([*values, None], kind))
-    assert found.type == encoder.column("x", "feature").field.type
-    assert (encoder.column("x", "feature").dtype, found.to_pylist()) == (dtype, [*values, None])
+    output = encoder.encode(pa.array([*values, None], kind))
+    assert output.type == encoder.column("x", "feature").field.type
+    assert (encoder.column("x", "feature").dtype, output.to_pylist()) == (dtype, [*values, None])
 
 
 def test_identity_imputes_a_whole_number() -> None:
@@ -169,15 +171,15 @@ def test_fourier_frequencies_are_normal_and_known() -> None:
     frequencies = np.array(encoder.state["frequencies"])
     assert frequencies.shape == (1, 20_000)
     assert (frequencies.mean(), frequencies.std()) == pytest.approx((0.0, 2.0), abs=0.03)
-    known = encoder_of({"encoder": "fourier", "frequencies": 2, "seed": 0}, *columns).state["frequencies"]
-    assert known[0] == pytest.approx([0.1165565154909856, -0.6835324004378501])
+    first_frequencies = encoder_of({"encoder": "fourier", "frequencies": 2, "seed": 0}, *columns).state["frequencies"]
+    assert first_frequencies[0] == pytest.approx([0.1165565154909856, -0.6835324004378501])
 
 
 def test_fourier_imputes_in_each_column() -> None:
     columns = [pa.array([1.0, None, 3.0]), pa.array([2.0, 4.0, nan])]
     encoder = encoder_of({"encoder": "fourier", "frequencies": 2, "impute": "mean"}, *columns)
-    whole = [pa.array([1.0, 2.0, 3.0]), pa.array([2.0, 4.0, 3.0])]
-    assert encoder.encode(*columns).equals(encoder.encode(*whole))
+    complete = [pa.array([1.0, 2.0, 3.0]), pa.array([2.0, 4.0, 3.0])]
+    assert encoder.encode(*columns).equals(encoder.encode(*complete))
     median = encoder_of({"encoder": "fourier", "frequencies": 2, "impute": "median"}, *columns)
     assert median.state["impute"] == [2.0, 3.0]
 

@@ -24,7 +24,7 @@ def orders(draw: st.DrawFn, remainder: str = "") -> Order:
     )
 
 
-def visited(shard: Shard) -> np.ndarray:
+def visited_rows(shard: Shard) -> np.ndarray:
     """Numbers of the rows that a shard visits in an epoch, in order."""
     windows = [shard.row_numbers(window)[shard.permutation(window)] for window in range(len(shard.windows))]
     return np.concatenate([np.zeros(0, np.int64), *windows])
@@ -33,14 +33,14 @@ def visited(shard: Shard) -> np.ndarray:
 @given(group_sizes, orders("keep"), st.integers(0, 3))
 def test_p2_every_row_once_with_keep(sizes: np.ndarray, order: Order, epoch: int) -> None:
     plan = Epoch(order, sizes, epoch)
-    rows = np.concatenate([visited(plan.shard(shard)) for shard in range(order.shards)])
+    rows = np.concatenate([visited_rows(plan.shard(shard)) for shard in range(order.shards)])
     assert sorted(rows) == list(range(sizes.sum()))
 
 
 @given(group_sizes, orders("drop"), st.integers(0, 3))
 def test_p2_every_row_once_but_the_reported_remainder_with_drop(sizes: np.ndarray, order: Order, epoch: int) -> None:
     plan = Epoch(order, sizes, epoch)
-    rows = np.concatenate([visited(plan.shard(shard)) for shard in range(order.shards)])
+    rows = np.concatenate([visited_rows(plan.shard(shard)) for shard in range(order.shards)])
     assert len(set(rows)) == len(rows) == sizes.sum() - order.remainder_rows(int(sizes.sum()))
 
 
@@ -59,15 +59,15 @@ def test_p4_a_position_is_found_without_visiting_those_before(sizes: np.ndarray,
     if shard.rows:
         position = data.draw(st.integers(0, shard.rows - 1))
         window, place = shard.find(position)
-        assert shard.row_numbers(window)[shard.permutation(window)][place] == visited(shard)[position]
+        assert shard.row_numbers(window)[shard.permutation(window)][place] == visited_rows(shard)[position]
 
 
 @pytest.mark.parametrize("sizes", [[1000], [400, 600]])
 def test_p2_epochs_differ_and_so_do_their_remainders(sizes: list[int]) -> None:
     order = Order(shards=4, global_batch=96, seed=5)
     epochs = [Epoch(order, np.array(sizes), epoch) for epoch in range(4)]
-    orders_seen = {tuple(visited(epoch.shard(0))) for epoch in epochs}
-    used = [frozenset(np.concatenate([visited(epoch.shard(shard)) for shard in range(4)])) for epoch in epochs]
+    orders_seen = {tuple(visited_rows(epoch.shard(0))) for epoch in epochs}
+    used = [frozenset(np.concatenate([visited_rows(epoch.shard(shard)) for shard in range(4)])) for epoch in epochs]
     assert len(orders_seen) == 4
     assert len(set(used)) == 4
 
@@ -83,13 +83,13 @@ def test_p3_workers_play_contiguous_blocks_that_cover_all_shards(shards: int, da
 def test_p3_known_answers_pin_the_order() -> None:
     """These rows never change: a checkpoint of an older installation must mean the same rows here."""
     plan = Epoch(Order(shards=2, global_batch=4, seed=7, window=2), np.array([5, 4, 6]), 3)
-    assert [visited(plan.shard(shard)).tolist() for shard in range(2)] == [[1, 6, 13, 12, 11, 2], [0, 7, 10, 3, 4, 5]]
+    assert [visited_rows(plan.shard(shard)).tolist() for shard in range(2)] == [[1, 6, 13, 12, 11, 2], [0, 7, 10, 3, 4, 5]]
 
 
 def test_shuffle_false_visits_rows_as_they_lie() -> None:
     plan = Epoch(Order(shards=2, global_batch=4, shuffle=False, remainder="keep"), np.array([5, 6]), 0)
-    assert visited(plan.shard(0)).tolist() == [0, 1, 2, 3, 8]
-    assert visited(plan.shard(1)).tolist() == [4, 5, 6, 7, 9, 10]
+    assert visited_rows(plan.shard(0)).tolist() == [0, 1, 2, 3, 8]
+    assert visited_rows(plan.shard(1)).tolist() == [4, 5, 6, 7, 9, 10]
 
 
 def test_fewer_rows_than_a_batch_is_an_error_with_the_numbers_and_the_remedy() -> None:

@@ -67,8 +67,8 @@ def test_every_byte_of_a_part_is_in_one_row_group_or_in_the_footer(version: Vers
 
 
 def test_p6_what_is_read_has_the_digest_that_was_taken_of_it(version: Version) -> None:
-    held = list(read_all(version))  # all at once: what is read does not lie in memory that the next read uses again
-    for group, columns in zip(version.split_row_groups("train"), held, strict=True):
+    groups = list(read_all(version))  # all at once: what is read does not lie in memory that the next read uses again
+    for group, columns in zip(version.split_row_groups("train"), groups, strict=True):
         assert isinstance(columns, dict)
         arrays = [from_numpy(column, columns[column.name]) for column in version.columns]
         assert row_group_digest(version.columns, pa.Table.from_arrays(arrays, schema=arrow_schema(version.columns))) == group.digest
@@ -118,12 +118,12 @@ def test_p8_no_alteration_of_a_part_goes_unnoticed(version: Version) -> None:
             continue  # a run of zeros was overwritten
         file.write_bytes(altered)
         noticed = 0
-        for group, found, expected in zip(version.split_row_groups("train"), read_all(version), written, strict=True):
-            if isinstance(found, str):
-                assert f"{group.file}, row group {group.index}: " in found
+        for group, columns, expected in zip(version.split_row_groups("train"), read_all(version), written, strict=True):
+            if isinstance(columns, str):
+                assert f"{group.file}, row group {group.index}: " in columns
                 noticed += 1
             else:
-                np.testing.assert_equal(found, expected)
+                np.testing.assert_equal(columns, expected)
         assert noticed, f"alteration {number}"
         file.write_bytes(originals[file])
 
@@ -131,15 +131,15 @@ def test_p8_no_alteration_of_a_part_goes_unnoticed(version: Version) -> None:
 def test_p8_row_groups_and_files_that_changed_places_are_noticed(version: Version) -> None:
     first, second = files_of(version)
     contents = first.read_bytes(), second.read_bytes()
-    one, other = version.split_row_groups("train")[1:3]
-    assert one.bytes == other.bytes
+    moved, other = version.split_row_groups("train")[1:3]
+    assert moved.bytes == other.bytes
     swapped = bytearray(contents[0])
-    swapped[one.offset : other.offset + other.bytes] = (
-        contents[0][other.offset : other.offset + other.bytes] + contents[0][one.offset : one.offset + one.bytes]
+    swapped[moved.offset : other.offset + other.bytes] = (
+        contents[0][other.offset : other.offset + other.bytes] + contents[0][moved.offset : moved.offset + moved.bytes]
     )
     first.write_bytes(swapped)
-    found = list(read_all(version))
-    assert [isinstance(group, str) for group in found] == [False, True, True, False, False, False]
+    groups = list(read_all(version))
+    assert [isinstance(group, str) for group in groups] == [False, True, True, False, False, False]
     first.write_bytes(contents[1])
     second.write_bytes(contents[0])
     assert all(isinstance(group, str) and "checksum" in group for group in read_all(version))
@@ -156,9 +156,9 @@ def test_plain_parquet_has_the_page_checksums_that_its_writer_gave_it(tmp_path: 
     content = bytearray(file.read_bytes())
     content[1_000] ^= 1
     file.write_bytes(content)
-    found = list(read_all(plain))
-    assert [isinstance(group, str) for group in found] == [True, False, False]
-    assert "rows.parquet, row group 0: could not verify page integrity" in str(found[0])
+    groups = list(read_all(plain))
+    assert [isinstance(group, str) for group in groups] == [True, False, False]
+    assert "rows.parquet, row group 0: could not verify page integrity" in str(groups[0])
 
 
 def test_plain_parquet_without_columns_has_no_target(tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ def test_a_footer_of_plain_parquet_that_points_elsewhere_is_an_error(tmp_path: P
     pq.write_table(pa.table({"x": np.arange(5_000), "label": np.arange(5_000)}), tmp_path / "rows.parquet", compression="none")
     plain = from_parquet(str(tmp_path), target="label")
     elsewhere = replace(plain, row_groups=tuple(replace(group, offset=group.offset + 100) for group in plain.row_groups))
-    (found,) = read_all(elsewhere)
-    assert "rows.parquet, row group 0: it points to" in str(found)
+    (columns,) = read_all(elsewhere)
+    assert "rows.parquet, row group 0: it points to" in str(columns)
     huge = replace(plain, row_groups=tuple(replace(group, bytes=2**40) for group in plain.row_groups))
-    (found,) = read_all(huge)
-    assert "its pages are 1099511627776 bytes" in str(found)
+    (columns,) = read_all(huge)
+    assert "its pages are 1099511627776 bytes" in str(columns)
 
 
 def test_reading_imports_no_pandas(version: Version) -> None:

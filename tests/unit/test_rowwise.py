@@ -28,10 +28,10 @@ from pipelines.serving.model.model import drop_unproven_query
 def test_conditions_in_the_same_words_are_all_asked() -> None:
     query = "SELECT * FROM (SELECT y AS x FROM (SELECT * FROM t WHERE x > 0) WHERE x > 0) WHERE x > 0"
     (branch,) = rowwise(query, {"t": ["x", "y"]})
-    asked = {name: to_duckdb_sql(condition) for name, condition in branch.conditions.items()}
-    assert asked == {"WHERE x > 0": '"x" > 0', "WHERE x > 0 (2)": '"x" > 0', "WHERE x > 0 (3)": '"y" > 0'}
+    texts = {name: to_duckdb_sql(condition) for name, condition in branch.conditions.items()}
+    assert texts == {"WHERE x > 0": '"x" > 0', "WHERE x > 0 (2)": '"x" > 0', "WHERE x > 0 (3)": '"y" > 0'}
     rows = pa.table({"x": [1, 0, 1], "y": [1, 1, 0]})
-    assert Evaluator().refusal_reasons(rows, asked).to_pylist() == [None, "WHERE x > 0", "WHERE x > 0 (3)"]
+    assert Evaluator().refusal_reasons(rows, texts).to_pylist() == [None, "WHERE x > 0", "WHERE x > 0 (3)"]
 
 
 @pytest.mark.parametrize(("precision", "scale"), [(8, 2), (30, 4), (38, 18), (38, 38), (38, 0)])

@@ -51,7 +51,7 @@ def set_byte(text: bytes, chance: random.Random) -> bytes:
     return text[:place] + bytes([chance.choice(b' \n\t0159"{}[],:\0\xff')]) + text[place + 1 :]
 
 
-def cut_off(text: bytes, chance: random.Random) -> bytes:
+def truncate(text: bytes, chance: random.Random) -> bytes:
     return text[: chance.randrange(len(text))]
 
 
@@ -65,7 +65,7 @@ def put_in(text: bytes, chance: random.Random) -> bytes:
     return text[:place] + chance.choice([b" ", b"\n", b"0", b"[" * 100_000, b'{"a":' * 100_000, chance.randbytes(8)]) + text[place:]
 
 
-BYTES = (flip, flip, flip, set_byte, cut_off, cut_out, put_in)
+BYTES = (flip, flip, flip, set_byte, truncate, cut_out, put_in)
 
 
 def other_type(text: bytes, chance: random.Random) -> bytes:
@@ -92,17 +92,17 @@ def again(text: bytes, chance: random.Random) -> bytes:
 
 def _places(values: dict | list) -> list[tuple]:
     """Every (container, key) of a JSON value."""
-    found: list[tuple] = []
+    places: list[tuple] = []
     for key in values if isinstance(values, dict) else range(len(values)):
-        found.append((values, key))
+        places.append((values, key))
         if isinstance(values[key], dict | list):
-            found += _places(values[key])
-    return found
+            places += _places(values[key])
+    return places
 
 
-def unnoticed(folder: Path, file: Path, alterations: tuple[Callable[[bytes, random.Random], bytes], ...], times: int) -> list[str]:
+def unnoticed_changes(folder: Path, file: Path, alterations: tuple[Callable[[bytes, random.Random], bytes], ...], times: int) -> list[str]:
     """What altered texts of `file` led to, where it was not an error of ours. The file is as before afterwards."""
-    text, found = file.read_bytes(), []
+    text, accepted = file.read_bytes(), []
     for number in range(times):
         chance = random.Random(number)
         alter = chance.choice(alterations)
@@ -112,22 +112,22 @@ def unnoticed(folder: Path, file: Path, alterations: tuple[Callable[[bytes, rand
         file.write_bytes(altered)
         try:
             open_version(str(folder))
-            found.append(f"{number}, {alter.__name__}: opened")
+            accepted.append(f"{number}, {alter.__name__}: opened")
         except CorruptError:
             pass
         except Exception as error:  # whatever else is raised is what is looked for
-            found.append(f"{number}, {alter.__name__}: {type(error).__name__}: {error}")
+            accepted.append(f"{number}, {alter.__name__}: {type(error).__name__}: {error}")
     file.write_bytes(text)
-    return found
+    return accepted
 
 
 def test_p8_no_alteration_of_a_manifest_goes_unnoticed(folder: Path) -> None:
-    assert unnoticed(folder, folder / "manifest.json", (*BYTES, other_type, without, again), ALTERED) == []
+    assert unnoticed_changes(folder, folder / "manifest.json", (*BYTES, other_type, without, again), ALTERED) == []
     assert open_version(str(folder)).manifest.run_id == "0f" * 16
 
 
 def test_p8_no_alteration_of_the_index_of_row_groups_goes_unnoticed(folder: Path) -> None:
-    assert unnoticed(folder, folder / "row_groups-a.parquet", BYTES, ALTERED) == []
+    assert unnoticed_changes(folder, folder / "row_groups-a.parquet", BYTES, ALTERED) == []
 
 
 def test_a_seal_is_json_for_everybody_and_covers_every_bit() -> None:
@@ -143,6 +143,6 @@ def test_a_seal_is_json_for_everybody_and_covers_every_bit() -> None:
 
 
 def test_a_seal_of_other_bytes_does_not_fit() -> None:
-    one, other = seal({"rows": 1}), seal({"rows": 2})
+    first, other = seal({"rows": 1}), seal({"rows": 2})
     with pytest.raises(ValueError, match=r"its checksum is not that of its bytes"):
-        unseal(one.partition(b",")[0] + b"," + other.partition(b",")[2])
+        unseal(first.partition(b",")[0] + b"," + other.partition(b",")[2])

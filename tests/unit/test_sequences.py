@@ -17,7 +17,7 @@ def encoded(encoder: Encoder, values: pa.Array) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("it's naïve, isn't it?", ["it", "'s", "naïve", ",", "isn", "'t", "it", "?"]),
         ("it 's  already cut .", ["it", "'s", "already", "cut", "."]),
@@ -28,8 +28,8 @@ def encoded(encoder: Encoder, values: pa.Array) -> list[list[int]]:
         (None, None),
     ],
 )
-def test_a_text_s_words(text: str | None, found: list[str] | None) -> None:
-    assert words(pa.array([text, "next"], pa.string())).to_pylist() == [found, ["next"]]
+def test_a_text_s_words(text: str | None, expected: list[str] | None) -> None:
+    assert words(pa.array([text, "next"], pa.string())).to_pylist() == [expected, ["next"]]
 
 
 def test_words_are_numbered_by_frequency_and_shorter_texts_are_filled() -> None:

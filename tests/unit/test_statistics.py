@@ -20,7 +20,7 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 ALL = frozenset({MOMENTS, COUNTS, SAMPLE})
 
 
-def partitioned(values: pa.Array, order: np.ndarray, cuts: list[int], needs: frozenset[str] = ALL) -> Statistics:
+def partition_statistics(values: pa.Array, order: np.ndarray, cuts: list[int], needs: frozenset[str] = ALL) -> Statistics:
     """The rows in one partition for each stretch between cuts, a batch for each half of it, as JSON between processes."""
     summaries, counts = [], []
     for start, end in zip([0, *cuts], [*cuts, len(values)], strict=True):
@@ -32,8 +32,8 @@ def partitioned(values: pa.Array, order: np.ndarray, cuts: list[int], needs: fro
     return statistics_from_summary(combine_summaries(summaries), pa.concat_tables(counts) if COUNTS in needs else None)
 
 
-def assert_equal(one: Statistics, other: Statistics) -> None:
-    for name, value in vars(one).items():
+def assert_equal(first: Statistics, other: Statistics) -> None:
+    for name, value in vars(first).items():
         if isinstance(value, np.ndarray):
             assert value.tolist() == other.__dict__[name].tolist()
         else:
@@ -51,9 +51,9 @@ def true_mean_and_deviation(values: list[float]) -> tuple[float, float]:
 
 @given(st.lists(FLOATS, min_size=1, max_size=60))
 def test_mean_and_deviation_are_the_true_ones_correctly_rounded(values: list[float]) -> None:
-    found = statistics_of(pa.array(values, pa.float64()), ALL)
-    assert (found.mean, found.deviation) == true_mean_and_deviation(values)
-    assert (found.minimum, found.maximum) == (min(values), max(values))
+    statistics = statistics_of(pa.array(values, pa.float64()), ALL)
+    assert (statistics.mean, statistics.deviation) == true_mean_and_deviation(values)
+    assert (statistics.minimum, statistics.maximum) == (min(values), max(values))
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_mean_and_deviation_are_the_true_ones_correctly_rounded(values: list[flo
     ],
 )
 def test_sums_of_extremes(values: list[float]) -> None:
-    found = statistics_of(pa.array(values), ALL)
-    assert (found.mean, found.deviation) == true_mean_and_deviation(values)
+    statistics = statistics_of(pa.array(values), ALL)
+    assert (statistics.mean, statistics.deviation) == true_mean_and_deviation(values)
 
 
 def test_sums_of_many_rows_of_every_magnitude() -> None:
@@ -91,37 +91,37 @@ def test_p6_any_order_and_partitioning_give_the_same_statistics(data: st.DataObj
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sample, "SAMPLE_ROWS", 5)
         patch.setattr(statistics, "_PENDING_COUNTS", 3)
-        whole = partitioned(rows, order, [])
-        cut = partitioned(rows.take(pa.array(shuffled, pa.int64())), order[shuffled], cuts)
-    assert_equal(whole, cut)
+        unpartitioned = partition_statistics(rows, order, [])
+        cut = partition_statistics(rows.take(pa.array(shuffled, pa.int64())), order[shuffled], cuts)
+    assert_equal(unpartitioned, cut)
 
 
 def test_sample_is_the_rows_of_smallest_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample, "SAMPLE_ROWS", 3)
     order = np.array([9, 2, 2**64 - 1, 4, 0, 7], np.uint64)
-    found = partitioned(pa.array([9.0, 2.0, 1.0, None, 0.5, 7.0]), order, [2])
-    assert found.sample is not None
-    assert found.sample.tolist() == [0.5, 2.0, 7.0]
+    statistics = partition_statistics(pa.array([9.0, 2.0, 1.0, None, 0.5, 7.0]), order, [2])
+    assert statistics.sample is not None
+    assert statistics.sample.tolist() == [0.5, 2.0, 7.0]
 
 
 def test_missing_and_infinite_values_count_for_nothing_else() -> None:
-    found = statistics_of(pa.array([None, nan, inf, -inf, 3.0, 5.0]), ALL)
-    assert (found.rows, found.nulls, found.infinite, found.values) == (6, 2, 2, 2)
-    assert (found.mean, found.deviation, found.minimum, found.maximum) == (4.0, 1.0, 3.0, 5.0)
-    assert found.sample is not None
-    assert found.sample.tolist() == [3.0, 5.0]
+    statistics = statistics_of(pa.array([None, nan, inf, -inf, 3.0, 5.0]), ALL)
+    assert (statistics.rows, statistics.nulls, statistics.infinite, statistics.values) == (6, 2, 2, 2)
+    assert (statistics.mean, statistics.deviation, statistics.minimum, statistics.maximum) == (4.0, 1.0, 3.0, 5.0)
+    assert statistics.sample is not None
+    assert statistics.sample.tolist() == [3.0, 5.0]
 
 
 def test_minus_zero_is_zero() -> None:
-    found = statistics_of(pa.array([-0.0, -0.0]), ALL)
-    assert found.sample is not None
-    assert [copysign(1, value) for value in (found.minimum, found.maximum, *found.sample)] == [1, 1, 1, 1]
+    statistics = statistics_of(pa.array([-0.0, -0.0]), ALL)
+    assert statistics.sample is not None
+    assert [copysign(1, value) for value in (statistics.minimum, statistics.maximum, *statistics.sample)] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("values", [[], [None, None], [nan]])
 def test_a_column_without_a_number_has_no_moments(values: list[float | None]) -> None:
-    found = statistics_of(pa.array(values, pa.float64()), ALL)
-    assert (found.mean, found.deviation, found.minimum, found.maximum, found.values) == (None, None, None, None, 0)
+    statistics = statistics_of(pa.array(values, pa.float64()), ALL)
+    assert (statistics.mean, statistics.deviation, statistics.minimum, statistics.maximum, statistics.values) == (None, None, None, None, 0)
 
 
 @pytest.mark.parametrize("needs", [frozenset(), {COUNTS}, {MOMENTS}])
@@ -154,9 +154,9 @@ def test_numbers_are_what_float64_makes_of_them(values: list, kind: pa.DataType,
     ],
 )
 def test_counts_are_of_values_as_text_most_frequent_first(values: pa.Array, counts: dict[str, int]) -> None:
-    found = statistics_of(values, frozenset({COUNTS})).counts
-    assert found is not None
-    assert list(zip(found["value"].to_pylist(), found["count"].to_pylist(), strict=True)) == list(counts.items())
+    table = statistics_of(values, frozenset({COUNTS})).counts
+    assert table is not None
+    assert list(zip(table["value"].to_pylist(), table["count"].to_pylist(), strict=True)) == list(counts.items())
 
 
 def test_text_has_no_moments_and_arrays_no_counts() -> None:

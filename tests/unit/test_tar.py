@@ -31,8 +31,8 @@ def write(path: Path, mode: str = "w", files: dict[str, bytes] = FILES) -> str:
 
 @pytest.mark.parametrize(("name", "mode"), [("x.tar", "w"), ("x.tar.gz", "w:gz"), ("x.tar.bz2", "w:bz2")])
 def test_files_are_read_and_folders_and_links_are_not(tmp_path: Path, name: str, mode: str) -> None:
-    found = pa.Table.from_batches(read_members(write(tmp_path / name, mode), SCHEMA), SCHEMA)
-    assert dict(zip(found["path"].to_pylist(), found["content"].to_pylist(), strict=True)) == FILES
+    members = pa.Table.from_batches(read_members(write(tmp_path / name, mode), SCHEMA), SCHEMA)
+    assert dict(zip(members["path"].to_pylist(), members["content"].to_pylist(), strict=True)) == FILES
 
 
 def test_columns_come_as_the_schema_has_them(tmp_path: Path) -> None:
