@@ -57,7 +57,7 @@ def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor],
     try:
         digests = json.loads((folder / "digests.json").read_bytes())
         logged = {folder / name: digest for name, digest in digests["files"].items() if name.startswith("artifacts/")}
-        altered = [file for file, digest in logged.items() if _sha256(file) != digest]
+        altered = [file for file, digest in logged.items() if not file.is_file() or sha256(file.read_bytes()).hexdigest() != digest]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptError(f"the model in {folder} cannot be read: {error!r}; log it again with jobs/train.py") from error
     if altered:
@@ -66,11 +66,6 @@ def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor],
     files = {name: folder / "artifacts" / file for name, file in FILES.items()}
     files["weights"] = index if index in logged else folder / "artifacts" / WEIGHTS
     return *_parts(files, str(digests["model"])), str(digests["model"])
-
-
-def _sha256(file: Path) -> str:
-    """Empty if there is no such file."""
-    return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
 def _parts(files: Mapping[str, Path], digest: str) -> tuple[TaskSettings, Manifest, dict[str, Tensor]]:
