@@ -43,7 +43,7 @@ WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=V
 GPT_ROWS, STEPS = 16, 30
 
 
-def fitted(
+def fit_layout(
     context: WorkerContext,
     home: Path,
     folder: Path,

@@ -22,7 +22,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from filed import weights_filed
-from layouts import fitted
+from layouts import fit_layout
 from ray.exceptions import RayActorError
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 from rows import training_on
@@ -148,7 +148,7 @@ def trained(folder: Path, run: str = "run", stop_after: int | None = None, **tra
         "checkpoint": {"every_steps": 2},
         **train,
     }
-    result, *_ = fitted(WorkerContext(), folder, folder / run, settings, stop_after)
+    result, *_ = fit_layout(WorkerContext(), folder, folder / run, settings, stop_after)
     assert result.finished or stop_after is not None
 
 

@@ -7,6 +7,7 @@ later, it records a CUDA event in the phases that compute; events are read when 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -86,10 +87,7 @@ class StepClock:
 
     def exchange_after_backward(self, loss: Tensor) -> None:
         """Count as exchange the time that the backward pass from `loss` waits after its last gradient."""
-        after_backward(loss, self._begin_exchange)
-
-    def _begin_exchange(self) -> None:
-        self.enter(EXCHANGE)
+        after_backward(loss, partial(self.enter, EXCHANGE))
 
 
 class GpuStepClock(StepClock):
@@ -98,7 +96,7 @@ class GpuStepClock(StepClock):
     def __init__(self, now: Callable[[], float] = time.perf_counter, event: Callable[[], Any] | None = None) -> None:
         """`event` makes an event that measures time."""
         super().__init__(now)
-        self._event = event or _new_timing_event
+        self._event = event or partial(torch.cuda.Event, enable_timing=True)
         self._device_seconds = dict.fromkeys((FORWARD, BACKWARD, EXCHANGE, OPTIMIZER), 0.0)
         self._marks: list[tuple[str, Any]] = []
         """Phases of measured steps with the event that begins each, in order; OTHER ends a step."""
@@ -135,7 +133,3 @@ class GpuStepClock(StepClock):
 
 def create_step_clock(device: torch.device) -> StepClock:
     return GpuStepClock() if device.type == "cuda" else StepClock()
-
-
-def _new_timing_event() -> Any:
-    return torch.cuda.Event(enable_timing=True)

@@ -53,7 +53,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 def trained_on_other_threads(context: WorkerContext) -> dict[str, str]:
     """The digest of this worker's weights after a few steps of `ddp`, by the kind of compression."""
     torch.set_num_threads(context.rank + 1)
-    found = {}
+    results = {}
     for name, kind in KINDS.items():
         settings = Train.model_validate(
             {"global_batch": 48, "lr": 0.05, "clip_norm": 0.1, "precision": "fp32", "strategy": {"kind": "ddp", "compression": kind}}
@@ -64,8 +64,8 @@ def trained_on_other_threads(context: WorkerContext) -> dict[str, str]:
             rows = {"x": torch.randn(16, 192, generator=generator), "label": torch.randint(10, (16,), generator=generator)}
             strategy.step(rows, number, 0.05, Flags())
         strategy.sync_buffers()
-        found[name] = model_digest(dict(strategy.model.state_dict()))
-    return found
+        results[name] = model_digest(dict(strategy.model.state_dict()))
+    return results
 
 
 def _first_model() -> nn.Module:
@@ -81,11 +81,11 @@ class Nudges(Silent):
 
     def step(self, number: int) -> None:
         if number == PARTS_AT and self._strategy.mesh.context.rank == 1:
-            for values in _held(self._strategy):
+            for values in _shared_memory_tensors(self._strategy):
                 values.flatten()[0] = torch.nextafter(values.flatten()[0], values.new_tensor(torch.inf))
 
 
-def _held(strategy: Strategy) -> list[Tensor]:
+def _shared_memory_tensors(strategy: Strategy) -> list[Tensor]:
     """The memory of `layers.2.weight` wherever this worker holds what is common to all."""
     if strategy.mesh.context.world_size == 1:
         return []
@@ -96,9 +96,9 @@ def _held(strategy: Strategy) -> list[Tensor]:
     return [values.to_local() if hasattr(values, "to_local") else values]
 
 
-def parted(context: WorkerContext, home: str) -> dict[str, Any]:
-    """How a training ends in which one worker's weight has been changed, by strategy; and that it went on with one worker."""
-    found = {}
+def endings_after_change(context: WorkerContext, home: str) -> dict[str, Any]:
+    """The end of a training, by strategy, in which one worker's weight has been changed; and a continuation with one worker."""
+    results = {}
     for name, settings in STRATEGIES.items():
         config = _config(Path(home), **settings)
         directory = RunDirectory(f"{home}/{name}")
@@ -108,8 +108,8 @@ def parted(context: WorkerContext, home: str) -> dict[str, Any]:
         try:
             Loop(config, version_of(config), task, strategy, checkpoints, Nudges(strategy)).run()
         except DriftError as error:
-            found[name] = str(error), sorted(record.step for _, record in checkpoints._complete())
-    return found
+            results[name] = str(error), sorted(record.step for _, record in checkpoints._complete())
+    return results
 
 
 def _config(home: Path, **settings: Any) -> Config:
@@ -119,16 +119,16 @@ def _config(home: Path, **settings: Any) -> Config:
 
 
 def test_workers_with_other_numbers_of_threads_have_the_same_weights(tmp_path: Path) -> None:
-    first, *others = in_group(WORKERS, tmp_path, trained_on_other_threads)
+    first, *other_answers = in_group(WORKERS, tmp_path, trained_on_other_threads)
     assert set(first) == set(KINDS), first
-    for other in others:
+    for other in other_answers:
         assert other == first
 
 
 def test_workers_that_part_end_the_run_with_an_error_that_names_where(tmp_path: Path) -> None:
     _config(tmp_path)
-    first, *others = in_group(WORKERS, tmp_path / "group", parted, str(tmp_path))
-    assert others == [first] * 2, "all workers raise it"
+    first, *other_answers = in_group(WORKERS, tmp_path / "group", endings_after_change, str(tmp_path))
+    assert other_answers == [first] * 2, "all workers raise it"
     for name in STRATEGIES:
         message, saved = first[name]
         assert saved == [SAVE_STEPS], "a checkpoint on which workers do not agree is not completed"

@@ -52,7 +52,9 @@ def _slow(barrier: Callable[..., None], rank: int) -> Callable[..., None]:
     return late
 
 
-def reduced(context: WorkerContext, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]) -> tuple[bool, list[Tensor]]:
+def reduce_in_group(
+    context: WorkerContext, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]
+) -> tuple[bool, list[Tensor]]:
     """Whether workers shared memory, and their sums of every size and dtype, without a pause between them."""
     if not sees_memory[context.rank]:
         transports._map_file = lambda *_: None
@@ -60,16 +62,16 @@ def reduced(context: WorkerContext, sees_memory: tuple[bool, ...], slice_bytes: 
     transports.SharedMemory._barrier = _slow(transports.SharedMemory._barrier, context.rank)  # type: ignore[method-assign]
     owned = [shard_range(rank, WORKERS, SHARDS) for rank in range(WORKERS)]
     all_reducer = TreeAllReduce(owned, SHARDS, context.rank, context.device, LARGEST_BYTES)
-    found = []
+    results = []
     for _ in range(ROUNDS):
         for size, dtype in product(sizes, DTYPES):
             leaves = terms(size, dtype)
-            own = [_node(span, leaves) for span in largest_nodes(owned[context.rank], SHARDS)]
+            partial_sums = [_node(span, leaves) for span in largest_nodes(partial_sumsed[context.rank], SHARDS)]
             numbers = torch.tensor([1.0, size * context.rank])
-            all_reducer.reduce(own, numbers)
+            all_reducer.reduce(partial_sums, numbers)
             assert numbers.tolist() == [WORKERS, size * sum(range(WORKERS))]
-            found.append(own[0])
-    return all_reducer.is_in_memory, found
+            results.append(partial_sums[0])
+    return all_reducer.is_in_memory, results
 
 
 @pytest.mark.parametrize(
@@ -84,35 +86,35 @@ def reduced(context: WorkerContext, sees_memory: tuple[bool, ...], slice_bytes: 
 def test_p5_sums_are_the_same_in_memory_and_sent(
     tmp_path: Path, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]
 ) -> None:
-    wanted = [_node((0, SHARDS), terms(size, dtype)) for size, dtype in product(sizes, DTYPES)] * ROUNDS
-    for in_memory, found in in_group(WORKERS, tmp_path, reduced, sees_memory, slice_bytes, sizes):
+    expected = [_node((0, SHARDS), terms(size, dtype)) for size, dtype in product(sizes, DTYPES)] * ROUNDS
+    for in_memory, actual in in_group(WORKERS, tmp_path, reduce_in_group, sees_memory, slice_bytes, sizes):
         assert in_memory == all(sees_memory)
-        assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+        assert all(torch.equal(actual_sum, expected_sum) for actual_sum, expected_sum in zip(actual, expected, strict=True))
 
 
-def left(context: WorkerContext) -> dict[str, Any]:
+def open_memory_files(context: WorkerContext) -> dict[str, Any]:
     memory = transports._map_anonymous_file(4_096, context.rank)
     links = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     return {"seen": memory is not None, "open": [link for link in links if "memfd:lockstep" in link]}
 
 
 def test_no_file_of_shared_memory_stays_open(tmp_path: Path) -> None:
-    """It has no name in any folder either, so that nothing is left behind by workers that die."""
-    assert in_group(2, tmp_path, left) == [{"seen": True, "open": []}] * 2
+    """Shared memory has no name in any folder either: dead workers leave nothing behind."""
+    assert in_group(2, tmp_path, open_memory_files) == [{"seen": True, "open": []}] * 2
 
 
-def refused(context: WorkerContext) -> dict[str, Any]:
+def open_files_without_memory(context: WorkerContext) -> dict[str, Any]:
     """On a machine that gives no such memory."""
 
     def posix_fallocate(*_: int) -> None:
         raise OSError(1, "Operation not permitted")
 
     os.posix_fallocate = posix_fallocate  # type: ignore[assignment]
-    return left(context)
+    return open_memory_files(context)
 
 
 def test_where_no_memory_can_be_shared_workers_send(tmp_path: Path) -> None:
-    assert in_group(2, tmp_path, refused) == [{"seen": False, "open": []}] * 2
+    assert in_group(2, tmp_path, open_files_without_memory) == [{"seen": False, "open": []}] * 2
 
 
 def test_only_the_memory_itself_is_taken_for_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,10 +31,10 @@ FAR = 3000.0
 
 
 def norm(kind: str = "2d", dtype: torch.dtype = torch.float64, **settings: Any) -> nn.Module:
-    made = KINDS[kind][0](CHANNELS, **settings)
-    for parameter, start in zip(made.parameters(), (0.5, -1.0), strict=False):
+    module = KINDS[kind][0](CHANNELS, **settings)
+    for parameter, start in zip(module.parameters(), (0.5, -1.0), strict=False):
         nn.init.trunc_normal_(parameter, start, 0.1, generator=torch.Generator().manual_seed(1))
-    return made.to(dtype)
+    return module.to(dtype)
 
 
 def values(kind: str = "2d", mean: float = 0.3) -> Tensor:
@@ -42,101 +42,101 @@ def values(kind: str = "2d", mean: float = 0.3) -> Tensor:
     return torch.randn(ROWS, CHANNELS, *KINDS[kind][1], generator=generator, dtype=torch.float64) + mean
 
 
-def passed(module: nn.Module, given: Tensor, first: int = 0) -> dict[str, Tensor]:
+def run_passes(module: nn.Module, inputs: Tensor, first: int = 0) -> dict[str, Tensor]:
     """Two passes forward and one backward of the rows from `first` on, with another gradient for every value."""
-    given = given.detach().clone(memory_format=torch.preserve_format).requires_grad_()
-    module(given.detach() * 2 + 1)
-    output = module(given)
+    inputs = inputs.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    module(inputs.detach() * 2 + 1)
+    output = module(inputs)
     size = output.shape[1:].numel()
-    gradients = torch.arange(first * size, (first + len(given)) * size, dtype=torch.float64).sin()
+    gradients = torch.arange(first * size, (first + len(inputs)) * size, dtype=torch.float64).sin()
     output.backward(gradients.view(output.shape).to(output.dtype))
-    assert given.grad is not None
-    return {"output": output.detach(), "gradient": given.grad, **dict(module.named_buffers()), **gradients_of(module)}
+    assert inputs.grad is not None
+    return {"output": output.detach(), "gradient": inputs.grad, **dict(module.named_buffers()), **named_gradients(module)}
 
 
-def gradients_of(module: nn.Module) -> dict[str, Tensor]:
+def named_gradients(module: nn.Module) -> dict[str, Tensor]:
     return {f"gradient of {name}": values.grad for name, values in module.named_parameters() if values.grad is not None}
 
 
 def cases() -> dict[str, tuple[Callable[[], nn.Module], Tensor, str]]:
     """By name: the module, all workers' values, and how they are shared."""
-    found: dict[str, tuple[Callable[[], nn.Module], Tensor, str]] = {}
+    results: dict[str, tuple[Callable[[], nn.Module], Tensor, str]] = {}
     for kind in KINDS:
         for share in SHARES:
-            found[f"{kind}, {share}"] = (lambda kind=kind: norm(kind)), values(kind), share
+            results[f"{kind}, {share}"] = (lambda kind=kind: norm(kind)), values(kind), share
     for name, settings in SETTINGS.items():
-        found[name] = (lambda settings=settings: norm(**settings)), values(), "unequal"
-    found["channels last"] = norm, values().to(memory_format=torch.channels_last), "unequal"
-    found["far from zero"] = (lambda: norm(dtype=torch.float32)), values(mean=FAR).float(), "unequal"
+        results[name] = (lambda settings=settings: norm(**settings)), values(), "unequal"
+    results["channels last"] = norm, values().to(memory_format=torch.channels_last), "unequal"
+    results["far from zero"] = (lambda: norm(dtype=torch.float32)), values(mean=FAR).float(), "unequal"
     for name, (dtype, _) in HALVES.items():
-        found[name] = (lambda: norm(dtype=torch.float32)), values().to(dtype), "two have none"
-        found[f"{name} weights"] = (lambda dtype=dtype: norm(dtype=dtype)), values().to(dtype), "unequal"
-    return found
+        results[name] = (lambda: norm(dtype=torch.float32)), values().to(dtype), "two have none"
+        results[f"{name} weights"] = (lambda dtype=dtype: norm(dtype=dtype)), values().to(dtype), "unequal"
+    return results
 
 
-def in_worker(context: WorkerContext) -> dict[str, dict[str, Tensor]]:
+def worker_results(context: WorkerContext) -> dict[str, dict[str, Tensor]]:
     """All that the tests below look at: starting processes takes longer than the passes."""
-    found = {}
-    for name, (make, given, share) in cases().items():
-        own, first = given.split(SHARES[share])[context.rank], sum(SHARES[share][: context.rank])
-        found[name] = passed(convert_sync_batch_norm(make(), context.device), own, first)
+    results = {}
+    for name, (make, inputs, share) in cases().items():
+        worker_inputs, first = inputs.split(SHARES[share])[context.rank], sum(SHARES[share][: context.rank])
+        results[name] = run_passes(convert_sync_batch_norm(make(), context.device), worker_inputs, first)
     compiled = convert_sync_batch_norm(norm(), context.device)
     compiled.compile(backend="eager")
-    found["compiled"] = passed(compiled, values().split(SHARES["unequal"])[context.rank], sum(SHARES["unequal"][: context.rank]))
+    results["compiled"] = run_passes(compiled, values().split(SHARES["unequal"])[context.rank], sum(SHARES["unequal"][: context.rank]))
     if context.rank == 0:  # alone: nothing that is evaluated may wait for another worker
-        found["evaluated"] = {"output": convert_sync_batch_norm(norm(track_running_stats=False).eval(), context.device)(values())}
-    return found
+        results["evaluated"] = {"output": convert_sync_batch_norm(norm(track_running_stats=False).eval(), context.device)(values())}
+    return results
 
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Tensor]]]:
-    return in_group(WORKERS, tmp_path_factory.mktemp("group"), in_worker)
+    return in_group(WORKERS, tmp_path_factory.mktemp("group"), worker_results)
 
 
 def assert_whole(answers: list[dict[str, Tensor]], wanted: dict[str, Tensor], tolerance: float = 1e-9) -> None:
-    """What the workers have, side by side or added up, is what one process has."""
-    for name, whole in wanted.items():
+    """Values of the workers, side by side or added up, are those of one process."""
+    for name, expected_values in wanted.items():
         if name in ("output", "gradient"):
-            found = torch.cat([answer[name] for answer in answers])
+            actual = torch.cat([answer[name] for answer in answers])
         elif name.startswith("gradient"):
-            found = torch.stack([answer[name] for answer in answers]).sum(0)
+            actual = torch.stack([answer[name] for answer in answers]).sum(0)
         else:
-            found = answers[-1][name]
-            assert all(torch.equal(answer[name], found) for answer in answers)
-        torch.testing.assert_close(found, whole, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
+            actual = answers[-1][name]
+            assert all(torch.equal(answer[name], actual) for answer in answers)
+        torch.testing.assert_close(actual, expected_values, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize("name", [name for name in cases() if not name.startswith(("bf16", "fp16", "far"))])
 def test_it_is_the_norm_of_the_whole_batch(workers: list[dict[str, dict[str, Tensor]]], name: str) -> None:
-    make, given, _ = cases()[name]
-    assert_whole([answer[name] for answer in workers], passed(make(), given))
+    make, inputs, _ = cases()[name]
+    assert_whole([answer[name] for answer in workers], run_passes(make(), inputs))
 
 
 @pytest.mark.parametrize("name", [f"{half}{of}" for half in HALVES for of in ("", " weights")])
 def test_halves_are_summed_in_float32(workers: list[dict[str, dict[str, Tensor]]], name: str) -> None:
-    make, given, _ = cases()[name]
+    make, inputs, _ = cases()[name]
     _, rounding = HALVES[name.removesuffix(" weights")]
     answers = [answer[name] for answer in workers]
-    assert answers[0]["output"].dtype == given.dtype
-    wanted = passed(make().double(), given.double())
+    assert answers[0]["output"].dtype == inputs.dtype
+    expected = run_passes(make().double(), inputs.double())
     for answer in answers:
-        for key, found in answer.items():
-            answer[key] = found.double() if found.is_floating_point() else found
-    assert_whole(answers, wanted, 16 * rounding)
+        for key, actual in answer.items():
+            answer[key] = actual.double() if actual.is_floating_point() else actual
+    assert_whole(answers, expected, 16 * rounding)
 
 
 def test_a_variance_of_one_is_one_far_from_zero(workers: list[dict[str, dict[str, Tensor]]]) -> None:
-    given = values(mean=FAR).float()
-    wanted = passed(norm(), given.double())
-    answers = [{key: found.double() for key, found in answer["far from zero"].items()} for answer in workers]
+    inputs = values(mean=FAR).float()
+    expected = run_passes(norm(), inputs.double())
+    answers = [{key: actual.double() for key, actual in answer["far from zero"].items()} for answer in workers]
     for answer in answers:
         answer["num_batches_tracked"] = answer["num_batches_tracked"].long()
-    assert_whole(answers, wanted, 2e-3)
-    torch.testing.assert_close(answers[0]["running_var"], wanted["running_var"], rtol=1e-5, atol=0)
+    assert_whole(answers, expected, 2e-3)
+    torch.testing.assert_close(answers[0]["running_var"], expected["running_var"], rtol=1e-5, atol=0)
 
 
 def test_a_compiled_model_s_is_the_same(workers: list[dict[str, dict[str, Tensor]]]) -> None:
-    assert_whole([answer["compiled"] for answer in workers], passed(norm(), values()))
+    assert_whole([answer["compiled"] for answer in workers], run_passes(norm(), values()))
 
 
 def test_what_is_evaluated_waits_for_nobody(workers: list[dict[str, dict[str, Tensor]]]) -> None:
@@ -149,12 +149,12 @@ def test_channels_stay_last(workers: list[dict[str, dict[str, Tensor]]]) -> None
     assert answer["gradient"].is_contiguous(memory_format=torch.channels_last)
 
 
-def checked(_: WorkerContext, affine: bool) -> bool:
-    given = values()[:6].clone().requires_grad_()
+def passes_gradcheck(_: WorkerContext, affine: bool) -> bool:
+    inputs = values()[:6].clone().requires_grad_()
     parameters = [values.requires_grad_() for values in norm().parameters()] if affine else [None, None]
-    return torch.autograd.gradcheck(lambda *inputs: _Normalise.apply(*inputs, 1e-5)[0], (given, *parameters))
+    return torch.autograd.gradcheck(lambda *inputs: _Normalise.apply(*inputs, 1e-5)[0], (inputs, *parameters))
 
 
 @pytest.mark.parametrize("affine", [True, False])
 def test_its_gradients_are_its_outputs_differences(tmp_path: Path, affine: bool) -> None:
-    assert in_group(1, tmp_path, checked, affine) == [True]
+    assert in_group(1, tmp_path, passes_gradcheck, affine) == [True]

@@ -138,7 +138,7 @@ def test_p5_batch_norm_s_count_of_passes_is_rounded() -> None:
     assert [values.item() for values in buffers.clones()] == [0.5, 1.5, 4]
 
 
-def averaged(context: WorkerContext) -> dict[str, Tensor]:
+def average_in_group(context: WorkerContext) -> dict[str, Tensor]:
     model = Model()
     model.mean += context.rank
     model.count += context.rank
@@ -147,7 +147,7 @@ def averaged(context: WorkerContext) -> dict[str, Tensor]:
 
 
 def test_the_mean_over_workers_leaves_alone_what_is_the_same_on_all(tmp_path: Path) -> None:
-    for held in in_group(3, tmp_path, averaged):
-        assert model_digest({name: held[name] for name in CONSTANTS}) == model_digest(CONSTANTS)
-        assert held["mean"].tolist() == [1.0, 1.0]
-        assert held["count"] == 2
+    for buffers in in_group(3, tmp_path, average_in_group):
+        assert model_digest({name: buffers[name] for name in CONSTANTS}) == model_digest(CONSTANTS)
+        assert buffers["mean"].tolist() == [1.0, 1.0]
+        assert buffers["count"] == 2

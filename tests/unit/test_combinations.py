@@ -61,7 +61,7 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 ROWS = 16
 
 
-def task_of(name: str) -> Task:
+def create_task(name: str) -> Task:
     implementation, columns, settings = TASKS[name]
     kind = implementation.__module__.rpartition(".")[2]
     tokens = TOKENS if implementation is Language else ()
@@ -69,7 +69,7 @@ def task_of(name: str) -> Task:
     return implementation(KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, classes, tokens=tokens))
 
 
-def batch_of(task: Task, rows: int) -> Batch:
+def random_batch(task: Task, rows: int) -> Batch:
     generator = torch.Generator().manual_seed(1)
     batch = {}
     for column in task.data.columns:
@@ -81,8 +81,8 @@ def batch_of(task: Task, rows: int) -> Batch:
     return {**batch, ROW_KEYS: torch.arange(rows) * stride + start} if task.draws else batch
 
 
-def given(strategy: str, batch: Batch) -> Any:
-    """What a worker alone, that owns two shards or plays two replicas, is given to step."""
+def worker_batch(strategy: str, batch: Batch) -> Any:
+    """The argument of `step` on a worker alone, which owns two shards or plays two replicas."""
     parts = [{name: values[part] for name, values in batch.items()} for part in (slice(0, 9), slice(9, None))]
     return batch if strategy == "ddp" else parts
 
@@ -91,7 +91,7 @@ def given(strategy: str, batch: Batch) -> Any:
 @pytest.mark.parametrize("strategy", ["ddp", "exact", "local_sgd"])
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains_in_every_precision(name: str, strategy: str, precision: str) -> None:
-    task = task_of(name)
+    task = create_task(name)
     settings = Train.model_validate(
         {
             "precision": precision,
@@ -103,8 +103,8 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
             "clip_norm": 1.0,
         }
     )
-    trained, batch = create_strategy(settings, task, WorkerContext()), batch_of(task, ROWS)
-    results = (trained.step(given(strategy, batch), number, 0.01, Flags()) for number in range(12))
+    trained, batch = create_strategy(settings, task, WorkerContext()), random_batch(task, ROWS)
+    results = (trained.step(worker_batch(strategy, batch), number, 0.01, Flags()) for number in range(12))
     losses = [float(result.loss_sum / result.weight) for result in results]
     assert all(map(isfinite, losses))
     assert losses[-1] < losses[0]
@@ -118,7 +118,7 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
 def losses(context: WorkerContext, task: Task, strategy: str, precision: str) -> list[float]:
     settings = {"strategy": strategy, "precision": precision, "global_batch": ROWS, "shards": 2, "grad_accum_steps": 2, "clip_norm": 1.0}
     trained = create_strategy(Train.model_validate(settings), task, context)
-    own = {name: values.tensor_split(context.world_size)[context.rank] for name, values in batch_of(task, ROWS).items()}
+    own = {name: values.tensor_split(context.world_size)[context.rank] for name, values in random_batch(task, ROWS).items()}
     results = [trained.step(own, number, 0.01, Flags()) for number in range(4)]
     return [float(result.loss_sum / result.weight) for result in results]
 
@@ -126,20 +126,22 @@ def losses(context: WorkerContext, task: Task, strategy: str, precision: str) ->
 def spread(context: WorkerContext) -> dict[tuple[str, str], tuple[list[float], list[float]]]:
     """Losses by task and precision, with `ddp` and with `sharded`."""
     cases = [(name, precision) for name in TASKS for precision in PRECISIONS]
-    return {(name, kind): tuple(losses(context, task_of(name), each, kind) for each in ("ddp", "sharded")) for name, kind in cases}  # type: ignore[misc]
+    return {
+        (name, kind): tuple(losses(context, create_task(name), strategy, kind) for strategy in ("ddp", "sharded")) for name, kind in cases
+    }  # type: ignore[misc]
 
 
 def test_every_task_trains_in_every_precision_when_its_model_is_spread(tmp_path: Path) -> None:
-    found, other = in_group(2, tmp_path / "group", spread)
-    assert not isinstance(found, Exception), found
-    assert found == other
-    for (name, precision), (wanted, own) in found.items():
-        assert own == pytest.approx(wanted, rel=1e-5 if precision == "fp32" else 0.02), (name, precision)
+    actual, other = in_group(2, tmp_path / "group", spread)
+    assert not isinstance(actual, Exception), actual
+    assert actual == other
+    for (name, precision), (expected, own) in actual.items():
+        assert own == pytest.approx(expected, rel=1e-5 if precision == "fp32" else 0.02), (name, precision)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_model_can_be_described_without_memory(name: str) -> None:
-    described, real = meta_model(task_of(name)).state_dict(), task_of(name).model().state_dict()
+    described, real = meta_model(create_task(name)).state_dict(), create_task(name).model().state_dict()
     assert {name: (values.shape, values.dtype) for name, values in described.items()} == {
         name: (values.shape, values.dtype) for name, values in real.items()
     }
@@ -149,8 +151,8 @@ def test_every_model_can_be_described_without_memory(name: str) -> None:
 @pytest.mark.parametrize("strategy", ["ddp", "exact"])
 def test_a_single_row_has_no_batch_norm(strategy: str) -> None:
     """An epoch's last rows, one for a pass."""
-    task = task_of("tabular")
+    task = create_task("tabular")
     settings = Train.model_validate({"strategy": strategy, "global_batch": ROWS, "shards": 2, "remainder": "keep"})
-    trained, rows = create_strategy(settings, task, WorkerContext()), batch_of(task, 1)
+    trained, rows = create_strategy(settings, task, WorkerContext()), random_batch(task, 1)
     with pytest.raises(ConfigError, match=r"a batch norm got a single row, which has no variance: .* set train.remainder to drop"):
         trained.step([rows, {name: values[:0] for name, values in rows.items()}] if strategy == "exact" else rows, 0, 0.01, Flags())

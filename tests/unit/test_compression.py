@@ -75,12 +75,12 @@ def strategy(context: WorkerContext, settings: Train) -> DataParallel:
 
 
 def step(trained: DataParallel, number: int, batch: Batch | None = None) -> StepResult:
-    own = part(rows(number) if batch is None else batch, trained.mesh.context)
-    return trained.step(own, number, RATE, Flags(save=trained.mesh.context.rank == 0, written=True))
+    worker_rows = part(rows(number) if batch is None else batch, trained.mesh.context)
+    return trained.step(worker_rows, number, RATE, Flags(save=trained.mesh.context.rank == 0, written=True))
 
 
 def flat(values: dict[str, Tensor]) -> Tensor:
-    return torch.cat([each.detach().flatten().clone() for each in values.values()])
+    return torch.cat([tensor.detach().flatten().clone() for tensor in values.values()])
 
 
 def weights(trained: DataParallel) -> Tensor:
@@ -88,11 +88,11 @@ def weights(trained: DataParallel) -> Tensor:
 
 
 def gradient(trained: DataParallel, number: int) -> Tensor:
-    """That of the mean loss over all rows of a step, at the model's weights."""
+    """The gradient of the mean loss over all rows of a step, at the model's weights."""
     model = deepcopy(trained.model)
     total, weight = TASK.loss(model, rows(number))
     (total / weight).backward()
-    return flat({name: each.grad for name, each in model.named_parameters() if each.grad is not None})
+    return flat({name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None})
 
 
 def unsent(trained: DataParallel) -> Tensor:
@@ -101,17 +101,17 @@ def unsent(trained: DataParallel) -> Tensor:
     return trained.state_dict()["compression"]["error"][: len(weights(trained))].clone()
 
 
-def trained_for(trained: DataParallel, numbers: range, even_out_at: int = -1) -> tuple[list[float], float]:
+def train_steps(trained: DataParallel, numbers: range, even_out_at: int = -1) -> tuple[list[float], float]:
     """Losses of the steps, and how much of the true gradients is neither applied nor kept, relative to their sum."""
-    losses, wanted = [], torch.zeros_like(weights(trained))
+    losses, expected = [], torch.zeros_like(weights(trained))
     before, owed = weights(trained), unsent(trained)
     for number in numbers:
-        wanted += gradient(trained, number)
+        expected += gradient(trained, number)
         losses.append(float(step(trained, number).loss_sum))
         if number == even_out_at:
             trained.sync_buffers()
     applied = (before - weights(trained)) / RATE
-    return losses, float((applied + unsent(trained) - owed - wanted).norm() / wanted.norm())
+    return losses, float((applied + unsent(trained) - owed - expected).norm() / expected.norm())
 
 
 def counts_and_losses(context: WorkerContext, kind: Any) -> tuple[list[list[float]], list[float], Tensor]:
@@ -121,20 +121,20 @@ def counts_and_losses(context: WorkerContext, kind: Any) -> tuple[list[list[floa
     return counts, [float(result.loss_sum) for result in results], weights(trained)
 
 
-def saved_and_resumed(context: WorkerContext, kind: Any) -> dict[str, Any]:
+def save_and_resume(context: WorkerContext, kind: Any) -> dict[str, Any]:
     """Six steps with a save after the third; then the last three again, from the save."""
     undisturbed = strategy(context, train(kind))
-    _, gap = trained_for(undisturbed, range(3))
+    _, gap = train_steps(undisturbed, range(3))
     state = deepcopy(undisturbed.state_dict())
-    losses, _ = trained_for(undisturbed, range(3, 6))
-    return {"gap": gap, "losses": losses, "state": state, "again": resumed(context, kind, state)}
+    losses, _ = train_steps(undisturbed, range(3, 6))
+    return {"gap": gap, "losses": losses, "state": state, "again": resume_from(context, kind, state)}
 
 
-def resumed(context: WorkerContext, kind: Any, state: dict[str, Any]) -> dict[str, Any]:
+def resume_from(context: WorkerContext, kind: Any, state: dict[str, Any]) -> dict[str, Any]:
     trained = strategy(context, train(kind))
     trained.load_state_dict(deepcopy(state))
     owed = float(unsent(trained).norm())
-    losses, gap = trained_for(trained, range(3, 6))
+    losses, gap = train_steps(trained, range(3, 6))
     return {"gap": gap, "losses": losses, "owed": owed, "left": float(unsent(trained).norm())}
 
 
@@ -152,12 +152,12 @@ def overflowing(context: WorkerContext, kind: Any) -> dict[str, Any]:
     empty = {name: values[:0] for name, values in rows(0).items()}
     trained.step(empty, 4, RATE, Flags())
     unchanged = torch.equal(before, weights(trained)) and torch.equal(owed, unsent(trained))
-    _, gap = trained_for(trained, range(5, 9))
+    _, gap = train_steps(trained, range(5, 9))
     return {"overflowed": not bool(overflowed.grad_norm.isfinite()), "unchanged": unchanged, "gap": gap}
 
 
 class Zero(nn.Module):
-    """Its first layer has no gradient in the first step, since the second one is zero."""
+    """A model whose first layer has no gradient in the first step, since its second layer is zero."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,23 +179,25 @@ def first_layer_moved(context: WorkerContext, rank: int) -> float:
 
 def all_of_a_group(context: WorkerContext, states: dict[str, Any] | None) -> dict[str, Any]:
     """All that the tests below look at: starting processes takes longer than the steps. `states` are another group's saves."""
-    found: dict[str, Any] = {name: counts_and_losses(context, kind) for name, kind in {"none": "none", **KINDS}.items()}
+    results: dict[str, Any] = {name: counts_and_losses(context, kind) for name, kind in {"none": "none", **KINDS}.items()}
     for name in WITH_MEMORY:
-        found[f"saved {name}"] = saved_and_resumed(context, KINDS[name])
-        found[f"overflowing {name}"] = overflowing(context, KINDS[name])
+        results[f"saved {name}"] = save_and_resume(context, KINDS[name])
+        results[f"overflowing {name}"] = overflowing(context, KINDS[name])
         if states:
-            found[f"theirs {name}"] = resumed(context, KINDS[name], states[name])
-    found["start_step"] = counts_and_losses(context, {"kind": "powersgd", "start_step": 5})
-    found["zero"] = [first_layer_moved(context, rank) for rank in (1, 4)]  # torch has a way of its own up to rank 2
-    return found
+            results[f"theirs {name}"] = resume_from(context, KINDS[name], states[name])
+    results["start_step"] = counts_and_losses(context, {"kind": "powersgd", "start_step": 5})
+    results["zero"] = [first_layer_moved(context, rank) for rank in (1, 4)]  # torch has a way of its own up to rank 2
+    return results
 
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     """The answers of three workers, and of two that are given their saves."""
-    three = in_group(3, tmp_path_factory.mktemp("three"), all_of_a_group, None)
-    two = in_group(2, tmp_path_factory.mktemp("two"), all_of_a_group, {kind: three[0][f"saved {kind}"]["state"] for kind in WITH_MEMORY})
-    return {2: two, 3: three}
+    group_of_three = in_group(3, tmp_path_factory.mktemp("three"), all_of_a_group, None)
+    group_of_two = in_group(
+        2, tmp_path_factory.mktemp("two"), all_of_a_group, {kind: group_of_three[0][f"saved {kind}"]["state"] for kind in WITH_MEMORY}
+    )
+    return {2: group_of_two, 3: group_of_three}
 
 
 @pytest.fixture(params=[2, 3], ids=["two workers", "three workers"])
@@ -241,7 +243,7 @@ def test_a_run_that_resumes_takes_the_steps_of_one_that_continues(group: list[di
 @pytest.mark.parametrize("kind", WITH_MEMORY)
 def test_fewer_workers_continue_with_all_that_is_not_sent(groups: dict[int, list[dict[str, Any]]], kind: str) -> None:
     saved = groups[3][0][f"saved {kind}"]
-    alone = resumed(WorkerContext(), KINDS[kind], saved["state"])
+    alone = resume_from(WorkerContext(), KINDS[kind], saved["state"])
     for answer in [answer[f"theirs {kind}"] for answer in groups[2]] + [alone]:
         assert answer["owed"] == saved["again"]["owed"] > 0
         assert answer["gap"] < 1e-5
@@ -251,9 +253,9 @@ def test_fewer_workers_continue_with_all_that_is_not_sent(groups: dict[int, list
 @pytest.mark.parametrize("kind", WITH_MEMORY)
 def test_a_step_that_is_skipped_leaves_the_errors_as_they_are(group: list[dict[str, Any]], kind: str) -> None:
     for answer in group:
-        found = answer[f"overflowing {kind}"]
-        assert found["overflowed"] and found["unchanged"]
-        assert found["gap"] < 0.01, "errors are not in the units of a loss scale that changes"
+        actual = answer[f"overflowing {kind}"]
+        assert actual["overflowed"] and actual["unchanged"]
+        assert actual["gap"] < 0.01, "errors are not in the units of a loss scale that changes"
 
 
 def test_a_matrix_whose_gradient_was_zero_is_trained(group: list[dict[str, Any]]) -> None:
@@ -285,26 +287,26 @@ def fit(context: WorkerContext, home: str, kind: str, run: str, stop_after: int 
     return fitted.finished, fitted.rows, flat(dict(trained.model.state_dict()))
 
 
-def undisturbed_and_resumed(context: WorkerContext, home: str) -> dict[str, Any]:
+def fit_and_resume(context: WorkerContext, home: str) -> dict[str, Any]:
     """Both stop after a step that is saved in any case."""
-    found = {}
+    results = {}
     for kind in WITH_MEMORY:
         undisturbed = fit(context, home, kind, "undisturbed")
         stopped = [fit(context, home, kind, run, stop_after=9) for run in ("stopped", "for more workers")]
-        found[kind] = undisturbed, stopped[0], fit(context, home, kind, "stopped")
-    return found
+        results[kind] = undisturbed, stopped[0], fit(context, home, kind, "stopped")
+    return results
 
 
-def with_more_workers(context: WorkerContext, home: str) -> dict[str, Any]:
+def fit_on_more_workers(context: WorkerContext, home: str) -> dict[str, Any]:
     return {kind: fit(context, home, kind, "for more workers") for kind in WITH_MEMORY}
 
 
 @pytest.mark.slow
 def test_p4_a_run_resumes_from_its_checkpoint_on_any_number_of_workers(tmp_path: Path) -> None:
     training(tmp_path, rows=720, uri="sqlite:///unused")
-    of_two = in_group(2, tmp_path / "two", undisturbed_and_resumed, str(tmp_path))[0]
-    of_three = in_group(3, tmp_path / "three", with_more_workers, str(tmp_path))[0]
-    for kind, (undisturbed, stopped, again) in of_two.items():
-        assert (undisturbed[0], stopped[0], again[0], of_three[kind][0]) == (True, False, True, True)
-        assert undisturbed[1] == again[1] == of_three[kind][1]
-        assert torch.equal(undisturbed[2], again[2])
+    of_two = in_group(2, tmp_path / "two", fit_and_resume, str(tmp_path))[0]
+    of_three = in_group(3, tmp_path / "three", fit_on_more_workers, str(tmp_path))[0]
+    for kind, (undisturbed, stopped, resumed) in of_two.items():
+        assert (undisturbed[0], stopped[0], resumed[0], of_three[kind][0]) == (True, False, True, True)
+        assert undisturbed[1] == resumed[1] == of_three[kind][1]
+        assert torch.equal(undisturbed[2], resumed[2])

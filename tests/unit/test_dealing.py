@@ -42,15 +42,15 @@ SHARDS, SECONDS_PER_SHARD = 8, 0.01
 @given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 10)), min_size=1, max_size=4), st.integers(0, 5))
 def test_no_other_deal_is_done_earlier(workers: list[tuple[float, float]], more: int) -> None:
     shards = len(workers) + more
-    found = shard_counts(*zip(*workers, strict=True), shards)
-    assert sum(found) == shards and min(found) >= 1
+    actual = shard_counts(*zip(*workers, strict=True), shards)
+    assert sum(actual) == shards and min(actual) >= 1
     deals = (deal for deal in product(range(1, shards + 1), repeat=len(workers)) if sum(deal) == shards)
-    assert slowest(found, workers) == min(slowest(deal, workers) for deal in deals)
+    assert slowest(actual, workers) == min(slowest(deal, workers) for deal in deals)
 
 
 def slowest(counts: tuple[int, ...], workers: list[tuple[float, float]]) -> float:
     """Of workers with these seconds per shard, and in every step."""
-    return max(fixed + count * each for count, (each, fixed) in zip(counts, workers, strict=True))
+    return max(fixed + count * seconds for count, (seconds, fixed) in zip(counts, workers, strict=True))
 
 
 @given(st.integers(1, 6), st.integers(0, 10))
@@ -68,19 +68,19 @@ class Deals(Silent):
 
     def __init__(self, stop_after: int | None) -> None:
         self.found: list[tuple[int, list[float]]] = []
-        self._left = stop_after
+        self._steps_to_stop = stop_after
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         if counts := [value for name, value in metrics.items() if name.startswith("balance/")]:
             self.found.append((step, counts))
 
     def is_stop_requested(self) -> bool:
-        if self._left is not None:
-            self._left -= 1
-        return self._left is not None and self._left < 0
+        if self._steps_to_stop is not None:
+            self._steps_to_stop -= 1
+        return self._steps_to_stop is not None and self._steps_to_stop < 0
 
 
-def trained(
+def fit_and_digest(
     context: WorkerContext, home: Path, folder: Path, slow: dict[int, range] | None = None, stop_after: int | None = None, **train: Any
 ) -> tuple[Trained, list[tuple[int, list[float]]], str]:
     """The result, the deals and the model's digest; in the steps of `slow`, that worker's passes take longer."""
@@ -98,7 +98,7 @@ def delay(strategy: Strategy, steps: range) -> None:
     """Have the passes of some steps wait in proportion to their rows."""
     step, number = strategy.step, -1
 
-    def counted(batch: Any, at: int, *arguments: Any, **named: Any) -> Any:
+    def count_step(batch: Any, at: int, *arguments: Any, **named: Any) -> Any:
         nonlocal number
         number = at
         return step(batch, at, *arguments, **named)
@@ -107,7 +107,7 @@ def delay(strategy: Strategy, steps: range) -> None:
         if model.training and number in steps:
             time.sleep(SECONDS_PER_SHARD * len(inputs[0]["label"]) / 8)
 
-    strategy.step = counted  # type: ignore[method-assign]
+    strategy.step = count_step  # type: ignore[method-assign]
     strategy.model.register_forward_pre_hook(wait)
 
 
@@ -115,46 +115,48 @@ def delay(strategy: Strategy, steps: range) -> None:
 def test_p5_exact_has_the_same_weights_however_often_shards_are_dealt_anew(tmp_path: Path, one_thread: None) -> None:
     """Worker 0 is slow first, then worker 2; the run is stopped amid a deal and goes on with two workers."""
     train = {"strategy": "exact", "balance": "auto", "workers": 2}
-    fitted, deals, digest = trained(WorkerContext(), tmp_path, tmp_path / "alone", **train)
+    fitted, deals, digest = fit_and_digest(WorkerContext(), tmp_path, tmp_path / "alone", **train)
     assert deals == []
     slow = {0: range(30), 2: range(30, 94)}
-    group = in_group(3, tmp_path / "group", trained_in, tmp_path, "three", slow, None, train)
-    for found, _, whole in group:
-        assert whole == digest and (found.rows, found.metrics) == (fitted.rows, fitted.metrics)
+    group = in_group(3, tmp_path / "group", train_with_slow_workers, tmp_path, "three", slow, None, train)
+    for actual, _, whole_digest in group:
+        assert whole_digest == digest and (actual.rows, actual.metrics) == (fitted.rows, fitted.metrics)
     dealt = group[0][1]
     assert min(counts[0] for step, counts in dealt if step <= 30) == 1, dealt
     assert min(counts[2] for step, counts in dealt if step > 30) == 1, dealt
-    stopped = in_group(3, tmp_path / "stopped", trained_in, tmp_path, "resumed", slow, 20, train)
+    stopped = in_group(3, tmp_path / "stopped", train_with_slow_workers, tmp_path, "resumed", slow, 20, train)
     assert not stopped[0][0].finished and stopped[0][1]
-    for found, _, whole in in_group(2, tmp_path / "two", trained_in, tmp_path, "resumed", slow, None, train):
-        assert whole == digest and (found.rows, found.metrics) == (fitted.rows, fitted.metrics)
+    for actual, _, whole_digest in in_group(2, tmp_path / "two", train_with_slow_workers, tmp_path, "resumed", slow, None, train):
+        assert whole_digest == digest and (actual.rows, actual.metrics) == (fitted.rows, fitted.metrics)
 
 
-def trained_in(context: WorkerContext, home: Path, name: str, slow: dict[int, range], stop_after: int | None, train: dict[str, Any]) -> Any:
+def train_with_slow_workers(
+    context: WorkerContext, home: Path, name: str, slow: dict[int, range], stop_after: int | None, train: dict[str, Any]
+) -> Any:
     balance.EVERY_SECONDS = 0.01
-    return trained(context, home, home / name, slow, stop_after, **train)
+    return fit_and_digest(context, home, home / name, slow, stop_after, **train)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_ddp_trains_on_the_same_rows_and_the_slow_worker_gets_fewer(in_memory: bool, tmp_path: Path, one_thread: None) -> None:
-    fitted, _, _ = trained(WorkerContext(), tmp_path, tmp_path / "alone")
-    group = in_group(2, tmp_path / "group", trained_by_ddp, tmp_path, in_memory)
-    for found, dealt, _ in group:
-        assert found.rows == fitted.rows
-        assert found.metrics == pytest.approx(fitted.metrics, abs=0.02)
+    fitted, _, _ = fit_and_digest(WorkerContext(), tmp_path, tmp_path / "alone")
+    group = in_group(2, tmp_path / "group", train_with_ddp, tmp_path, in_memory)
+    for actual, dealt, _ in group:
+        assert actual.rows == fitted.rows
+        assert actual.metrics == pytest.approx(fitted.metrics, abs=0.02)
         assert all(sum(counts) == SHARDS for _, counts in dealt)
     assert group[0][1][-1][1][1] <= 2, group[0][1]
     assert group[0][2] == group[1][2]
 
 
-def trained_by_ddp(context: WorkerContext, home: Path, in_memory: bool) -> Any:
+def train_with_ddp(context: WorkerContext, home: Path, in_memory: bool) -> Any:
     balance.EVERY_SECONDS = 0.01
     if not in_memory:
         from pipelines.train import ddp
 
         ddp._all_reduce_in_memory = lambda *_: None  # as on two machines
-    return trained(context, home, home / f"two-{in_memory}", {1: range(1000)}, balance="auto", workers=2)
+    return fit_and_digest(context, home, home / f"two-{in_memory}", {1: range(1000)}, balance="auto", workers=2)
 
 
 def test_a_strategy_that_cannot_is_refused_before_a_worker_starts(tmp_path: Path) -> None:
@@ -204,16 +206,16 @@ def test_the_setting_is_equal_by_default() -> None:
 def test_a_machine_whose_worker_stays_slow_is_left_out_if_enough_workers_remain(
     machines: str, left_out: tuple[str, ...], tmp_path: Path, one_thread: None
 ) -> None:
-    for found, _, _ in in_group(3, tmp_path / "group", trained_on, tmp_path, machines):
-        assert found.left_out == left_out and found.finished == (not left_out)
-        assert found.steps < 60 or not left_out
+    for actual, _, _ in in_group(3, tmp_path / "group", train_on_machines, tmp_path, machines):
+        assert actual.left_out == left_out and actual.finished == (not left_out)
+        assert actual.steps < 60 or not left_out
 
 
-def trained_on(context: WorkerContext, home: Path, machines: str) -> Any:
+def train_on_machines(context: WorkerContext, home: Path, machines: str) -> Any:
     """The last of three workers is slow, and two must remain."""
     balance.EVERY_SECONDS = 0.01
     train = {"workers": [2, 3], "balance": {"leave_out": True}, "max_steps": 60}
-    return trained(replace(context, machine=machines[context.rank]), home, home / "run", {2: range(1000)}, **train)
+    return fit_and_digest(replace(context, machine=machines[context.rank]), home, home / "run", {2: range(1000)}, **train)
 
 
 @pytest.mark.parametrize(

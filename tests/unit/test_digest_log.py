@@ -1,4 +1,4 @@
-"""What a run of strategy `exact` leaves to be verified by: digests in its checkpoints, and the digest log beside them."""
+"""Records of a run of strategy `exact`, for its verification: digests in its checkpoints, and the digest log beside them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,8 +43,8 @@ def test_a_checkpoint_whose_tensors_are_others_is_passed_over(
     blamed = rf"{newest}: model.w not as in the record, though every file is as it was written, .*; remove .* to start anew"
     with pytest.raises(TrainingError, match=blamed):
         checkpoints.load(newest, altered, state)
-    found = checkpoints.restore(state)
-    assert found is not None and found[1].step == 1
+    actual = checkpoints.restore(state)
+    assert actual is not None and actual[1].step == 1
     assert state["model"]["w"].tolist() == [1.0, 1.0, 1.0]
     assert f"{newest} cannot be used, using the previous checkpoint: model.w not as in the record" in caplog.text
     assert not file.exists()

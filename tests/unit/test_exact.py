@@ -40,25 +40,25 @@ def test_p5_the_tree_is_one_however_shards_are_dealt(shards: int, data: st.DataO
     def leaf(span: tuple[int, int]) -> torch.Tensor | None:
         return terms[span[0]].clone() if span[1] - span[0] == 1 else None
 
-    whole = tree_sum((0, shards), leaf)
+    total = tree_sum((0, shards), leaf)
     nodes = [tree_sum(span, leaf) for block in owned for span in largest_nodes(block, shards)]
     spans = [span for block in owned for span in largest_nodes(block, shards)]
-    assert torch.equal(tree_sum((0, shards), dict(zip(spans, nodes, strict=True)).get), whole)
+    assert torch.equal(tree_sum((0, shards), dict(zip(spans, nodes, strict=True)).get), total)
     assert [shard for span in spans for shard in range(*span)] == list(range(shards))
 
 
 @given(st.integers(1, 64), st.data())
 def test_p5_a_worker_adds_as_a_binary_counter(shards: int, data: st.DataObject) -> None:
-    """The newest two sums at a time, and what is left are its largest nodes."""
+    """It adds the newest two sums at a time, and its largest nodes remain."""
     world_size = data.draw(st.integers(1, shards))
     block = shard_range(data.draw(st.integers(0, world_size - 1)), world_size, shards)
     waiting: list[tuple[int, int]] = []
     for shard, times in zip(block, additions(block, shards), strict=True):
         waiting.append((shard, shard + 1))
         for _ in range(times):
-            right, left = waiting.pop(), waiting.pop()
-            assert halves((left[0], right[1])) == (left, right)
-            waiting.append((left[0], right[1]))
+            later, earlier = waiting.pop(), waiting.pop()
+            assert halves((earlier[0], later[1])) == (earlier, later)
+            waiting.append((earlier[0], later[1]))
         assert len(waiting) <= shards.bit_length() + 1
     assert waiting == largest_nodes(block, shards)
 
@@ -127,8 +127,8 @@ def train(context: WorkerContext, folder: str, case: str, changes: dict[str, obj
             assert result.flags.tolist() == [0, 0, context.world_size]
             number += 1
     if context.rank == 0:
-        found = f"{model_digest(strategy.model.state_dict())} {float(result.loss_sum):.17g}"
-        Path(f"{folder}/{case}-{context.world_size}").write_text(found)
+        actual = f"{model_digest(strategy.model.state_dict())} {float(result.loss_sum):.17g}"
+        Path(f"{folder}/{case}-{context.world_size}").write_text(actual)
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +146,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", CASES)
 def test_p5_weights_are_equal_for_every_number_of_workers(folder: Path, case: str) -> None:
-    found = {world_size: (folder / f"{case}-{world_size}").read_text() for world_size in WORLD_SIZES}
-    assert len(set(found.values())) == 1, found
+    results = {world_size: (folder / f"{case}-{world_size}").read_text() for world_size in WORLD_SIZES}
+    assert len(set(results.values())) == 1, results
 
 
 def test_p5_the_cases_differ(folder: Path) -> None:
@@ -235,6 +235,6 @@ def test_gradients_lie_in_memory_as_weights_do() -> None:
         (parameters[0].square().sum() + parameters[1]).backward()
         gradients.end(torch.ones(1, dtype=torch.float64))
     assert gradients.wait().tolist() == [2.0]
-    for parameter, wanted in zip(parameters, (4 * parameters[0], torch.tensor(2.0)), strict=True):
+    for parameter, expected in zip(parameters, (4 * parameters[0], torch.tensor(2.0)), strict=True):
         assert parameter.grad is not None and parameter.grad.stride() == parameter.stride()
-        assert torch.equal(parameter.grad, wanted)
+        assert torch.equal(parameter.grad, expected)

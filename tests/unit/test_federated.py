@@ -82,7 +82,9 @@ def training(folder: Path, *, task: dict[str, Any] | None = None, **train: Any) 
     return training_on(splits, folder, features, {"label": "binary"}, settings, carried={"writer": "label"}, **values)
 
 
-def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None) -> tuple[Trained, str]:
+def fit_run(
+    context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None
+) -> tuple[Trained, str]:
     """The result of a training, and the digest of its model."""
     config = training(home, **changes)
     version = open_version(config.dataset.path, config.data_identity)
@@ -93,8 +95,8 @@ def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, 
     return trained, model_digest(strategy.model.state_dict())
 
 
-def fitted_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, Any]:
-    return {case: fitted(context, home, folder / case, changes) for case, changes in CASES.items()}
+def fit_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, Any]:
+    return {case: fit_run(context, home, folder / case, changes) for case, changes in CASES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +108,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(home: Path) -> dict[str, Any]:
-    return fitted_in_turn(WorkerContext(), home, home / "alone")
+    return fit_in_turn(WorkerContext(), home, home / "alone")
 
 
 def assert_same(found: Any, wanted: Any) -> None:
@@ -117,9 +119,9 @@ def assert_same(found: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path, alone: dict[str, Any], workers: int) -> None:
-    for found in in_group(workers, home / f"group-{workers}", fitted_in_turn, home, home / f"of-{workers}"):
-        for case, wanted in alone.items():
-            assert_same(found[case], wanted)
+    for actual in in_group(workers, home / f"group-{workers}", fit_in_turn, home, home / f"of-{workers}"):
+        for case, expected in alone.items():
+            assert_same(actual[case], expected)
     for case in CASES:
         logs = [read_digest_log(RunDirectory(str(home / folder / case))) for folder in (f"of-{workers}", "alone")]
         assert logs[0].digests == logs[1].digests
@@ -128,9 +130,9 @@ def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path
 
 def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
     case, folder = "fedprox, nesterov", home / "stopped"
-    for trained, _ in in_group(2, home / "stopped-2", fitted, home, folder, CASES[case], 3):
+    for trained, _ in in_group(2, home / "stopped-2", fit_run, home, folder, CASES[case], 3):
         assert not trained.finished
-    assert_same(fitted(WorkerContext(), home, folder, CASES[case]), alone[case])
+    assert_same(fit_run(WorkerContext(), home, folder, CASES[case]), alone[case])
 
 
 def test_the_cases_differ_and_learn(alone: dict[str, Any]) -> None:
@@ -138,36 +140,36 @@ def test_the_cases_differ_and_learn(alone: dict[str, Any]) -> None:
     assert min(trained.metrics["test/auc"] for trained, _ in alone.values()) > 0.7
 
 
-def prepared(home: Path, context: WorkerContext | None = None, **changes: Any) -> tuple[Config, Task, Rounds]:
-    config, version = training(home, **changes), version_of(training(home, **changes))
+def prepare_rounds(home: Path, context: WorkerContext | None = None, **changes: Any) -> tuple[Config, Task, Rounds]:
+    config, version = training(home, **changes), open_dataset(training(home, **changes))
     task = build_task(config.task, version.manifest)
     return config, task, Rounds(version, train_order(config), config.train.strategy_as(Clients), context or WorkerContext(), draws=True)
 
 
-def version_of(config: Config) -> Version:
+def open_dataset(config: Config) -> Version:
     return open_version(config.dataset.path, config.data_identity)
 
 
-def values_of(turn: Turn) -> Counter[float]:
+def row_values(turn: Turn) -> Counter[float]:
     return Counter(torch.cat([batch["x0"] for batch in turn.batches()]).tolist())
 
 
 def test_a_round_visits_the_rows_of_its_clients_and_no_others(home: Path) -> None:
     columns = raw(600, 0)
-    _, _, rounds = prepared(home)
+    _, _, rounds = prepare_rounds(home)
     mean, deviation = np.mean(columns["x0"]), np.std(columns["x0"])
     names = sorted(set(columns["writer"].to_pylist()))
     for number, played in zip(range(2), rounds, strict=True):
         assert len(played.turns) == CHOSEN["per_round"]
-        owned = [prepared(home, WorkerContext(rank, 3))[2] for rank in range(3)]
+        owned = [prepare_rounds(home, WorkerContext(rank, 3))[2] for rank in range(3)]
         parts = [loader._round(number).turns for loader in owned]
         assert sorted(place for part in parts for place in part) == sorted(played.turns)
         for place, turn in played.turns.items():
             of_client = columns.filter(pa.compute.equal(columns["writer"], names[turn.client]))["x0"].to_numpy()
-            found = values_of(turn)
-            assert set(found.values()) == {CHOSEN["local_epochs"]}
-            assert sorted(found) == pytest.approx(sorted((of_client - mean) / deviation), abs=1e-5)
-            assert values_of(next(part[place] for part in parts if place in part)) == found
+            actual = row_values(turn)
+            assert set(actual.values()) == {CHOSEN["local_epochs"]}
+            assert sorted(actual) == pytest.approx(sorted((of_client - mean) / deviation), abs=1e-5)
+            assert row_values(next(part[place] for part in parts if place in part)) == actual
 
 
 def test_clients_are_drawn_by_seed_and_round() -> None:
@@ -190,27 +192,27 @@ def test_clients_are_drawn_by_seed_and_round() -> None:
 def test_workers_play_equal_numbers_of_clients(workers: int) -> None:
     settings = Clients(client_column="c", per_round=20, clip=1.0, noise=1.0, weighting="equal")
     for number in range(20):
-        taken, terms = assign_places(settings, 500, 0, number), places(settings, 500)
-        counts = [len(taken.keys() & set(shard_range(rank, workers, terms))) for rank in range(workers)]
+        places_taken, terms = assign_places(settings, 500, 0, number), places(settings, 500)
+        counts = [len(places_taken.keys() & set(shard_range(rank, workers, terms))) for rank in range(workers)]
         assert sum(counts) == len(draw_clients(settings, 500, 0, number))
         assert max(counts) - min(counts) <= 1 + (terms % workers > 0)
 
 
-def changes_of(strategy: Federated, played: Round, rate: float = 0.1) -> list[Tensor]:
-    """What a round changes of each parameter."""
+def parameter_changes(strategy: Federated, played: Round, rate: float = 0.1) -> list[Tensor]:
+    """The change of each parameter in a round."""
     before = [parameter.detach().clone() for parameter in strategy.model.parameters()]
     strategy.step(played, 0, rate, Flags())
     return [now.detach() - start for now, start in zip(strategy.model.parameters(), before, strict=True)]
 
 
-def by_hand(task: Task, model: nn.Module, turn: Turn, proximal: float) -> list[Tensor]:
-    """What plain SGD on a client's batches changes of each parameter, with the proximal term as FedProx writes it."""
+def sgd_changes(task: Task, model: nn.Module, turn: Turn, proximal: float) -> list[Tensor]:
+    """The change of each parameter by plain SGD on a client's batches, with the proximal term as FedProx writes it."""
     start = [parameter.detach().clone() for parameter in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for batch in turn.batches():
         optimizer.zero_grad()
         loss, weight = task.loss(model, batch)
-        distance = sum((own - before).square().sum() for own, before in zip(model.parameters(), start, strict=True))
+        distance = sum((parameter - before).square().sum() for parameter, before in zip(model.parameters(), start, strict=True))
         (loss / weight + proximal / 2 * distance).backward()
         optimizer.step()
     return [now.detach() - before for now, before in zip(model.parameters(), start, strict=True)]
@@ -219,29 +221,29 @@ def by_hand(task: Task, model: nn.Module, turn: Turn, proximal: float) -> list[T
 @pytest.mark.parametrize(("proximal", "weighting"), [(0.0, "rows"), (2.0, "equal")])
 def test_the_model_moves_by_the_mean_of_what_sgd_changes_at_each_client(home: Path, proximal: float, weighting: str) -> None:
     clients = {**CHOSEN, "proximal": proximal, "weighting": weighting}
-    config, task, rounds = prepared(home, strategy={"kind": "federated", **clients})
+    config, task, rounds = prepare_rounds(home, strategy={"kind": "federated", **clients})
     played = next(iter(rounds))
     strategy = create_strategy(config.train, task, WorkerContext())
     assert isinstance(strategy, Federated)
     turns = list(played.turns.values())
-    rows = [sum(values_of(turn).values()) for turn in turns]
+    rows = [sum(row_values(turn).values()) for turn in turns]
     assert len(set(rows)) > 1
     shares = [count / sum(rows) for count in rows] if weighting == "rows" else [1 / len(rows)] * len(rows)
-    each = [by_hand(task, create_strategy(config.train, task, WorkerContext()).model, turn, proximal) for turn in turns]
-    wanted = [sum(share * delta for share, delta in zip(shares, deltas, strict=True)) for deltas in zip(*each, strict=True)]
-    for found, mean in zip(changes_of(strategy, played), wanted, strict=True):
-        torch.testing.assert_close(found, mean, atol=1e-5, rtol=1e-4)
+    client_changes = [sgd_changes(task, create_strategy(config.train, task, WorkerContext()).model, turn, proximal) for turn in turns]
+    expected = [sum(share * delta for share, delta in zip(shares, deltas, strict=True)) for deltas in zip(*client_changes, strict=True)]
+    for actual, mean in zip(parameter_changes(strategy, played), expected, strict=True):
+        torch.testing.assert_close(actual, mean, atol=1e-5, rtol=1e-4)
     assert strategy.metrics()["federated/rows"] == sum(rows) / CHOSEN["local_epochs"]
 
 
-def norm_of(tensors: list[Tensor]) -> float:
+def total_norm(tensors: list[Tensor]) -> float:
     return float(nn.utils.get_total_norm(tensors))
 
 
 def test_fedprox_keeps_clients_near_the_round_s_start(home: Path) -> None:
     norms = []
     for proximal in (0.0, 1.0, 5.0):
-        config, task, rounds = prepared(home, strategy={"kind": "federated", **CHOSEN, "proximal": proximal})
+        config, task, rounds = prepare_rounds(home, strategy={"kind": "federated", **CHOSEN, "proximal": proximal})
         strategy = create_strategy(config.train.model_copy(update={"momentum": 0.0}), task, WorkerContext())
         strategy.step(next(iter(rounds)), 0, 0.1, Flags())
         norms.append(strategy.metrics()["federated/change_norm"])
@@ -249,26 +251,26 @@ def test_fedprox_keeps_clients_near_the_round_s_start(home: Path) -> None:
 
 
 def test_a_client_s_change_is_clipped(home: Path) -> None:
-    config, task, rounds = prepared(home, strategy={"kind": "federated", **CHOSEN, "clip": 0.01, "per_round": 1})
+    config, task, rounds = prepare_rounds(home, strategy={"kind": "federated", **CHOSEN, "clip": 0.01, "per_round": 1})
     strategy = create_strategy(config.train, task, WorkerContext())
     assert isinstance(strategy, Federated)
-    assert norm_of(changes_of(strategy, next(iter(rounds)))) == pytest.approx(0.01, rel=1e-4)
+    assert total_norm(parameter_changes(strategy, next(iter(rounds)))) == pytest.approx(0.01, rel=1e-4)
     assert strategy.metrics()["federated/clipped"] == 1
     assert strategy.metrics()["federated/change_norm"] > 0.01
 
 
 def test_noise_is_added_once_to_the_sum_of_changes(home: Path) -> None:
     clients = {**CHOSEN, "clip": 1e-4, "noise": 1e4, "weighting": "equal"}
-    config, task, rounds = prepared(home, strategy={"kind": "federated", **clients}, task={"hidden": [512]})
+    config, task, rounds = prepare_rounds(home, strategy={"kind": "federated", **clients}, task={"hidden": [512]})
     strategy = create_strategy(config.train, task, WorkerContext())
     assert isinstance(strategy, Federated)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # so much noise is beyond the accountant's orders
-        changes = torch.cat([delta.flatten() for delta in changes_of(strategy, next(iter(rounds)))])
+        changes = torch.cat([delta.flatten() for delta in parameter_changes(strategy, next(iter(rounds)))])
         assert strategy.metrics()["federated/epsilon"] < 0.1
     assert float(changes.std()) == pytest.approx(1 / CHOSEN["per_round"], rel=0.05)
     empty = replace(next(iter(rounds)), turns={})
-    assert float(torch.cat([delta.flatten() for delta in changes_of(strategy, empty)]).std()) == pytest.approx(0.2, rel=0.05)
+    assert float(torch.cat([delta.flatten() for delta in parameter_changes(strategy, empty)]).std()) == pytest.approx(0.2, rel=0.05)
 
 
 def test_noise_is_gaussian_and_drawn_by_seed_and_round() -> None:
@@ -295,13 +297,13 @@ def test_a_run_counts_rounds_and_leaves_no_rows_out(home: Path, alone: dict[str,
 
 
 def test_a_carried_column_reaches_neither_the_model_nor_who_serves_it(home: Path) -> None:
-    manifest = version_of(training(home)).manifest
+    manifest = open_dataset(training(home)).manifest
     assert "writer" in {column.name for column in manifest.columns}
     assert "writer" not in {column.name for column in build_task(training(home).task, manifest).data.columns}
     assert "writer" not in feature_encoders(manifest)
     assert "writer" not in input_schema(manifest).names
     assert b"writer 3" in manifest.to_json() and b"writer 3" not in drop_passthrough_columns(manifest).to_json()
-    (first, *_) = Loader(version_of(training(home)), "train", train_order(training(home)), range(4))
+    (first, *_) = Loader(open_dataset(training(home)), "train", train_order(training(home)), range(4))
     assert set(first) == {*feature_encoders(manifest), "label"}
 
 
@@ -383,7 +385,7 @@ def test_a_dataset_without_such_clients_is_refused_before_a_worker_starts(
 ) -> None:
     config = training(home, strategy={"kind": "federated", **CHOSEN, **clients}, task=task)
     with pytest.raises(ConfigError, match=message) as refused:
-        check_training(config, version_of(config))
+        check_training(config, open_dataset(config))
     assert "\n" not in str(refused.value)
 
 
@@ -403,19 +405,19 @@ def test_rows_whose_client_is_unknown_are_refused(tmp_path: Path, encoder: Any, 
         {"train": rows}, tmp_path, features, {"label": "binary"}, {"kind": "tabular"}, carried={"writer": encoder}, **settings
     )
     with pytest.raises(ConfigError, match=message):
-        check_training(config, version_of(config))
+        check_training(config, open_dataset(config))
 
 
 def test_a_split_without_rows_has_no_clients(home: Path) -> None:
-    config, version = training(home), version_of(training(home))
+    config, version = training(home), open_dataset(training(home))
     empty = replace(version, row_groups=tuple(group for group in version.row_groups if group.split != "train"))
     with pytest.raises(ConfigError, match=r"has no rows in split train, and so no clients; give it a share in dataset.split"):
         check_training(config, empty)
 
 
-@pytest.mark.parametrize(("batch_norm", "grad_accum_steps", "told"), [(True, 1, "2 of 4"), (True, 3, "4 of 4"), (False, 1, "")])
+@pytest.mark.parametrize(("batch_norm", "grad_accum_steps", "message"), [(True, 1, "2 of 4"), (True, 3, "4 of 4"), (False, 1, "")])
 def test_a_client_whose_batch_has_a_single_row_is_refused_with_batch_norm(
-    tmp_path: Path, batch_norm: bool, grad_accum_steps: int, told: str
+    tmp_path: Path, batch_norm: bool, grad_accum_steps: int, message: str
 ) -> None:
     """A batch has 4 rows at most, so that those of the client with 6 rows have 3 each."""
     rows = raw(12, 0)
@@ -429,11 +431,11 @@ def test_a_client_whose_batch_has_a_single_row_is_refused_with_batch_norm(
     }
     features, task = {f"x{number}": "standardize" for number in range(FEATURES)}, {"kind": "tabular", "batch_norm": batch_norm}
     config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **settings)
-    if not told:
-        check_training(config, version_of(config))
+    if not message:
+        check_training(config, open_dataset(config))
         return
-    with pytest.raises(ConfigError, match=f"task.batch_norm is true, but {told} clients of writer have a batch, or a part of one"):
-        check_training(config, version_of(config))
+    with pytest.raises(ConfigError, match=f"task.batch_norm is true, but {message} clients of writer have a batch, or a part of one"):
+        check_training(config, open_dataset(config))
 
 
 @pytest.mark.parametrize(
@@ -453,7 +455,7 @@ def test_only_what_helps_is_offered_for_clients_with_batches_of_a_row(
     features, task = {"x": "standardize"}, {"kind": "tabular", "batch_norm": True}
     config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **given)
     with pytest.raises(ConfigError, match=f"leave these clients out in source.query, {offered}or set task.batch_norm to false"):
-        check_training(config, version_of(config))
+        check_training(config, open_dataset(config))
 
 
 def test_a_loss_that_is_not_a_number_is_of_a_worker_and_of_no_shard(home: Path) -> None:

@@ -61,7 +61,9 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None) -> tuple[Trained, str]:
+def fit_run(
+    context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None
+) -> tuple[Trained, str]:
     """The result of a training, and the digest of its model."""
     config = training(home, **{**SETTINGS, **changes})
     version = version_of(config)
@@ -72,13 +74,13 @@ def fitted(context: WorkerContext, home: Path, folder: Path, changes: dict[str, 
     return trained, model_digest(strategy.model.state_dict())
 
 
-def saved_digests(folder: Path) -> dict[int, dict[str, str]]:
+def read_saved_digests(folder: Path) -> dict[int, dict[str, str]]:
     """The digests of all tensors of a run, by the step after which they were saved."""
     return read_digest_log(RunDirectory(str(folder))).digests
 
 
-def fitted_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, Any]:
-    return {case: fitted(context, home, folder / case, changes) for case, changes in CASES.items()}
+def fit_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, Any]:
+    return {case: fit_run(context, home, folder / case, changes) for case, changes in CASES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(home: Path) -> dict[str, Any]:
-    return fitted_in_turn(WorkerContext(), home, home / "alone")
+    return fit_in_turn(WorkerContext(), home, home / "alone")
 
 
 def assert_same(found: Any, wanted: Any) -> None:
@@ -101,19 +103,19 @@ def assert_same(found: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path, alone: dict[str, Any], workers: int) -> None:
-    for found in in_group(workers, home / f"group-{workers}", fitted_in_turn, home, home / f"of-{workers}"):
-        for case, wanted in alone.items():
-            assert_same(found[case], wanted)
+    for actual in in_group(workers, home / f"group-{workers}", fit_in_turn, home, home / f"of-{workers}"):
+        for case, expected in alone.items():
+            assert_same(actual[case], expected)
     for case in CASES:
-        assert saved_digests(home / f"of-{workers}" / case) == saved_digests(home / "alone" / case)
+        assert read_saved_digests(home / f"of-{workers}" / case) == read_saved_digests(home / "alone" / case)
 
 
 def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
     case, folder = "nesterov, int8", home / "stopped"
     for workers, stop_after in ((4, 7), (2, 12)):
-        for trained, _ in in_group(workers, home / f"stopped-{workers}", fitted, home, folder, CASES[case], stop_after):
+        for trained, _ in in_group(workers, home / f"stopped-{workers}", fit_run, home, folder, CASES[case], stop_after):
             assert not trained.finished
-    assert_same(fitted(WorkerContext(), home, folder, CASES[case]), alone[case])
+    assert_same(fit_run(WorkerContext(), home, folder, CASES[case]), alone[case])
 
 
 def test_the_cases_differ_and_learn(alone: dict[str, Any]) -> None:
@@ -123,15 +125,15 @@ def test_the_cases_differ_and_learn(alone: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_checkpoint_has_the_digests_of_every_replica(home: Path) -> None:
-    saved = saved_digests(home / "alone" / "nesterov, int8")
+    saved = read_saved_digests(home / "alone" / "nesterov, int8")
     digests = saved[max(saved)]
     for number in range(4):
-        own = [digests[f"replicas.{number}.{name}.layers.0.weight"] for name in ("model", "errors")]
-        assert digests[f"replicas.{number}.optimizer.state.layers.0.weight.exp_avg"] not in own
+        replica_digests = [digests[f"replicas.{number}.{name}.layers.0.weight"] for name in ("model", "errors")]
+        assert digests[f"replicas.{number}.optimizer.state.layers.0.weight.exp_avg"] not in replica_digests
     assert "outer.optimizer.state.layers.0.weight.momentum_buffer" in digests
 
 
-def replayed(context: WorkerContext, home: Path, log: DigestLog, folder: Path, changes: dict[str, Any]) -> ReplayComparison:
+def replay_run(context: WorkerContext, home: Path, log: DigestLog, folder: Path, changes: dict[str, Any]) -> ReplayComparison:
     config = training(home, **{**SETTINGS, **changes})
     version = version_of(config)
     task = build_task(config.task, version.manifest)
@@ -147,8 +149,8 @@ def test_p5_a_replay_on_other_workers_compares_the_tensors_of_all(home: Path) ->
     altered = "replicas.0.optimizer.state.layers.0.weight.exp_avg"
     last = max(log.digests)
     log.digests[last] = {**log.digests[last], altered: "0" * 64}
-    for found in in_group(2, home / "replay", replayed, home, log, home / "again", CASES[case]):
-        assert (found.losses, found.loss, found.tensors) == (len(log.losses), None, (last, [altered]))
+    for actual in in_group(2, home / "replay", replay_run, home, log, home / "again", CASES[case]):
+        assert (actual.losses, actual.loss, actual.tensors) == (len(log.losses), None, (last, [altered]))
 
 
 ROWS, FEATURES = 24, 5
@@ -175,7 +177,7 @@ class Squares:
         return (batch["weight"] * errors.square()).sum(), batch["weight"].sum()
 
 
-def built() -> nn.Module:
+def build_model() -> nn.Module:
     torch.manual_seed(0)
     return Linear()
 
@@ -192,7 +194,9 @@ def cut(batch: Batch, parts: int) -> list[Batch]:
 
 def local(local_sgd: dict[str, Any], **changes: Any) -> LocalSgd:
     values = {"strategy": "local_sgd", "global_batch": ROWS, "shards": 4, "optimizer": "sgd", "momentum": 0, "weight_decay": 0, **changes}
-    return LocalSgd(Train.model_validate({**values, "strategy": {"kind": "local_sgd", **local_sgd}}), Squares(), built, WorkerContext())  # type: ignore[arg-type]
+    return LocalSgd(
+        Train.model_validate({**values, "strategy": {"kind": "local_sgd", **local_sgd}}), Squares(), build_model, WorkerContext()
+    )  # type: ignore[arg-type]
 
 
 def plain_steps(model: nn.Module, batch: Batch, steps: int, rate: float) -> list[Tensor]:
@@ -211,21 +215,21 @@ def test_an_average_after_every_step_is_gradient_descent_on_the_whole_batch() ->
     strategy = local({"replicas": 4, "inner_steps": 1})
     for number in range(3):
         result = strategy.step(cut(rows(), 4), number, 0.1, Flags(stop=True))
-    torch.testing.assert_close(list(strategy.model.parameters()), plain_steps(built(), rows(), 3, 0.1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(list(strategy.model.parameters()), plain_steps(build_model(), rows(), 3, 0.1), rtol=1e-5, atol=1e-6)
     assert (float(result.rows), float(result.weight), result.flags.tolist()) == (ROWS, ROWS, [0, 1, 0])
     assert strategy.model.seen == pytest.approx(3 * float(rows()["x"].mean()), abs=1e-6)
 
 
 def test_sums_and_norm_of_a_step_are_over_the_replicas() -> None:
-    parts, wanted = cut(rows(), 4), []
+    parts, expected = cut(rows(), 4), []
     for part in parts:
-        model = built()
+        model = build_model()
         loss, weight = Squares().loss(model, part)
         gradients = torch.autograd.grad(loss / weight, list(model.parameters()))
-        wanted.append((float(loss.detach()), float(torch.cat([each.flatten() for each in gradients]).norm())))
+        expected.append((float(loss.detach()), float(torch.cat([gradient.flatten() for gradient in gradients]).norm())))
     result = local({"replicas": 4}).step(parts, 0, 0.1, Flags())
-    assert float(result.loss_sum) == float(result.own_loss_sum) == pytest.approx(sum(loss for loss, _ in wanted), rel=1e-6)
-    assert float(result.grad_norm) == pytest.approx(sum(norm for _, norm in wanted) / 4, rel=1e-5)
+    assert float(result.loss_sum) == float(result.own_loss_sum) == pytest.approx(sum(loss for loss, _ in expected), rel=1e-6)
+    assert float(result.grad_norm) == pytest.approx(sum(norm for _, norm in expected) / 4, rel=1e-5)
     assert local({"replicas": 4}).step(parts, 0, 0.1, Flags(), measured=False).grad_norm == -1
 
 
@@ -235,17 +239,17 @@ def test_diloco_is_nesterov_on_the_mean_delta() -> None:
     strategy = local({"replicas": 2, "inner_steps": 3, "outer": "nesterov"})
     for number in range(6):
         strategy.step(parts, number, 0.05, Flags())
-    start = [parameter.detach().clone() for parameter in built().parameters()]
+    start = [parameter.detach().clone() for parameter in build_model().parameters()]
     velocity = [torch.zeros_like(values) for values in start]
     for _ in range(2):
         ends = []
         for part in parts:
-            model = built()
+            model = build_model()
             with torch.no_grad():
                 for parameter, values in zip(model.parameters(), start, strict=True):
                     parameter.copy_(values)
             ends.append(plain_steps(model, part, 3, 0.05))
-        gradients = [values - (one + other) / 2 for values, one, other in zip(start, *ends, strict=True)]
+        gradients = [values - (first + second) / 2 for values, first, second in zip(start, *ends, strict=True)]
         velocity = [momentum * before + gradient for before, gradient in zip(velocity, gradients, strict=True)]
         start = [values - rate * (gradient + momentum * speed) for values, gradient, speed in zip(start, gradients, velocity, strict=True)]
     torch.testing.assert_close(list(strategy.model.parameters()), start, rtol=1e-5, atol=1e-6)
@@ -255,13 +259,13 @@ def test_between_outer_steps_the_model_is_the_mean_and_replicas_stay_apart() -> 
     strategy, parts = local({"replicas": 2, "inner_steps": 4}), cut(rows(), 2)
     for number in range(2):
         strategy.step(parts, number, 0.05, Flags())
-    own = [[values.detach().clone() for values in replica.model_state.parameters] for replica in strategy._replicas.values()]
+    by_replica = [[values.detach().clone() for values in replica.model_state.parameters] for replica in strategy._replicas.values()]
     strategy.predict(rows())
-    ends = [plain_steps(built(), part, 2, 0.05) for part in parts]
-    torch.testing.assert_close(own, ends)
-    assert not torch.equal(own[0][0], own[1][0])
-    torch.testing.assert_close(list(strategy.model.parameters()), [(one + other) / 2 for one, other in zip(*ends, strict=True)])
-    for before, replica in zip(own, strategy._replicas.values(), strict=True):
+    ends = [plain_steps(build_model(), part, 2, 0.05) for part in parts]
+    torch.testing.assert_close(by_replica, ends)
+    assert not torch.equal(by_replica[0][0], by_replica[1][0])
+    torch.testing.assert_close(list(strategy.model.parameters()), [(first + second) / 2 for first, second in zip(*ends, strict=True)])
+    for before, replica in zip(by_replica, strategy._replicas.values(), strict=True):
         assert all(map(torch.equal, before, replica.model_state.parameters))
 
 
@@ -271,7 +275,7 @@ def test_a_replica_without_rows_waits() -> None:
     result = strategy.step([first, empty], 0, 0.05, Flags())
     assert (float(result.rows), float(result.grad_norm) > 0) == (ROWS / 2, True)
     _, waiting = strategy._replicas.values()
-    assert all(map(torch.equal, waiting.model_state.parameters, built().parameters()))
+    assert all(map(torch.equal, waiting.model_state.parameters, build_model().parameters()))
 
 
 class Drops(Linear):
@@ -285,12 +289,12 @@ def test_dropout_is_of_the_step_and_the_replica() -> None:
     def losses(first_step: int) -> list[float]:
         settings = Train.model_validate({"strategy": "local_sgd", "global_batch": ROWS, "shards": 4, "lr": 1e-9})
         strategy = LocalSgd(settings, Squares(), Drops, WorkerContext())  # type: ignore[arg-type]
-        strategy._mean.model.load_state_dict(built().state_dict())
+        strategy._mean.model.load_state_dict(build_model().state_dict())
         for replica in strategy._replicas.values():
-            replica.model_state.model.load_state_dict(built().state_dict())
+            replica.model_state.model.load_state_dict(build_model().state_dict())
         same = [{name: values[:6] for name, values in rows().items()}] * 4
-        found = [replica.step(batch, first_step, 1e-9, False)[0] for replica, batch in zip(strategy._replicas.values(), same, strict=True)]
-        return [float(loss) for loss in found]
+        actual = [replica.step(batch, first_step, 1e-9, False)[0] for replica, batch in zip(strategy._replicas.values(), same, strict=True)]
+        return [float(loss) for loss in actual]
 
     assert len({*losses(0), *losses(1)}) == 8
     assert losses(1) == losses(1)
@@ -301,32 +305,32 @@ def test_what_int8_leaves_out_is_sent_later(replicas: int, rounds: int, size: fl
     generator = torch.Generator().manual_seed(replicas)
     like = [torch.zeros(3, 2), torch.zeros(5), torch.zeros(0), torch.zeros(1)]
     means = Int8Means(like, [range(replicas)], 0)
-    given_, sent = [torch.zeros_like(each, dtype=torch.float64) for each in like], [torch.zeros_like(each) for each in like]
+    exact_totals, sent = [torch.zeros_like(tensor, dtype=torch.float64) for tensor in like], [torch.zeros_like(tensor) for tensor in like]
     for _ in range(rounds):
-        own = [[size * torch.randn(each.shape, generator=generator) for each in like] for _ in range(replicas)]
-        for total, *of_replicas in zip(given_, *own, strict=True):
+        values_by_replica = [[size * torch.randn(tensor.shape, generator=generator) for tensor in like] for _ in range(replicas)]
+        for total, *of_replicas in zip(exact_totals, *values_by_replica, strict=True):
             total.add_(torch.stack(of_replicas).double().mean(0))
-        for total, mean in zip(sent, means.mean(own), strict=True):
+        for total, mean in zip(sent, means.mean(values_by_replica), strict=True):
             total.add_(mean)
-    left = [torch.stack(of_replicas).double().mean(0) for of_replicas in zip(*means.errors.values(), strict=True)]
-    for total, out, behind in zip(given_, sent, left, strict=True):
+    unsent = [torch.stack(of_replicas).double().mean(0) for of_replicas in zip(*means.errors.values(), strict=True)]
+    for total, out, behind in zip(exact_totals, sent, unsent, strict=True):
         torch.testing.assert_close(out.double() + behind, total, rtol=1e-4, atol=size * 1e-5)
         assert not len(total) or float(behind.abs().max()) <= size * 5 / 127
 
 
 def int8_means(context: WorkerContext, replicas: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
-    own = [[torch.randn(7, generator=generator), torch.randn(2, 3, generator=generator) * 100] for _ in range(replicas)]
+    by_replica = [[torch.randn(7, generator=generator), torch.randn(2, 3, generator=generator) * 100] for _ in range(replicas)]
     played = [shard_range(rank, context.world_size, replicas) for rank in range(context.world_size)]
-    means = Int8Means(own[0], played, context.rank)
-    return [mean for _ in range(3) for mean in means.mean([own[number] for number in played[context.rank]])]
+    means = Int8Means(by_replica[0], played, context.rank)
+    return [mean for _ in range(3) for mean in means.mean([by_replica[number] for number in played[context.rank]])]
 
 
 def test_two_workers_with_a_replica_each_exchange_whole_int8_deltas(tmp_path: Path) -> None:
     """Others, as in the trainings above, exchange parts of sums."""
-    wanted = int8_means(WorkerContext(), 2)
-    for found in in_group(2, tmp_path, int8_means, 2):
-        assert all(map(torch.equal, found, wanted))
+    expected = int8_means(WorkerContext(), 2)
+    for actual in in_group(2, tmp_path, int8_means, 2):
+        assert all(map(torch.equal, actual, expected))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -347,7 +351,7 @@ def test_a_mean_of_nothing_changed_changes_no_bit() -> None:
 
 def test_a_replica_that_is_not_finite_ends_the_run(home: Path) -> None:
     with pytest.raises(NonFiniteError):
-        fitted(WorkerContext(), home, home / "infinite", {**CASES["nesterov, int8"], "optimizer": "sgd", "lr": 1e30, "clip_norm": None})
+        fit_run(WorkerContext(), home, home / "infinite", {**CASES["nesterov, int8"], "optimizer": "sgd", "lr": 1e30, "clip_norm": None})
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ def test_the_workers_of_a_replica_read_the_same_rows() -> None:
 def test_a_strategy_that_takes_each_worker_for_a_replica_says_so(tmp_path: Path, strategy: str) -> None:
     config = training(tmp_path, **SETTINGS, strategy=strategy)
     task = build_task(config.task, version_of(config).manifest)
-    one = create_strategy(config.train, task, WorkerContext())
-    one.mesh = Mesh(WorkerContext(1, 2), workers_per_replica=2)
+    instance = create_strategy(config.train, task, WorkerContext())
+    instance.mesh = Mesh(WorkerContext(1, 2), workers_per_replica=2)
     with pytest.raises(AssertionError, match="each"):
-        one._replicas() if isinstance(one, DataParallel) else one.step([], 0, 0.1, Flags())
+        instance._replicas() if isinstance(instance, DataParallel) else instance.step([], 0, 0.1, Flags())
 
 
 class Spread(DataParallel):
@@ -89,33 +89,33 @@ def fitted(context: WorkerContext, home: Path, folder: Path, break_off: int | No
     task = build_task(config.task, version.manifest)
     strategy = Spread(config.train, task, task.model, context)
     hooks = BreaksOff(break_off if context.rank == context.world_size - 1 else None)
-    found = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
+    actual = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
     strategy.weights()
-    return found
+    return actual
 
 
 @pytest.mark.slow
 def test_workers_with_unequal_shards_run_a_spread_model_equally_often(tmp_path: Path) -> None:
     """3 workers own 2, 3 and 3 of 8 shards; a worker that ran the model less often would leave the others waiting."""
     training(tmp_path, **SETTINGS)
-    for found in in_group(3, tmp_path / "group", fitted, tmp_path, tmp_path / "run"):
-        assert isinstance(found, Trained) and found.finished, found
-    for found in in_group(3, tmp_path / "stopped", fitted, tmp_path, tmp_path / "other", 1):
-        assert isinstance(found, Trained) and not found.finished, found
+    for actual in in_group(3, tmp_path / "group", fitted, tmp_path, tmp_path / "run"):
+        assert isinstance(actual, Trained) and actual.finished, actual
+    for actual in in_group(3, tmp_path / "stopped", fitted, tmp_path, tmp_path / "other", 1):
+        assert isinstance(actual, Trained) and not actual.finished, actual
 
 
-def evaluated(context: WorkerContext, home: Path, workers_per_replica: int) -> tuple[dict[str, float] | None, EvaluationData | None]:
+def evaluate_split(context: WorkerContext, home: Path, workers_per_replica: int) -> tuple[dict[str, float] | None, EvaluationData | None]:
     config = training(home, **SETTINGS)
     version = version_of(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     strategy.mesh = Mesh(context, workers_per_replica)
     evaluation = Evaluation(config.train, version, "validation", task, strategy)
-    return evaluation(), evaluation.evaluated()
+    return evaluation(), evaluation.evaluate_split()
 
 
 @pytest.mark.slow
 def test_a_replica_counts_once_in_an_evaluation(tmp_path: Path) -> None:
-    metrics, details = evaluated(WorkerContext(), tmp_path, 1)
+    metrics, details = evaluate_split(WorkerContext(), tmp_path, 1)
     assert details and details.summary["rows"] == sum(details.tables["calibration"]["rows"]) > 0
-    assert in_group(4, tmp_path / "group", evaluated, tmp_path, 2) == [(metrics, details), *[(metrics, None)] * 3]
+    assert in_group(4, tmp_path / "group", evaluate_split, tmp_path, 2) == [(metrics, details), *[(metrics, None)] * 3]

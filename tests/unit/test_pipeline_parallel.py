@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from groups import in_group
-from layouts import SETTINGS, VOCABULARY, WINDOWS, Fitted, fitted, losses
+from layouts import SETTINGS, VOCABULARY, WINDOWS, Fitted, fit_layout, losses
 from torch import Tensor, nn
 from trainings import training
 
@@ -67,7 +67,7 @@ def vision(network: str) -> Task:
     return Vision(settings, Data(IMAGES, classes=("a", "b", "c"), class_counts=(6, 5, 5)))
 
 
-def drawn(task: Task) -> Batch:
+def random_rows(task: Task) -> Batch:
     """Some rows, the same in every process."""
     generator = torch.Generator().manual_seed(1)
     most = {"windows": VOCABULARY, "image": 256, "kind": 3}
@@ -79,30 +79,30 @@ def steps(context: WorkerContext, task: Task, count: int, **changes: Any) -> tup
     """Losses of some steps on the same rows, the output for the worker's rows and for all rows, and a sample of the first weights."""
     values = {"global_batch": ROWS, "shards": 4, "clip_norm": 1.0, "workers": context.world_size, **changes}
     strategy = create_strategy(Train.model_validate(values), task, context)
-    text, every = strategy.sample(1), drawn(task)
-    own = {name: values.tensor_split(strategy.mesh.replicas)[strategy.mesh.replica] for name, values in every.items()}
-    results = [strategy.step(own, number, 0.003, Flags()) for number in range(count)]
+    text, every = strategy.sample(1), random_rows(task)
+    worker_batch = {name: values.tensor_split(strategy.mesh.replicas)[strategy.mesh.replica] for name, values in every.items()}
+    results = [strategy.step(worker_batch, number, 0.003, Flags()) for number in range(count)]
     assert {float(result.rows) for result in results} == {ROWS}
-    return [float(result.loss_sum / result.weight) for result in results], strategy.predict(own), strategy.predict(every), text
+    return [float(result.loss_sum / result.weight) for result in results], strategy.predict(worker_batch), strategy.predict(every), text
 
 
-def in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
-    """What a group of that size trains, since a group takes seconds to start."""
-    found: dict[str, Any] = {}
+def run_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
+    """Train all layouts of a group of this size, since a group takes seconds to start."""
+    results: dict[str, Any] = {}
     for number, (workers, changes, stop_after) in enumerate(MOVED):
         if workers == context.world_size:
-            found[f"moved {number}"] = fitted(context, home, home / "moved", changes, stop_after)[0]
-    found |= {
+            results[f"moved {number}"] = fit_layout(context, home, home / "moved", changes, stop_after)[0]
+    results |= {
         name: steps(context, gpt(), count, **changes) for name, (workers, count, changes) in GPTS.items() if workers == context.world_size
     }
     if context.world_size == 2:
-        found["whole"] = fitted(context, home, home / "whole", PIPELINE)
-        found["vision"] = steps(context, vision("small"), 3, strategy={"kind": "sharded", "pipeline": 2})
+        results["whole"] = fit_layout(context, home, home / "whole", PIPELINE)
+        results["vision"] = steps(context, vision("small"), 3, strategy={"kind": "sharded", "pipeline": 2})
         try:
-            fitted(context, home / "nan", home / "nan-run", {**PIPELINE, "nan_row": 70})
+            fit_layout(context, home / "nan", home / "nan-run", {**PIPELINE, "nan_row": 70})
         except NonFiniteError as error:
-            found["nan"] = str(error)
-    return found
+            results["nan"] = str(error)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -116,27 +116,27 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(home: Path) -> Fitted:
-    return fitted(WorkerContext(), home, home / "alone", {"strategy": "ddp"})
+    return fit_layout(WorkerContext(), home, home / "alone", {"strategy": "ddp"})
 
 
 @pytest.fixture(scope="module")
 def groups(home: Path) -> dict[str, list[Any]]:
-    """What each worker has trained, by name."""
-    found: dict[str, list[Any]] = {}
+    """Trainings of each worker, by name."""
+    results: dict[str, list[Any]] = {}
     for workers in (4, 2):
-        answers = in_group(workers, home / f"group-{workers}", in_turn, home)
+        answers = in_group(workers, home / f"group-{workers}", run_in_turn, home)
         assert not any(isinstance(answer, Exception) for answer in answers), answers
-        found |= {name: [answer[name] for answer in answers] for name in answers[0]}
-    return found
+        results |= {name: [answer[name] for answer in answers] for name in answers[0]}
+    return results
 
 
 @pytest.mark.full
 def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(home: Path, alone: Fitted, groups: dict[str, list[Any]]) -> None:
     (trained, before, weights), (_, *nothing) = groups["whole"]
-    wanted, wanted_before, wanted_weights = alone
+    expected, wanted_before, wanted_weights = alone
     assert losses(home / "whole") == pytest.approx(losses(home / "alone"), rel=1e-5)
-    assert (trained.rows, trained.steps, trained.best_epoch) == (wanted.rows, wanted.steps, wanted.best_epoch) == (2 * 962, 32, 2)
-    assert trained.metrics == pytest.approx(wanted.metrics, rel=1e-5)
+    assert (trained.rows, trained.steps, trained.best_epoch) == (expected.rows, expected.steps, expected.best_epoch) == (2 * 962, 32, 2)
+    assert trained.metrics == pytest.approx(expected.metrics, rel=1e-5)
     assert before.keys() == wanted_before.keys() and all(torch.equal(before[name], values) for name, values in wanted_before.items())
     torch.testing.assert_close(weights, wanted_weights, rtol=1e-4, atol=1e-6)
     assert nothing == [{}, {}], "only rank 0 gathers the model"
@@ -145,7 +145,7 @@ def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(home: Path, a
 @pytest.mark.full
 def test_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[str, list[Any]]) -> None:
     assert [groups[f"moved {number}"][0].steps for number in range(len(MOVED))] == [6, 11, 16]
-    trained, _, weights = fitted(WorkerContext(), home, home / "moved", {"strategy": "ddp"})
+    trained, _, weights = fit_layout(WorkerContext(), home, home / "moved", {"strategy": "ddp"})
     assert trained.finished and losses(home / "moved") == pytest.approx(losses(home / "alone"), rel=1e-5)
     torch.testing.assert_close(weights, alone[2], rtol=1e-4, atol=1e-6)
 
@@ -153,20 +153,20 @@ def test_a_run_goes_on_in_any_layout(home: Path, alone: Fitted, groups: dict[str
 @pytest.mark.full
 @pytest.mark.parametrize("name", GPTS)
 def test_a_gpt_trains_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
-    wanted, _, output, text = steps(WorkerContext(), gpt(), GPTS[name][1], strategy="ddp")
-    found, _, every, first_text = groups[name][0]
-    assert found == pytest.approx(wanted, rel=1e-4) and found[-1] < found[0] - 0.02
+    expected, _, output, text = steps(WorkerContext(), gpt(), GPTS[name][1], strategy="ddp")
+    actual, _, every, first_text = groups[name][0]
+    assert actual == pytest.approx(expected, rel=1e-4) and actual[-1] < actual[0] - 0.02
     assert first_text == text and {answer[3] for answer in groups[name][1:]} == {""}
     for answer in groups[name]:
         torch.testing.assert_close(answer[2], output, rtol=1e-3, atol=1e-2)
-    own = torch.cat([answer[1] for answer in groups[name][::2]])
-    torch.testing.assert_close(own, every, rtol=1e-5, atol=1e-5)
+    outputs = torch.cat([answer[1] for answer in groups[name][::2]])
+    torch.testing.assert_close(outputs, every, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.full
 def test_images_pass_through_stages(groups: dict[str, list[Any]]) -> None:
-    wanted, _, output, _ = steps(WorkerContext(), vision("small"), 3, strategy="ddp")
-    assert groups["vision"][1][0] == pytest.approx(wanted, rel=1e-5)
+    expected, _, output, _ = steps(WorkerContext(), vision("small"), 3, strategy="ddp")
+    assert groups["vision"][1][0] == pytest.approx(expected, rel=1e-5)
     torch.testing.assert_close(groups["vision"][0][2], output, rtol=1e-3, atol=1e-4)
 
 
@@ -185,14 +185,14 @@ def test_microbatches_have_one_size_and_every_row_counts_once() -> None:
     microbatches = Microbatches(4, 10)
     for rows in (10, 5, 0, 1):
         batch = {"x": torch.arange(rows * 2).view(rows, 2)}
-        found = list(microbatches.divide_step(batch))
-        assert [len(filled["x"]) for filled, _ in found] == [3] * 4
-        assert torch.equal(torch.cat([counted["x"] for _, counted in found]), batch["x"])
-        assert all(torch.equal(filled["x"][: len(counted["x"])], counted["x"]) for filled, counted in found)
-        assert [len(each["x"]) for each in microbatches.divide_evenly(batch)] == [max(1, len(part)) for part in batch["x"].tensor_split(4)]
+        actual = list(microbatches.divide_step(batch))
+        assert [len(filled["x"]) for filled, _ in actual] == [3] * 4
+        assert torch.equal(torch.cat([counted["x"] for _, counted in actual]), batch["x"])
+        assert all(torch.equal(filled["x"][: len(counted["x"])], counted["x"]) for filled, counted in actual)
+        assert [len(part["x"]) for part in microbatches.divide_evenly(batch)] == [max(1, len(part)) for part in batch["x"].tensor_split(4)]
 
 
-def settings_of(**changes: Any) -> Train:
+def make_settings(**changes: Any) -> Train:
     parallel = {"kind": "sharded", "pipeline": 2, **changes.pop("strategy", {})}
     return Train.model_validate({"global_batch": ROWS, "shards": 4, "workers": parallel["pipeline"], "strategy": parallel, **changes})
 
@@ -201,7 +201,7 @@ def settings_of(**changes: Any) -> Train:
     ("rows", "grad_accum_steps", "count"), [(16, 1, 8), (16, 2, 16), (16, 4, 16), (4, 1, 4), (12, 3, 12), (512, 2, 16)]
 )
 def test_the_number_of_microbatches_by_default(rows: int, grad_accum_steps: int, count: int) -> None:
-    assert microbatches_per_step(settings_of(global_batch=rows, grad_accum_steps=grad_accum_steps), 2) == count
+    assert microbatches_per_step(make_settings(global_batch=rows, grad_accum_steps=grad_accum_steps), 2) == count
 
 
 class Ties(Language):
@@ -275,7 +275,7 @@ class WithoutStages(Language):
     ids=lambda value: type(value).__name__ if isinstance(value, Task) else None,
 )
 def test_what_cannot_be_a_pipeline_is_said_before_a_worker_starts(task: Task, changes: dict[str, Any], message: str) -> None:
-    settings = settings_of(**changes)
+    settings = make_settings(**changes)
     assert strategy_class(settings) is Pipelined
     with pytest.raises(ConfigError, match=message):
         Pipelined.check(settings, task, None)  # type: ignore[arg-type]

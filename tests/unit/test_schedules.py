@@ -22,12 +22,12 @@ def rates(**settings: Any) -> list[float]:
 
 def torch_rates(make: Any) -> list[float]:
     of_torch = SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.2)
-    scheduler, found = make(of_torch), []
+    scheduler, actual = make(of_torch), []
     for _ in range(TOTAL):
-        found.append(scheduler.get_last_lr()[0])
+        actual.append(scheduler.get_last_lr()[0])
         of_torch.step()
         scheduler.step()
-    return found
+    return actual
 
 
 def test_constant() -> None:
@@ -39,9 +39,9 @@ def test_cosine_is_torch_s() -> None:
 
 
 def test_one_cycle_is_torch_s() -> None:
-    wanted = torch_rates(lambda of: OneCycleLR(of, 0.2, total_steps=TOTAL + 1, pct_start=0.3, cycle_momentum=False))
+    expected = torch_rates(lambda of: OneCycleLR(of, 0.2, total_steps=TOTAL + 1, pct_start=0.3, cycle_momentum=False))
     train = Train.model_validate({"lr": 0.2, "schedule": "one_cycle"})
-    assert [learning_rate(train, step, TOTAL + 1, EPOCH) for step in range(TOTAL)] == pytest.approx(wanted)
+    assert [learning_rate(train, step, TOTAL + 1, EPOCH) for step in range(TOTAL)] == pytest.approx(expected)
 
 
 def test_step_is_torch_s_by_the_epoch() -> None:
@@ -50,10 +50,10 @@ def test_step_is_torch_s_by_the_epoch() -> None:
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "step"])
 def test_warm_up_rises_to_the_peak(schedule: str) -> None:
-    found = rates(schedule=schedule, warmup=0.25)
-    assert found[:10] == pytest.approx([0.2 * (step + 1) / 10 for step in range(10)])
-    assert found[10] == pytest.approx(0.2)
-    assert max(found) <= 0.2 + 1e-12
+    actual = rates(schedule=schedule, warmup=0.25)
+    assert actual[:10] == pytest.approx([0.2 * (step + 1) / 10 for step in range(10)])
+    assert actual[10] == pytest.approx(0.2)
+    assert max(actual) <= 0.2 + 1e-12
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "one_cycle", "step"])

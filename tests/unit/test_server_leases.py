@@ -26,14 +26,14 @@ class Simulated:
         """All microbatches of so many steps; returns the seconds that they took."""
         while self.marks.lowest < steps:
             self.hand_out(steps)
-            worker, (ends, done) = min(self.busy.items(), key=lambda item: item[1][0])
+            worker, (ends, shard_and_step) = min(self.busy.items(), key=lambda item: item[1][0])
             if ends == float("inf"):
                 self.now += 1.0  # all wait: a server is asked again every now and then
                 continue
             self.now = ends
             del self.busy[worker]
-            self.marks.add(*done) if not self.marks.has(*done) else None
-            self.computed[worker].append(done)
+            self.marks.add(*shard_and_step) if not self.marks.has(*shard_and_step) else None
+            self.computed[worker].append(shard_and_step)
         return self.now
 
     def hand_out(self, steps: int) -> None:
@@ -44,7 +44,7 @@ class Simulated:
                 self.farthest = max(self.farthest, taken[1] - self.marks.lowest)
 
     def times_computed(self) -> Counter[tuple[int, int]]:
-        return Counter(each for computed in self.computed.values() for each in computed)
+        return Counter(microbatch for computed in self.computed.values() for microbatch in computed)
 
 
 EVERY = {(shard, step) for shard in range(SHARDS) for step in range(STEPS)}
@@ -114,8 +114,8 @@ def test_every_microbatch_is_handed_out_whoever_dies_or_stops(data: st.DataObjec
                 assert not marks.has(*taken) and (staleness is None or taken[1] <= marks.lowest + staleness)
                 holds[worker] = taken
         elif event == "push" and worker in holds:
-            done = holds.pop(worker)
-            marks.add(*done) if not marks.has(*done) else None
+            shard_and_step = holds.pop(worker)
+            marks.add(*shard_and_step) if not marks.has(*shard_and_step) else None
         elif event == "die":
             holds.pop(worker, None)
         elif event == "restart":

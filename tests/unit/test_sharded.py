@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from groups import in_group
-from layouts import SETTINGS, Fitted, fitted, gpt, gpt_settings, losses, steps
+from layouts import SETTINGS, Fitted, fit_layout, gpt, gpt_settings, losses, steps
 from torch import nn
 from trainings import training
 
@@ -34,16 +34,17 @@ MOVED: list[tuple[int, dict[str, Any], int | None]] = [(4, {"replicate": 2}, 6),
 """Workers, layout, and steps after which each part of one run stops: within the first epoch, within the second, and at the end."""
 
 
-def fitted_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
-    """What a group of that size trains, since a group takes seconds to start: all layouts, a part of the moved run, and small GPTs."""
-    own = {name: parallel for name, (workers, parallel) in LAYOUTS.items() if workers == context.world_size}
-    found: dict[str, Any] = {
-        name: fitted(context, home, home / name, {"strategy": {"kind": "sharded", **parallel}}) for name, parallel in own.items()
+def fit_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
+    """Train all layouts of a group of this size, since a group takes seconds to start; also a part of the moved run, and small GPTs."""
+    layouts_of_group = {name: parallel for name, (workers, parallel) in LAYOUTS.items() if workers == context.world_size}
+    results: dict[str, Any] = {
+        name: fit_layout(context, home, home / name, {"strategy": {"kind": "sharded", **parallel}})
+        for name, parallel in layouts_of_group.items()
     }
     for workers, parallel, stop_after in MOVED:
         if workers == context.world_size:
-            found["moved"] = fitted(context, home, home / "moved", {"strategy": {"kind": "sharded", **parallel}}, stop_after)
-    return found | (gpts(context) if context.world_size == 2 else {})
+            results["moved"] = fit_layout(context, home, home / "moved", {"strategy": {"kind": "sharded", **parallel}}, stop_after)
+    return results | (gpts(context) if context.world_size == 2 else {})
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +56,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(home: Path) -> Fitted:
-    return fitted(WorkerContext(), home, home / "alone", {"strategy": "ddp"})
+    return fit_layout(WorkerContext(), home, home / "alone", {"strategy": "ddp"})
 
 
 @pytest.fixture(scope="module")
 def groups(home: Path) -> dict[str, list[Any]]:
-    """What each worker has trained, by name; for a layout on 4 workers and on 2, that of the smaller group."""
-    found: dict[str, list[Any]] = {}
+    """Trainings of each worker, by name; for a layout on 4 workers and on 2, of the smaller group."""
+    results: dict[str, list[Any]] = {}
     for workers, _, _ in MOVED:
-        answers = in_group(workers, home / f"group-{workers}", fitted_in_turn, home)
+        answers = in_group(workers, home / f"group-{workers}", fit_in_turn, home)
         assert not any(isinstance(answer, Exception) for answer in answers), answers
-        found |= {name: [answer[name] for answer in answers] for name in answers[0]}
-    return found
+        results |= {name: [answer[name] for answer in answers] for name in answers[0]}
+    return results
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -74,10 +75,10 @@ def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
     home: Path, alone: Fitted, groups: dict[str, list[Any]], layout: str
 ) -> None:
     trained, _, weights = groups[layout][0]
-    wanted, _, wanted_weights = alone
+    expected, _, wanted_weights = alone
     assert losses(home / layout) == pytest.approx(losses(home / "alone"), rel=1e-5)
-    assert (trained.rows, trained.steps, trained.best_epoch) == (wanted.rows, wanted.steps, wanted.best_epoch) == (2 * 962, 32, 2)
-    assert trained.metrics == pytest.approx(wanted.metrics, rel=1e-5)
+    assert (trained.rows, trained.steps, trained.best_epoch) == (expected.rows, expected.steps, expected.best_epoch) == (2 * 962, 32, 2)
+    assert trained.metrics == pytest.approx(expected.metrics, rel=1e-5)
     torch.testing.assert_close(weights, wanted_weights, rtol=1e-4, atol=1e-6)
 
 
@@ -86,7 +87,7 @@ def test_initial_weights_are_those_of_ddp_bit_for_bit(alone: Fitted, groups: dic
     (_, before, _), *others = groups[layout]
     assert before.keys() == alone[1].keys()
     assert all(torch.equal(before[name], values) for name, values in alone[1].items())
-    assert all(found[1] == {} == found[2] for found in others), "only rank 0 gathers the model"
+    assert all(actual[1] == {} == actual[2] for actual in others), "only rank 0 gathers the model"
 
 
 def test_every_worker_has_digests_of_its_parts(home: Path, groups: dict[str, list[Any]]) -> None:
@@ -118,25 +119,25 @@ GPTS: dict[str, dict[str, Any]] = {
 
 
 def gpts(context: WorkerContext) -> dict[str, Any]:
-    found = {name: steps(context, gpt_settings(context, **changes)) for name, changes in GPTS.items()}
+    results = {name: steps(context, gpt_settings(context, **changes)) for name, changes in GPTS.items()}
     dropped = {kind: {"strategy": {"kind": "sharded", "activation_checkpointing": kind}} for kind in ("none", "full")}
-    found |= {f"dropout, {kind}": steps(context, gpt_settings(context, **changes), 0.2) for kind, changes in dropped.items()}
-    return {**found, "dropout, ddp": steps(context, gpt_settings(context, strategy="ddp"), 0.2)}
+    results |= {f"dropout, {kind}": steps(context, gpt_settings(context, **changes), 0.2) for kind, changes in dropped.items()}
+    return {**results, "dropout, ddp": steps(context, gpt_settings(context, strategy="ddp"), 0.2)}
 
 
 @pytest.mark.parametrize("name", GPTS)
 def test_a_gpt_trains_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
-    wanted, output, text = steps(WorkerContext(), gpt_settings(WorkerContext(), strategy="ddp"))
-    (found, first_output, first_text), (_, second_output, second_text) = groups[name]
-    assert found == pytest.approx(wanted, rel=1e-4) and found[-1] < found[0] - 1
+    expected, output, text = steps(WorkerContext(), gpt_settings(WorkerContext(), strategy="ddp"))
+    (actual, first_output, first_text), (_, second_output, second_text) = groups[name]
+    assert actual == pytest.approx(expected, rel=1e-4) and actual[-1] < actual[0] - 1
     torch.testing.assert_close(torch.cat([first_output, second_output]), output, rtol=1e-3, atol=1e-3)
     assert (first_text, second_text) == (text, "")
 
 
 def test_dropout_draws_as_with_ddp_also_what_is_computed_again(groups: dict[str, list[Any]]) -> None:
-    (found, _, _), _ = groups["dropout, none"]
-    assert groups["dropout, full"][0][0] == found != groups["plain"][0][0]
-    assert found == pytest.approx(groups["dropout, ddp"][0][0], rel=1e-4)
+    (actual, _, _), _ = groups["dropout, none"]
+    assert groups["dropout, full"][0][0] == actual != groups["plain"][0][0]
+    assert actual == pytest.approx(groups["dropout, ddp"][0][0], rel=1e-4)
 
 
 def test_a_skeleton_has_constants_and_no_values() -> None:
@@ -145,8 +146,8 @@ def test_a_skeleton_has_constants_and_no_values() -> None:
     assert all(parameter.is_meta for parameter in model.parameters())
     assert not model._bytes_per_token.is_meta
     built = first_model(gpt_settings(WorkerContext()), task, None)
-    assert {name: (each.shape, each.dtype) for name, each in model.named_parameters()} == {
-        name: (each.shape, each.dtype) for name, each in built.named_parameters()
+    assert {name: (parameter.shape, parameter.dtype) for name, parameter in model.named_parameters()} == {
+        name: (parameter.shape, parameter.dtype) for name, parameter in built.named_parameters()
     }
 
 
@@ -155,8 +156,8 @@ class Shares(Language):
 
     def model(self) -> nn.Module:
         model = super().model()
-        one, other = self.blocks(model)
-        other.wide = one.wide
+        first, second = self.blocks(model)
+        second.wide = first.wide
         return model
 
 
@@ -185,10 +186,12 @@ class WithoutBlocks(Language):
     ],
 )
 def test_what_a_model_does_not_allow_is_said_before_a_worker_starts(kind: type[Language], parallel: dict[str, Any], message: str) -> None:
-    given = gpt()
+    gpt_task = gpt()
     with pytest.raises(ConfigError, match=message):
         Sharded.check(
-            gpt_settings(WorkerContext(world_size=4), strategy={"kind": "sharded", **parallel}), kind(given.settings, given.data), None
+            gpt_settings(WorkerContext(world_size=4), strategy={"kind": "sharded", **parallel}),
+            kind(gpt_task.settings, gpt_task.data),
+            None,
         )  # type: ignore[arg-type]
 
 

@@ -12,8 +12,8 @@ from pipelines.train.step_clock import GPU_STEPS_PER_MEASUREMENT, GpuStepClock, 
 
 def at(*times: float) -> Callable[[], float]:
     """A clock's `now` that shows these times, one after the other."""
-    shown: Iterator[float] = iter(times)
-    return lambda: next(shown)
+    next_time: Iterator[float] = iter(times)
+    return lambda: next(next_time)
 
 
 def test_every_second_counts_to_the_phase_in_which_it_passed() -> None:
@@ -48,8 +48,8 @@ def test_after_the_last_gradient_the_backward_pass_only_waits() -> None:
 
 
 def test_metrics_are_mean_worst_and_whose_that_is() -> None:
-    found = phase_metrics([Totals(2, (0.0, 2.0, 4.0, 6.0, 0.0, 0.0)), Totals(2, (0.0, 6.0, 4.0, 2.0, 0.0, 0.0))])
-    assert found == {
+    actual = phase_metrics([Totals(2, (0.0, 2.0, 4.0, 6.0, 0.0, 0.0)), Totals(2, (0.0, 6.0, 4.0, 2.0, 0.0, 0.0))])
+    assert actual == {
         "time/forward_seconds": 2.0,
         "time/forward_seconds_worst": 3.0,
         "time/forward_seconds_worst_rank": 1.0,

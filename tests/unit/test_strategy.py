@@ -108,7 +108,7 @@ def two_steps(context: WorkerContext, in_memory: bool = False) -> tuple[dict[str
 
 
 def reference(settings: Train) -> tuple[dict[str, Tensor], float]:
-    """The same step written out: gradient of the weighted mean over all rows. Weights, and the gradient's norm."""
+    """Compute the same step by hand: gradient of the weighted mean over all rows. Weights, and the gradient's norm."""
     torch.manual_seed(settings.seed)
     model = task().model()
     total, weight = task().loss(model, rows())
@@ -120,19 +120,19 @@ def reference(settings: Train) -> tuple[dict[str, Tensor], float]:
 
 def steps_in_a_group(context: WorkerContext) -> dict[str, Any]:
     """All that the tests below look at: starting processes takes longer than the steps."""
-    found: dict[str, Any] = {name: one_step(context, train(), shares) for name, shares in SHARES.items()}
-    found["accumulated"] = one_step(context, train(grad_accum_steps=3), SHARES["unequal"])
-    found["clipped"] = one_step(context, train(clip_norm=0.1), SHARES["unequal"])
-    found["bf16"] = one_step(context, train(precision="bf16"), SHARES["unequal"])
-    found["fp16"] = one_step(context, train(precision="fp16"), SHARES["unequal"])
+    results: dict[str, Any] = {name: one_step(context, train(), shares) for name, shares in SHARES.items()}
+    results["accumulated"] = one_step(context, train(grad_accum_steps=3), SHARES["unequal"])
+    results["clipped"] = one_step(context, train(clip_norm=0.1), SHARES["unequal"])
+    results["bf16"] = one_step(context, train(precision="bf16"), SHARES["unequal"])
+    results["fp16"] = one_step(context, train(precision="fp16"), SHARES["unequal"])
     for name, shares in SHARES.items():
-        found[f"batch norm, {name}"] = one_step(context, train(sync_batch_norm=True), shares, batch_norm=True)
-    found["own batch norm"] = one_step(context, train(), SHARES["equal"], batch_norm=True)
+        results[f"batch norm, {name}"] = one_step(context, train(sync_batch_norm=True), shares, batch_norm=True)
+    results["own batch norm"] = one_step(context, train(), SHARES["equal"], batch_norm=True)
     ddp._CPU_BUCKET_MB = 1e-4
-    found["many buckets, in memory"] = two_steps(context, in_memory=True)
+    results["many buckets, in memory"] = two_steps(context, in_memory=True)
     transports._map_file = lambda *_: None  # as on another machine
-    found["many buckets, sent"] = two_steps(context)
-    return found
+    results["many buckets, sent"] = two_steps(context)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -140,23 +140,23 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return in_group(WORKERS, tmp_path_factory.mktemp("group"), steps_in_a_group)
 
 
-def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor], tolerance: float = 1e-6) -> None:
-    assert found.keys() == wanted.keys()
-    for name, values in wanted.items():
-        torch.testing.assert_close(found[name], values, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-6) -> None:
+    assert actual.keys() == expected.keys()
+    for name, values in expected.items():
+        torch.testing.assert_close(actual[name], values, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize("shares", SHARES)
 def test_ddp_takes_the_gradient_of_the_whole_batch(group: list[dict[str, Any]], shares: str) -> None:
-    wanted, norm = reference(train())
+    expected, norm = reference(train())
     for answer in group:
         weights, sums = answer[shares]
-        assert_same(weights, wanted)
+        assert_same(weights, expected)
         assert sums[0] == pytest.approx(norm, rel=1e-5)
 
 
 def test_a_mean_under_ddp_would_be_wrong() -> None:
-    """What the tests above would miss if the shares' weights were equal."""
+    """The tests above would miss this if the shares' weights were equal."""
     means = [task().loss(model_of_seed(), part(rows(), SHARES["unequal"], rank)) for rank in range(WORKERS)]
     mean_of_means = sum(float((total / weight).detach()) for total, weight in means) / WORKERS
     total, weight = task().loss(model_of_seed(), rows())
@@ -169,46 +169,46 @@ def model_of_seed() -> nn.Module:
 
 
 def test_accumulation_only_splits_the_pass(group: list[dict[str, Any]]) -> None:
-    wanted, _ = reference(train())
+    expected, _ = reference(train())
     weights, sums = group[0]["accumulated"]
-    assert_same(weights, wanted)
+    assert_same(weights, expected)
     assert sums == pytest.approx(group[0]["unequal"][1], rel=1e-5), "what is summed beside the gradients is counted once"
 
 
 def test_clipping_is_by_the_norm_of_the_mean_gradient(group: list[dict[str, Any]]) -> None:
-    wanted, norm = reference(train(clip_norm=0.1))
+    expected, norm = reference(train(clip_norm=0.1))
     weights, sums = group[1]["clipped"]
     assert norm > 0.2
-    assert_same(weights, wanted, tolerance=1e-5)
+    assert_same(weights, expected, tolerance=1e-5)
     assert sums[0] == pytest.approx(norm, rel=1e-5)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.03), ("fp16", 0.01)])
 def test_half_precision_is_close(group: list[dict[str, Any]], precision: str, tolerance: float) -> None:
-    wanted, _ = reference(train())
+    expected, _ = reference(train())
     weights, sums = group[0][precision]
-    assert_same(weights, wanted, tolerance)
+    assert_same(weights, expected, tolerance)
     assert sums[1:] == pytest.approx(group[0]["unequal"][1][1:], rel=tolerance), "fp16 scales nothing but the loss"
-    assert any(not torch.equal(weights[name], wanted[name]) for name in wanted)
+    assert any(not torch.equal(weights[name], expected[name]) for name in expected)
 
 
 def test_sums_and_flags_are_of_all_workers(group: list[dict[str, Any]]) -> None:
     total, weight = task().loss(model_of_seed(), rows())
     for rank, answer in enumerate(group):
-        own, _ = task().loss(model_of_seed(), part(rows(), SHARES["unequal"], rank))
+        worker_sum, _ = task().loss(model_of_seed(), part(rows(), SHARES["unequal"], rank))
         _, (_, own_loss, loss, loss_weight, count, *flags) = answer["unequal"]
-        assert (own_loss, loss, loss_weight) == pytest.approx((float(own.detach()), float(total.detach()), float(weight)), rel=1e-5)
+        assert (own_loss, loss, loss_weight) == pytest.approx((float(worker_sum.detach()), float(total.detach()), float(weight)), rel=1e-5)
         assert (count, flags) == (ROWS, [2.0, 0.0, 3.0])
 
 
 @pytest.mark.parametrize("way", ["in memory", "sent"])
 def test_sums_are_of_all_workers_with_gradients_of_several_buckets(group: list[dict[str, Any]], way: str) -> None:
-    wanted, alone = two_steps(WorkerContext())
+    expected, alone = two_steps(WorkerContext())
     for weights, sums in (answer[f"many buckets, {way}"] for answer in group):
-        assert_same(weights, wanted)
-        for own, whole in zip(sums, alone, strict=True):
-            assert own[2:5] == pytest.approx(whole[2:5], rel=1e-5)
-            assert own[5:] == [3.0, 0.0, 3.0]
+        assert_same(weights, expected)
+        for group_sums, alone_sums in zip(sums, alone, strict=True):
+            assert group_sums[2:5] == pytest.approx(alone_sums[2:5], rel=1e-5)
+            assert group_sums[5:] == [3.0, 0.0, 3.0]
 
 
 class Sparse(nn.Module):
@@ -231,7 +231,7 @@ class Unused(nn.Linear):
         return super().forward(batch["x"])
 
 
-def refused_step(context: WorkerContext, model: type[nn.Module], way: str) -> None:
+def take_refused_step(context: WorkerContext, model: type[nn.Module], way: str) -> None:
     if way == "sent":
         transports._map_file = lambda *_: None
     compression = "none" if way in ("in memory", "sent") else way
@@ -248,7 +248,7 @@ def refused_step(context: WorkerContext, model: type[nn.Module], way: str) -> No
     ],
 )
 def test_gradients_that_cannot_be_summed_are_refused(tmp_path: Path, model: type[nn.Module], message: str, way: str) -> None:
-    for error in in_group(2, tmp_path, refused_step, model, way):
+    for error in in_group(2, tmp_path, take_refused_step, model, way):
         assert isinstance(error, ConfigError), error
         assert re.search(message, str(error)), error
 
@@ -263,9 +263,9 @@ def test_a_worker_alone_may_have_a_weight_that_nothing_uses() -> None:
 
 @pytest.mark.parametrize("shares", SHARES)
 def test_synchronised_batch_norm_sees_all_rows(group: list[dict[str, Any]], shares: str) -> None:
-    wanted, _ = one_step(WorkerContext(), train(), (ROWS,), batch_norm=True)
+    expected, _ = one_step(WorkerContext(), train(), (ROWS,), batch_norm=True)
     for answer in group:
-        assert_same(answer[f"batch norm, {shares}"][0], wanted, tolerance=2e-5)
+        assert_same(answer[f"batch norm, {shares}"][0], expected, tolerance=2e-5)
 
 
 def test_batch_norm_of_its_own_rows_is_averaged(group: list[dict[str, Any]]) -> None:
@@ -299,7 +299,7 @@ def test_states_are_named_as_the_task_names_them(compiled: bool) -> None:
 
 @pytest.mark.skipif(not which("g++"), reason="torch compiles with g++: apt-get install g++")
 def test_a_compiled_step_is_the_plain_one() -> None:
-    plain, compiled = (create_strategy(train(compile=wanted), task(), WorkerContext()) for wanted in (False, True))
+    plain, compiled = (create_strategy(train(compile=is_compiled), task(), WorkerContext()) for is_compiled in (False, True))
     sums = [numbers(strategy.step(rows(), 0, 0.1, NO_FLAGS)) for strategy in (plain, compiled)]
     assert sums[0] == pytest.approx(sums[1], rel=1e-5)
     assert_same(dict(compiled.model.state_dict()), dict(plain.model.state_dict()), tolerance=1e-5)

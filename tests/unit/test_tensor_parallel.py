@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from groups import in_group
-from layouts import SETTINGS, Fitted, fitted, gpt, gpt_settings, losses, steps
+from layouts import SETTINGS, Fitted, fit_layout, gpt, gpt_settings, losses, steps
 from torch import nn
 from trainings import training
 
@@ -61,20 +61,20 @@ GPTS: dict[str, tuple[int, dict[str, Any], float]] = {
 """Workers, settings, and dropout."""
 
 
-def trained_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def fit_in_turn(context: WorkerContext, home: Path) -> dict[str, Any]:
+    results: dict[str, Any] = {}
     for name, (workers, parallel, changes) in LAYOUTS.items():
         if workers == context.world_size:
-            found[name] = fitted(context, home, home / name, {**CHANGES[changes], "strategy": {"kind": "sharded", **parallel}})
+            results[name] = fit_layout(context, home, home / name, {**CHANGES[changes], "strategy": {"kind": "sharded", **parallel}})
     for workers, parallel, stop_after in MOVED:
         if workers == context.world_size:
-            found["moved"] = fitted(context, home, home / "moved", {"strategy": {"kind": "sharded", **parallel}}, stop_after)
+            results["moved"] = fit_layout(context, home, home / "moved", {"strategy": {"kind": "sharded", **parallel}}, stop_after)
     for name, (workers, changes, dropout) in GPTS.items():
         if workers == context.world_size:
-            found[f"gpt, {name}"] = steps(
+            results[f"gpt, {name}"] = steps(
                 context, gpt_settings(context, **{"strategy": {"kind": "sharded", "tensor": 2}, **changes}), dropout
             )
-    return found
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -86,21 +86,21 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(home: Path) -> dict[str, Fitted]:
-    """What `ddp` trains on one worker."""
+    """A training by `ddp` on one worker."""
     return {
-        name: fitted(WorkerContext(), home, home / f"alone-{name}", {"strategy": "ddp", **changes}) for name, changes in CHANGES.items()
+        name: fit_layout(WorkerContext(), home, home / f"alone-{name}", {"strategy": "ddp", **changes}) for name, changes in CHANGES.items()
     }
 
 
 @pytest.fixture(scope="module")
 def groups(home: Path) -> dict[str, list[Any]]:
-    """What each worker has trained, by name; that of the smaller group if two have trained it."""
-    found: dict[str, list[Any]] = {}
+    """Trainings of each worker, by name; of the smaller group if two have trained a layout."""
+    results: dict[str, list[Any]] = {}
     for workers in (8, 4, 2):
-        answers = in_group(workers, home / f"group-{workers}", trained_in_turn, home)
+        answers = in_group(workers, home / f"group-{workers}", fit_in_turn, home)
         assert not (failed := [repr(answer) for answer in answers if isinstance(answer, Exception)]), failed
-        found |= {name: [answer[name] for answer in answers] for name in answers[0]}
-    return found
+        results |= {name: [answer[name] for answer in answers] for name in answers[0]}
+    return results
 
 
 @pytest.mark.full
@@ -110,14 +110,14 @@ def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
 ) -> None:
     (trained, before, weights), *others = groups[layout]
     changes = LAYOUTS[layout][2]
-    wanted, wanted_before, wanted_weights = alone[changes]
+    expected, wanted_before, wanted_weights = alone[changes]
     assert before.keys() == wanted_before.keys()
     assert all(torch.equal(before[name], values) for name, values in wanted_before.items())
     assert losses(home / layout) == pytest.approx(losses(home / f"alone-{changes}"), rel=1e-5)
-    assert (trained.rows, trained.steps) == (wanted.rows, wanted.steps)
-    assert trained.metrics == pytest.approx(wanted.metrics, rel=1e-5)
+    assert (trained.rows, trained.steps) == (expected.rows, expected.steps)
+    assert trained.metrics == pytest.approx(expected.metrics, rel=1e-5)
     torch.testing.assert_close(weights, wanted_weights, rtol=1e-4, atol=1e-6)
-    assert all(found[0].metrics == trained.metrics and found[2] == {} for found in others)
+    assert all(actual[0].metrics == trained.metrics and actual[2] == {} for actual in others)
 
 
 @pytest.mark.full
@@ -141,16 +141,16 @@ def test_a_layer_s_parts_are_of_columns_and_of_rows(home: Path, groups: dict[str
 def test_a_gpt_trains_predicts_and_writes_as_with_ddp_on_one_worker(groups: dict[str, list[Any]], name: str) -> None:
     _, changes, dropout = GPTS[name]
     settings = gpt_settings(WorkerContext(), **{**changes, "strategy": "ddp"})
-    wanted, output, text = steps(WorkerContext(), settings, dropout)
-    found = groups[f"gpt, {name}"]
+    expected, output, text = steps(WorkerContext(), settings, dropout)
+    actual = groups[f"gpt, {name}"]
     narrow = settings.precision != "auto"
-    assert all(each[0] == found[0][0] for each in found)
-    assert found[0][0] == pytest.approx(wanted, rel=0.02 if narrow else 1e-4) and wanted[-1] < wanted[0] - (0 if dropout else 1)
-    assert torch.equal(found[0][1], found[1][1]), "workers that compute the same rows together"
-    outputs = torch.cat([each[1] for each in found[:: 4 if "pipeline" in name else 2]])
+    assert all(answer[0] == actual[0][0] for answer in actual)
+    assert actual[0][0] == pytest.approx(expected, rel=0.02 if narrow else 1e-4) and expected[-1] < expected[0] - (0 if dropout else 1)
+    assert torch.equal(actual[0][1], actual[1][1]), "workers that compute the same rows together"
+    outputs = torch.cat([answer[1] for answer in actual[:: 4 if "pipeline" in name else 2]])
     torch.testing.assert_close(outputs, output, rtol=0.05 if narrow else 1e-3, atol=0.05 if narrow else 1e-3)
-    assert narrow or found[0][2] == text
-    assert all(each[2] == "" for each in found[1:])
+    assert narrow or actual[0][2] == text
+    assert all(answer[2] == "" for answer in actual[1:])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a model must beat: the trivial predictors of every task, against scikit-learn and plain NumPy, and what a run says of them."""
+"""Trivial predictors of every task, which a model must beat, against scikit-learn and plain NumPy; and the remarks of a run on them."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from pipelines.train.strategies import create_strategy
 from pipelines.train.trivial import best_baseline, fit_trivial_predictors
 
 
-def reached(task: Task, train: list[Batch], test: Batch) -> dict[str, float]:
+def baseline_values(task: Task, train: list[Batch], test: Batch) -> dict[str, float]:
     """The best values of the task's predictors on one batch, fitted on others."""
     predictors = task.trivial_predictors()
     for batch in train:
@@ -53,25 +53,25 @@ def reached(task: Task, train: list[Batch], test: Batch) -> dict[str, float]:
 def test_classes_are_predicted_by_their_shares(kind: str) -> None:
     task, test = task_of(kind), batch_of(kind)
     counts = task.data.class_counts
-    truth, known = test["y"].numpy(), np.repeat(np.arange(len(counts)), counts)
-    prior = DummyClassifier(strategy="prior").fit(np.zeros((len(known), 1)), known)
+    truth, labels = test["y"].numpy(), np.repeat(np.arange(len(counts)), counts)
+    prior = DummyClassifier(strategy="prior").fit(np.zeros((len(labels), 1)), labels)
     blind = np.zeros((len(truth), 1))
-    found = reached(task, [], test)
-    assert found["accuracy"] == pytest.approx(accuracy_score(truth, prior.predict(blind)))
-    assert found["loss"] == pytest.approx(log_loss(truth, prior.predict_proba(blind), labels=range(len(counts))))
-    assert found.get("auc", 0.5) == 0.5
+    actual = baseline_values(task, [], test)
+    assert actual["accuracy"] == pytest.approx(accuracy_score(truth, prior.predict(blind)))
+    assert actual["loss"] == pytest.approx(log_loss(truth, prior.predict_proba(blind), labels=range(len(counts))))
+    assert actual.get("auc", 0.5) == 0.5
 
 
 def test_with_class_weights_the_loss_is_that_of_weighted_shares() -> None:
     """Of balanced classes, the best that uses no feature is that of equal shares, whatever the counts."""
-    found = reached(task_of("binary", class_weights="balanced"), [], batch_of("binary"))
-    assert found["loss"] == pytest.approx(np.log(2))
+    actual = baseline_values(task_of("binary", class_weights="balanced"), [], batch_of("binary"))
+    assert actual["loss"] == pytest.approx(np.log(2))
 
 
 def test_a_class_without_rows_has_a_share_all_the_same() -> None:
     task = task_of("classes")
     empty = Tabular(task.settings, type(task.data)(task.data.columns, task.data.classes, (3, 0, 5)))
-    assert np.isfinite(reached(empty, [], batch_of("classes"))["loss"])
+    assert np.isfinite(baseline_values(empty, [], batch_of("classes"))["loss"])
 
 
 @pytest.mark.parametrize("decode", [lambda x: x * 115_000.0 + 207_000.0, np.expm1, lambda x: x])
@@ -80,13 +80,13 @@ def test_a_number_is_predicted_by_mean_and_median_in_the_units_of_the_query(deco
     train, test = [batch_of("quantity", rows, seed=rows) for rows in (60, 41)], batch_of("quantity")
     task = Tabular(task.settings, type(task.data)(task.data.columns, decode=decode))
     seen, truth = decode(torch.cat([batch["y"] for batch in train]).double().numpy()), decode(test["y"].double().numpy())
-    found = reached(task, train, test)
+    actual = baseline_values(task, train, test)
     for name, strategy, error in (("mse", "mean", mean_squared_error), ("mae", "median", mean_absolute_error)):
         dummy = DummyRegressor(strategy=strategy).fit(np.zeros((len(seen), 1)), seen)
-        assert found[name] == pytest.approx(error(truth, dummy.predict(np.zeros((len(truth), 1)))), rel=1e-6), name
+        assert actual[name] == pytest.approx(error(truth, dummy.predict(np.zeros((len(truth), 1)))), rel=1e-6), name
     encoded_values = torch.cat([batch["y"] for batch in train]).double()
-    assert found["loss"] == pytest.approx(float((test["y"] - encoded_values.mean()).square().mean()))
-    assert set(found) == {"rmse", "mse", "r2", "mae", "loss"}
+    assert actual["loss"] == pytest.approx(float((test["y"] - encoded_values.mean()).square().mean()))
+    assert set(actual) == {"rmse", "mse", "r2", "mae", "loss"}
 
 
 def test_the_encoded_mean_is_sought_where_encoding_is_not_linear() -> None:
@@ -106,8 +106,8 @@ def test_a_forecast_repeats_the_last_value_or_the_last_season() -> None:
     assert season.season in (5, 10) and str(season.season) in season.name
     last = seasonal["past"][:, -1:].double().expand(-1, 4, -1)
     assert torch.equal(repeat.output(seasonal), last)
-    found = reached(task, [seasonal], seasonal)
-    assert set(found) == {"mse", "mae"} and found["mse"] < 0.01 < float((last - seasonal["future"]).square().mean())
+    actual = baseline_values(task, [seasonal], seasonal)
+    assert set(actual) == {"mse", "mae"} and actual["mse"] < 0.01 < float((last - seasonal["future"]).square().mean())
 
 
 def test_the_most_popular_items_come_first() -> None:
@@ -119,7 +119,7 @@ def test_the_most_popular_items_come_first() -> None:
     popular.fit(batch)
     output = popular.output(batch)
     assert output.shape == (3, 40) and output[0].topk(3).indices.tolist() == [7, 9, 11]
-    assert {"hit_rate_10", "ndcg_10", "loss"} == set(reached(task, [batch], batch))
+    assert {"hit_rate_10", "ndcg_10", "loss"} == set(baseline_values(task, [batch], batch))
 
 
 def test_tokens_are_predicted_by_their_frequencies(tmp_path: Path) -> None:

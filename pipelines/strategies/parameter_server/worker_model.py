@@ -161,7 +161,7 @@ class WorkerModel(Exact):
         self.model.train()
         before = self._buffers.clones()
         if not self._is_checked and row_count(microbatch):
-            self._try(microbatch, before)
+            self._try(microbatch)
             self._is_checked = True
         seed(self._context.device, self._settings.seed, step, shard)
         sums = self._pass(microbatch)

@@ -51,11 +51,11 @@ class Pipelined(Strategy):
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
         self._tokens = divide_tokens(degrees, task, self.model, context, settings.timeout_seconds)
-        self._whole = parameters_and_buffers(self.model)
+        self._all_tensors = parameters_and_buffers(self.model)
         self._saved, self._parameters = list(self.model.state_dict()), [name for name, _ in self.model.named_parameters()]
         self._pipeline = Pipeline(settings, task, self.model, self._precision, self._devices, context.device)
         allocate(self.model, context.device, parameter_device(settings.strategy_as(Settings), context.device))
-        fill(self.model, parameters_and_buffers(build()) if context.rank == 0 else {}, context, self._whole)
+        fill(self.model, parameters_and_buffers(build()) if context.rank == 0 else {}, context, self._all_tensors)
         self._update = Update(settings, self.model, context, self._precision, self.clock, self._pipeline.group, clips_alike=True)
         self._buffers = ModelBuffers(self.model)
         rows = settings.global_batch // settings.shards * len(self.mesh.worker_shards(settings.shards))
@@ -88,23 +88,23 @@ class Pipelined(Strategy):
         with parallel_cross_entropy(self._is_divided):
             self._run([rows for rows, _ in microbatches])
         rows = row_count(batch) if self._pipeline.place == 0 else 0
-        own = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
+        worker_sums = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
         if not self._counts:
-            own.zero_()
+            worker_sums.zero_()
         self.clock.enter(EXCHANGE)
-        sums, flags_of_all, own_loss_sum = self._over_workers(own, flags)
+        sums, flags_of_all, own_loss_sum = self._sum_over_workers(worker_sums, flags)
         loss_sum, weight, rows_of_all = sums
         norm = self._update.apply(rate, weight, measured)
         return StepResult(norm, own_loss_sum, loss_sum, weight, rows_of_all, flags_of_all)
 
     def _loss(self, output: Tensor, number: Tensor) -> Tensor:
-        """What the backward pass of a microbatch starts from, given the last stage's output."""
+        """The tensor from which a microbatch's backward pass starts, given the last stage's output."""
         counted = self._counted[int(number)]
         rows = row_count(counted)
         if not rows:
             return output[:0].sum()
         with self._precision.autocast(self._context.device.type):
-            loss, weight = self._task.loss(_Known(output[:rows]), counted)
+            loss, weight = self._task.loss(_FixedOutput(output[:rows]), counted)
         self._sums[int(number)] = torch.stack([loss.detach().double(), weight.detach().double()])
         return self._update.scaled(loss)
 
@@ -142,38 +142,38 @@ class Pipelined(Strategy):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         groups = state["optimizer"]["param_groups"]
-        own = [{**group, "params": [name for name in group["params"] if name in state["model"]]} for group in groups]
-        self._update.load_state_dict({**state, "optimizer": {**state["optimizer"], "param_groups": own}})
+        local_groups = [{**group, "params": [name for name in group["params"] if name in state["model"]]} for group in groups]
+        self._update.load_state_dict({**state, "optimizer": {**state["optimizer"], "param_groups": local_groups}})
 
     def weights(self) -> dict[str, Tensor]:
-        own, found, group = self.model.state_dict(), {}, self._pipeline.group
+        local_state, weights, group = self.model.state_dict(), {}, self._pipeline.group
         meets_rank_0 = 0 in dist.get_process_group_ranks(group)
         for name in self._saved:
             place = self._pipeline.holder.get(name, 0)
-            tensor = full_tensor(own[name]).detach().contiguous() if place == self._pipeline.place else None
+            tensor = full_tensor(local_state[name]).detach().contiguous() if place == self._pipeline.place else None
             if not meets_rank_0:
                 continue
             if tensor is not None and self._pipeline.place:
                 dist.send(tensor, dst=0, group=group)
             if self._context.rank == 0:
                 if tensor is None:
-                    tensor = torch.empty(self._whole[name].shape, dtype=self._whole[name].dtype, device=self._context.device)
+                    tensor = torch.empty(self._all_tensors[name].shape, dtype=self._all_tensors[name].dtype, device=self._context.device)
                     dist.recv(tensor, group=group, group_src=place)
-                found[name] = tensor.cpu().clone()
-        return found
+                weights[name] = tensor.cpu().clone()
+        return weights
 
-    def _over_workers(self, own: Tensor, flags: Flags) -> tuple[Tensor, Tensor, Tensor]:
+    def _sum_over_workers(self, sums: Tensor, flags: Flags) -> tuple[Tensor, Tensor, Tensor]:
         """The numbers summed over all workers, the workers' flags, and the first of the numbers of this worker's replica. Collective."""
-        table = own.new_zeros(self.mesh.replicas, len(own))
-        table[self.mesh.replica] = own
-        every = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=own.dtype).to(own.device, non_blocking=True)])
-        dist.all_reduce(every)
-        of_replicas, flags_of_all = every.split([table.numel(), FLAGS])
-        of_replicas = of_replicas.view_as(table)
-        return of_replicas.sum(0), flags_of_all, of_replicas[self.mesh.replica, 0]
+        table = sums.new_zeros(self.mesh.replicas, len(sums))
+        table[self.mesh.replica] = sums
+        message = torch.cat([table.flatten(), torch.tensor(flags.numbers(), dtype=sums.dtype).to(sums.device, non_blocking=True)])
+        dist.all_reduce(message)
+        by_replica, flags_of_all = message.split([table.numel(), FLAGS])
+        by_replica = by_replica.view_as(table)
+        return by_replica.sum(0), flags_of_all, by_replica[self.mesh.replica, 0]
 
 
-class _Known(nn.Module):
+class _FixedOutput(nn.Module):
     """A model whose output for a batch is known."""
 
     def __init__(self, output: Tensor) -> None:

@@ -29,7 +29,7 @@ from pipelines.train.checkpoint.agreement import Fingerprints, check_agreement, 
 from pipelines.train.checkpoint.digest_log import append_step, describe_machine, differing_tensors, forget_steps_after
 from pipelines.train.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.checkpoint.store import reader, writer
+from pipelines.train.checkpoint.store import Reader, Writer
 from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import local_parts
@@ -70,7 +70,7 @@ class Checkpoints:
     def begin(self, state: dict[str, Any], record: Record) -> Saving:
         """Copy the state and start writing it. Returns as soon as training may change it again."""
         name = broadcast_from_rank0(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}", self._group)
-        store, digest_names = writer(self._directory, name), self._names_to_digest(state)  # before the save uses the group
+        store, digest_names = Writer(self._directory, name), self._names_to_digest(state)  # before the save uses the group
         with _name_path_in_errors(self._directory, name):
             written = async_save(state, storage_writer=store, process_group=self._group, no_dist=self._group is None)
         assert isinstance(written, Future)
@@ -164,7 +164,7 @@ class Checkpoints:
         return fingerprints(staged, record) if self._context.world_size > 1 else {}
 
     def _load(self, name: str, state: dict[str, Any]) -> None:
-        load(state, storage_reader=reader(self._directory, name), process_group=self._group, no_dist=self._group is None)
+        load(state, storage_reader=Reader(self._directory, name), process_group=self._group, no_dist=self._group is None)
 
     def _names_to_digest(self, state: dict[str, Any]) -> list[str]:
         """Names of the tensors of `state`, or of their parts, that no worker of a lower rank holds. Collective."""

@@ -23,19 +23,12 @@ class DamagedError(Exception):
     """A file does not have the SHA-256 that it was written with."""
 
 
-def writer(directory: RunDirectory, name: str) -> "_Writer":
-    """A writer of a checkpoint into the folder `name`, which syncs its files on a local disk."""
-    return _Writer(directory, f"{directory.path}/{name}")
+class Writer(FileSystemWriter):
+    """Writes a checkpoint into a folder, and syncs its files on a local disk. Retries each part of a save: a retry overwrites the files
+    of the failed attempt."""
 
-
-def reader(directory: RunDirectory, name: str) -> FileSystemReader:
-    return _Reader(directory, f"{directory.path}/{name}")
-
-
-class _Writer(FileSystemWriter):
-    """Retries each part of a save; a retry overwrites what the failed attempt left."""
-
-    def __init__(self, directory: RunDirectory, path: str) -> None:
+    def __init__(self, directory: RunDirectory, name: str) -> None:
+        path = f"{directory.path}/{name}"
         super().__init__(path, sync_files=directory.is_local)
         self.fs: FileSystemBase = _ChecksumFileSystem(Disk() if directory.is_local else _ArrowFileSystem(directory.filesystem))  # type: ignore[assignment]
         self.path = self.fs.init_path(path)
@@ -47,19 +40,20 @@ class _Writer(FileSystemWriter):
         return self.staged
 
     def prepare_local_plan(self, *arguments: Any, **options: Any) -> Any:
-        return retry_write(lambda: super(_Writer, self).prepare_local_plan(*arguments, **options))
+        return retry_write(lambda: super(Writer, self).prepare_local_plan(*arguments, **options))
 
     def write_data(self, *arguments: Any, **options: Any) -> Any:
-        return retry_write(lambda: super(_Writer, self).write_data(*arguments, **options))
+        return retry_write(lambda: super(Writer, self).write_data(*arguments, **options))
 
     def finish(self, *arguments: Any, **options: Any) -> None:
-        retry_write(lambda: super(_Writer, self).finish(*arguments, **options))
+        retry_write(lambda: super(Writer, self).finish(*arguments, **options))
 
 
-class _Reader(FileSystemReader):
-    """Raises DamagedError, through torch's CheckpointException."""
+class Reader(FileSystemReader):
+    """Reads a checkpoint from a folder. Raises DamagedError, through torch's CheckpointException."""
 
-    def __init__(self, directory: RunDirectory, path: str) -> None:
+    def __init__(self, directory: RunDirectory, name: str) -> None:
+        path = f"{directory.path}/{name}"
         super().__init__(path)
         self.fs: FileSystemBase = _ChecksumFileSystem(Disk() if directory.is_local else _ArrowFileSystem(directory.filesystem))  # type: ignore[assignment]
         self.path = self.fs.init_path(path)

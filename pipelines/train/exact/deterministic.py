@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.errors import ConfigError
+from pipelines.train.buffers import ModelBuffers
 
 CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 """Without it, cuBLAS chooses its workspace, and so the order of additions, depending on other streams. Read when CUDA starts."""
@@ -37,12 +38,14 @@ def check_model(model: nn.Module) -> None:
             raise ConfigError(f"{name} has sparse gradients, which a reproducible strategy does not support; set sparse=False")
 
 
-def check_passes(model: nn.Module, run: Callable[[], Tensor]) -> None:
-    """Run forward and backward twice from the same state, and compare the bits.
+def check_passes(model: nn.Module, buffers: ModelBuffers, run: Callable[[], Tensor]) -> None:
+    """Run forward and backward twice from the same state, and compare the bits. The model does not change.
 
-    `run` returns the loss's sums and leaves gradients in the parameters, which are removed. Raises ConfigError, naming the
-    operation or the parameter, if torch reports a nondeterministic kernel or if the two passes differ.
+    `run` seeds torch, returns the loss's sums, and leaves gradients in the parameters, which are removed. Raises ConfigError, naming
+    the operation, the parameter or the buffer, if torch reports a nondeterministic kernel, if the two passes differ, or if one replaces
+    a buffer or changes one that no checkpoint holds.
     """
+    before = buffers.clones()
     passes: list[dict[str, Tensor]] = []
     for _ in range(2):
         try:
@@ -51,6 +54,9 @@ def check_passes(model: nn.Module, run: Callable[[], Tensor]) -> None:
             if _TORCH_SAYS not in str(error):
                 raise
             raise ConfigError(f"{str(error).partition(_TORCH_SAYS)[0]} has no deterministic kernel on this device; {_REMEDY}") from error
+        buffers.check_in_place()
+        buffers.check_saved(before)
+        buffers.restore(before)
         passes.append({"the loss": sums})
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:

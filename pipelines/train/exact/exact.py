@@ -67,7 +67,7 @@ class Exact(Strategy):
         if not self.model.training:
             self.model.train()
         before = self._buffers.clones()
-        gradients = self._gradients or self._prepare_first_step(batch, before)
+        gradients = self._gradients or self._prepare_first_step(batch)
         own_loss = torch.zeros((), dtype=torch.float64, device=self._context.device)
         # Integers have the same sum in any order, so the worker's first shard can carry its flags.
         own_flags = torch.tensor(flags.numbers(), dtype=torch.float64).to(self._context.device, non_blocking=True)
@@ -117,13 +117,13 @@ class Exact(Strategy):
     def weights(self) -> dict[str, Tensor]:
         return {} if self._context.rank else model_weights(self.model)
 
-    def _prepare_first_step(self, batch: list[Batch], before: list[Tensor]) -> GradientReducer:
+    def _prepare_first_step(self, batch: list[Batch]) -> GradientReducer:
         """Prepare the first step: create the gradient reducer, after a trial. Raises ConfigError if two passes over the same
         rows differ, or if a pass replaces a buffer."""
         assert self.mesh.workers_per_replica == 1, "the tree sums over replicas, and each worker is one"
         microbatch = next((microbatch for microbatch in batch if row_count(microbatch)), None)
         if microbatch is not None:
-            self._try(microbatch, before)
+            self._try(microbatch)
         self._gradients = self._new_reducer()
         return self._gradients
 
@@ -132,17 +132,12 @@ class Exact(Strategy):
         shards, vector_size = self._settings.shards, 4 + FLAGS + self._buffers.numel
         return GradientReducer(trained, vector_size, self.mesh.shards_by_replica(shards), self.mesh.replica, shards)
 
-    def _try(self, microbatch: Batch, before: list[Tensor]) -> None:
-        check_passes(self.model, lambda: self._rehearse(microbatch, before))
-        self._buffers.restore(before)
+    def _try(self, microbatch: Batch) -> None:
+        def run() -> Tensor:
+            seed(self._context.device, self._settings.seed)
+            return self._pass(microbatch)
 
-    def _rehearse(self, microbatch: Batch, before: list[Tensor]) -> Tensor:
-        self._buffers.restore(before)
-        seed(self._context.device, self._settings.seed)
-        sums = self._pass(microbatch)
-        self._buffers.check_in_place()
-        self._buffers.check_saved(before)
-        return sums
+        check_passes(self.model, self._buffers, run)
 
     def _pass(self, microbatch: Batch, gradients: GradientReducer | None = None) -> Tensor:
         """Run forward and backward over a shard's rows. Returns loss, weight, rows, and 1 if there are rows: float64 of shape (4,)."""
