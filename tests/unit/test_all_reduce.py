@@ -66,7 +66,7 @@ def reduce_in_group(
     for _ in range(ROUNDS):
         for size, dtype in product(sizes, DTYPES):
             leaves = terms(size, dtype)
-            partial_sums = [_node(span, leaves) for span in largest_nodes(partial_sumsed[context.rank], SHARDS)]
+            partial_sums = [_node(span, leaves) for span in largest_nodes(owned[context.rank], SHARDS)]
             numbers = torch.tensor([1.0, size * context.rank])
             all_reducer.reduce(partial_sums, numbers)
             assert numbers.tolist() == [WORKERS, size * sum(range(WORKERS))]
