@@ -40,8 +40,8 @@ def results(folder: Path, benchmark: str, *arguments: str, name: str) -> dict[st
 
 def test_ways_to_train_are_compared_by_their_means_over_seeds() -> None:
     expected = {"way": "local_sgd", "seeds": 2, "validation loss": 2.0, "standard error": pytest.approx(1.0), "/ ddp": 4.0}
-    assert quality.row_of("local_sgd", [1.0, 3.0], [0.25, 0.75]) == expected
-    assert quality.row_of("ddp", [0.5], [0.5])["standard error"] is None
+    assert quality.make_row("local_sgd", [1.0, 3.0], [0.25, 0.75]) == expected
+    assert quality.make_row("ddp", [0.5], [0.5])["standard error"] is None
 
 
 class Here:
@@ -158,7 +158,7 @@ def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytes
         share = 0.5 if train else 1.0
         return {"built": 2e8 * share, "kept": 1e8 * share, "peak": 4e8 * share, "seconds": case.rows / share, "parameters": 1e6}
 
-    monkeypatch.setattr(sharded, "measured", measure_workers)
+    monkeypatch.setattr(sharded, "measure_workers", measure_workers)
     monkeypatch.setattr(sys, "argv", ["sharded", "--small", "--results", str(tmp_path)])
     sharded.main()
     memory, activations, speed = result_of(tmp_path, "sharded", capsys.readouterr().out)["tables"].values()
