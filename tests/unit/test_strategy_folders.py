@@ -24,7 +24,7 @@ TRAINS = """
 import sys
 from pathlib import Path
 from pipelines.runtime.weights import model_digest
-from pipelines.tasks.bind import task_of
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Silent
@@ -36,7 +36,7 @@ from trainings import training, version_of
 def trained(kind, **settings):
     config = training(Path(sys.argv[1]), rows=256, epochs=2, uri="sqlite:///unused", strategy={"kind": kind, **settings})
     version, context = version_of(config), WorkerContext()
-    task = task_of(config.task, version.manifest)
+    task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(f"{sys.argv[1]}/{kind}"), context, 2)
     Loop(config, version, task, strategy, checkpoints, Silent()).run()
