@@ -106,8 +106,8 @@ def _branches(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> list[Roww
             if node.args.get("distinct"):
                 raise UntranslatableError("UNION without ALL takes rows together")
             sources = _with(node, sources)
-            left, right = _branches(node.this, sources), _branches(node.expression, sources)
-            return [*left, *(_rename_columns(branch, left[0].columns) for branch in right)]
+            first, second = _branches(node.this, sources), _branches(node.expression, sources)
+            return [*first, *(_rename_columns(branch, first[0].columns) for branch in second)]
         case exp.Select():
             _only(node, _SELECT)
             source = node.args.get("from_")
