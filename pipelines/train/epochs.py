@@ -1,4 +1,4 @@
-"""What follows an epoch's steps: it is validated, and compared with the best; at the end, the best epoch's weights are tested, once."""
+"""Evaluation of epochs: each is validated and compared with the best; at the end, the best epoch's weights are tested, once."""
 
 from contextlib import closing
 
@@ -70,7 +70,7 @@ class Epochs:
         self._validation.close()
 
     def _trivial_predictors(self, split: str) -> list[TrivialPredictor]:
-        """Those to compare the model with, if the split has rows to measure them on."""
+        """Predictors to compare the model with, if the split has rows to measure them on."""
         return fit_trivial_predictors(self._task, self._version, self._strategy.mesh.context.rank) if self._version.rows(split) else []
 
     def _log_baseline(self, evaluation: Evaluation) -> None:

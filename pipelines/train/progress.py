@@ -1,4 +1,4 @@
-"""What a strategy yields while it trains: points at which all workers agree on the state of the run."""
+"""Points of consistency, which a strategy yields while it trains: there all workers agree on the state of the run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

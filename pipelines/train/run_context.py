@@ -1,4 +1,4 @@
-"""What a worker's loop and its strategy share: how far the run is, its loader and its schedule, and what was asked of it."""
+"""A run as a worker's loop and its strategy share it: how far it is, its loader and its schedule, and what was asked of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from pipelines.train.step_statistics import CurveWindow, PendingSteps, StepStati
 
 
 class MeasuredStrategy(Protocol):
-    """What a run asks of its strategy to count steps."""
+    """Part of a strategy that a run needs to count steps."""
 
     mesh: Mesh
 
