@@ -35,7 +35,7 @@ def _lines(section: BaseModel, prefix: str, title: str, width: int) -> Iterator[
         if isinstance(value, Section):
             inner_sections.append((key, value, explanation))
         elif isinstance(value, Mapping) and any(isinstance(inner, Section) for inner in value.values()):
-            inner_sections += [(f"{key}.{inner}", each, " ".join((each.__doc__ or "").split())) for inner, each in value.items()]
+            inner_sections += [(f"{key}.{inner}", entry, " ".join((entry.__doc__ or "").split())) for inner, entry in value.items()]
         else:
             words = value_words(schemas[field.alias or name]).replace("`", "").replace("\\|", "|")
             yield fill(f"--{key} {words}", width, initial_indent="  ", subsequent_indent="        ", break_on_hyphens=False)

@@ -36,14 +36,14 @@ def is_class_path(name: str) -> bool:
     return bool(inner) and all(part.isidentifier() for part in module.split("."))
 
 
-def plugin_settings(path: str, base: type[Settings], key: str, known: Collection[str]) -> type[Settings]:
-    """The settings class that an import path names. `key` and the `known` built-in names are used only in error messages.
+def plugin_settings(path: str, base: type[Settings], key: str, built_in: Collection[str]) -> type[Settings]:
+    """The settings class that an import path names. `key` and `built_in`, the names of built-in kinds, are used only in error messages.
 
     Raises ValueError if `path` is not an import path, or does not name a class derived from `base`.
     """
     if not is_class_path(path):
-        rule = f"it must be one of {', '.join(known)}, or module:Class of your own settings"
-        raise ValueError(f"no {key} {show_value(path)!r}; {suggestion(path, known, rule)}")
+        rule = f"it must be one of {', '.join(built_in)}, or module:Class of your own settings"
+        raise ValueError(f"no {key} {show_value(path)!r}; {suggestion(path, built_in, rule)}")
     return import_settings(path, base, f"{_OWNERS[key]} settings")
 
 

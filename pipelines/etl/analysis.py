@@ -23,8 +23,8 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     """Warnings of expressions whose result may vary, each with its key in the config; `tables` are the config's.
 
     Raises SourceError where Spark refuses the SQL. Raises ConfigError if the query or an expectation does more than read the
-    tables, or is nondeterministic, and if the config names columns that the query does not give, or that no
-    encoder takes. Leaves empty temporary views behind, with the tables' names.
+    tables, or is nondeterministic. Raises it also if the config names columns that the query does not give, or that no encoder takes.
+    Leaves empty temporary views behind, with the tables' names.
     """
     source = config.source
     for name, table in tables.items():

@@ -75,7 +75,7 @@ def mix_bits(values: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def combine_samples(first: str, second: str) -> str:
+def merge_samples(first: str, second: str) -> str:
     """The sample of two partitions together, from their summaries."""
     if not first or not second:
         return first or second

@@ -27,7 +27,7 @@ def row_order(place: np.ndarray, content: np.ndarray) -> np.ndarray:
     return np.lexsort((content, place)) if _repeats(place[order]).any() else order
 
 
-def permutation(rows: int) -> np.ndarray:
+def window_permutation(rows: int) -> np.ndarray:
     """A random permutation of range(rows), the same one each time."""
     return np.argsort(philox.random_words(rows, key=rows), kind="stable")
 

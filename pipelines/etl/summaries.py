@@ -20,7 +20,7 @@ _NAMES = ["column", "value", "count", "summary", "hashes"]
 VALUES = "__values"
 """The name of the summary of `value_counts`, which is of all columns."""
 _COMBINERS: dict[str, Callable[[Any, Any], Any]] = {
-    ROW: row_sample.combine_samples,
+    ROW: row_sample.merge_samples,
     ALIKE: leakage.combine_contents,
     VALUES: value_counts.combine_counts,
 }

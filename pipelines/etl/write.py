@@ -29,7 +29,7 @@ from pipelines.etl.placement import CONTENT, PART, PLACE, SPLIT, assign_part, ex
 from pipelines.etl.quality import REASON, accepted_rows
 from pipelines.etl.quarantine import Quarantine
 from pipelines.etl.raw_rows import RawRowSelection
-from pipelines.etl.sort import permutation, row_order, sort_rows
+from pipelines.etl.sort import row_order, sort_rows, window_permutation
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _pack_windows(packer: Packer, place: np.ndarray, content: np.ndarray, pieces
     """The part's documents as windows. Documents with equal hashes are equal, so their order of arrival does not matter."""
     ((name, documents),) = pieces.items()
     windows = packer.windows([documents[row] for row in row_order(place, content)])
-    return {name: windows[permutation(len(windows))]}
+    return {name: windows[window_permutation(len(windows))]}
 
 
 def _write_rows(job: WritingJob, number: int, report: Report, values: dict[str, np.ndarray]) -> None:

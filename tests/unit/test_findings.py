@@ -206,7 +206,7 @@ def test_the_sample_of_keyed_rows_does_not_depend_on_partitions_and_keeps_what_c
         for start, stop in pairwise(bounds):
             part = row_sample.RowSample(has_key=True)
             part.add({name: values.slice(start, stop - start) for name, values in columns.items()}, split[start:stop], order[start:stop])
-            summary = row_sample.combine_samples(summary, part.summary())
+            summary = row_sample.merge_samples(summary, part.summary())
         return row_sample.rows_by_split(summary)
 
     rows_by_split = sample(0, count)
@@ -274,5 +274,5 @@ def test_a_sample_of_thousands_of_columns_has_fewer_rows_in_one_partition_and_in
         part = row_sample.RowSample(True, row_sample.rows_per_split(len(columns)))
         part.add(columns, split, np.random.default_rng(seed).integers(0, 2**64, 600, np.uint64))
         summaries.append(part.summary())
-    for summary in (summaries[0], row_sample.combine_samples(*summaries)):
+    for summary in (summaries[0], row_sample.merge_samples(*summaries)):
         assert row_sample.rows_by_split(summary)["train"].shape == (500, 2_000)

@@ -123,7 +123,7 @@ import pipelines.api, pipelines.commands, pipelines.launch.replay, pipelines.lau
 from pipelines.config import load, reference
 from pipelines.config.strategies import strategy_kinds
 from pipelines.errors import ConfigError
-from pipelines.launch.checks import check
+from pipelines.launch.checks import check_training
 print(pipelines.api.__file__)
 print(*strategy_kinds())
 print("### `{kind}`" in reference.reference_page())
@@ -135,7 +135,7 @@ for file in sorted(Path(sys.argv[1]).glob("conf/*.yaml")):
         read.append(str(error).rpartition("(")[2])
 print(*read)
 config = training(Path(sys.argv[1]), rows=256, uri="sqlite:///unused")
-check(config, version_of(config))
+check_training(config, version_of(config))
 print(len({{trained("ddp"), trained("exact")}}))
 """
     tree = copied_without(kind, tmp_path)
