@@ -38,7 +38,7 @@ def batch(count: int, first: int = 0, **columns: Any) -> Batch:
     return {ROW_NUMBERS: rows, "x": rows.float(), **{name: torch.as_tensor(values) for name, values in columns.items()}}
 
 
-def added(details: Details, *parts: tuple[Tensor, Batch]) -> Details:
+def add_batches(details: Details, *parts: tuple[Tensor, Batch]) -> Details:
     for output, rows in parts:
         details.update(output, rows)
     return details
@@ -50,12 +50,12 @@ def test_a_sample_and_the_worst_rows_do_not_depend_on_the_order_of_rows_nor_on_w
         expected = np.lexsort((rows, keys))[:100]
         for seed in range(3):
             order = np.random.default_rng(seed).permutation(10_000)
-            kept = [SelectedRows(100) for _ in range(4)]
+            selected = [SelectedRows(100) for _ in range(4)]
             for number, chosen in enumerate(np.array_split(order, 40)):
-                kept[number % 4].offer(keys[chosen], rows[chosen], lambda places, of=chosen: {"row": of[places]})
-            for other in kept[1:]:
-                kept[0].merge(other)
-            assert kept[0].rows.tolist() == expected.tolist() == kept[0].columns["row"].tolist()
+                selected[number % 4].offer(keys[chosen], rows[chosen], lambda places, of=chosen: {"row": of[places]})
+            for other in selected[1:]:
+                selected[0].merge(other)
+            assert selected[0].rows.tolist() == expected.tolist() == selected[0].columns["row"].tolist()
 
 
 def test_a_sample_is_uniform() -> None:
@@ -65,22 +65,22 @@ def test_a_sample_is_uniform() -> None:
 
 def test_of_two_classes_everything_is_counted_once() -> None:
     output, rich, sex = torch.tensor([[2.0], [-1.0], [3.0], [-4.0], [0.5]]), [1, 1, 0, 0, 1], [1, 1, 2, 2, 2]
-    whole = added(binary(), (output, batch(5, rich=rich, sex=sex)))
-    split = added(binary(), (output[:2], batch(2, rich=rich[:2], sex=sex[:2])))
-    split.merge(added(binary(), (output[2:], batch(3, 2, rich=rich[2:], sex=sex[2:]))).parts)
-    found, again = (one.result("test", {"auc": 0.5}) for one in (whole, split))
-    assert found.summary == again.summary
+    whole = add_batches(binary(), (output, batch(5, rich=rich, sex=sex)))
+    split = add_batches(binary(), (output[:2], batch(2, rich=rich[:2], sex=sex[:2])))
+    split.merge(add_batches(binary(), (output[2:], batch(3, 2, rich=rich[2:], sex=sex[2:]))).parts)
+    evaluation, evaluation_of_parts = (one.result("test", {"auc": 0.5}) for one in (whole, split))
+    assert evaluation.summary == evaluation_of_parts.summary
     pairs = {"true": ["poor", "poor", "rich", "rich"], "predicted": ["poor", "rich"] * 2, "rows": [1, 1, 1, 2]}
-    assert found.tables["confusion"] == pairs
-    for name, table in found.tables.items():
+    assert evaluation.tables["confusion"] == pairs
+    for name, table in evaluation.tables.items():
         for column, values in table.items():
-            merged = again.tables[name][column]
+            merged = evaluation_of_parts.tables[name][column]
             assert values == (pytest.approx(merged) if isinstance(values[0], float) else merged), (name, column)
-    slices = found.tables["slices"]
+    slices = evaluation.tables["slices"]
     assert (slices["value"], slices["rows"], slices["correct"]) == (["Female", "Male"], [2, 3], [1.0, 2.0])
-    worst = found.tables["worst"]
+    worst = evaluation.tables["worst"]
     assert worst["row"][0] == 2 and worst["true"][0] == "poor" and worst["feature.x"][0] == 2.0
-    assert sum(found.tables["scores"]["rows_of_class"]) == 3 and sum(found.tables["calibration"]["rows"]) == 5
+    assert sum(evaluation.tables["scores"]["rows_of_class"]) == 3 and sum(evaluation.tables["calibration"]["rows"]) == 5
 
 
 def close_scores(rows: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +91,7 @@ def close_scores(rows: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
     return logits.astype(np.float32)[:, None], rich.astype(np.uint8)
 
 
-def scored(*sizes: int, limit: int = MOST_SCORES) -> EvaluationData:
+def score_rows(*sizes: int, limit: int = MOST_SCORES) -> EvaluationData:
     """The details of `close_scores` in parts of these sizes, which are merged."""
     logits, rich = close_scores(sum(sizes))
     parts, first = [], 0
@@ -99,7 +99,7 @@ def scored(*sizes: int, limit: int = MOST_SCORES) -> EvaluationData:
         part = binary(TabularSettings())
         part.scores = Scores(limit)
         rows = slice(first, first + size)
-        parts.append(added(part, (torch.from_numpy(logits[rows]), batch(size, first, rich=rich[rows]))))
+        parts.append(add_batches(part, (torch.from_numpy(logits[rows]), batch(size, first, rich=rich[rows]))))
         first += size
     whole = binary(TabularSettings())
     whole.scores = Scores(limit)
@@ -112,16 +112,19 @@ def test_areas_are_those_of_scikit_learn_however_close_scores_are_and_whoever_ha
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     logits, rich = close_scores()
-    found, again = scored(3_000), scored(1_000, 7, 1_993)
-    (areas,) = found.summary["areas"]
+    evaluation, evaluation_of_parts = score_rows(3_000), score_rows(1_000, 7, 1_993)
+    (areas,) = evaluation.summary["areas"]
     assert areas["roc"] == pytest.approx(roc_auc_score(rich, logits[:, 0]), abs=1e-12)
     assert areas["precision"] == pytest.approx(average_precision_score(rich, logits[:, 0]), abs=1e-12)
-    assert (found.summary["areas"], found.tables["scores"]) == (again.summary["areas"], again.tables["scores"])
+    assert (evaluation.summary["areas"], evaluation.tables["scores"]) == (
+        evaluation_of_parts.summary["areas"],
+        evaluation_of_parts.tables["scores"],
+    )
     metrics = target_kind(BINARY).metrics()
     target_kind(BINARY).update(metrics, torch.from_numpy(logits).double(), torch.from_numpy(rich))
     assert areas["roc"] == pytest.approx(float(metrics["auc"].compute()), abs=1e-6), "the page says what the metric says"
-    assert sum(found.tables["scores"]["rows_of_class"]) == rich.sum() and len(found.tables["scores"]["logit"]) <= 500
-    assert found.tables["scores"]["logit"] == sorted(found.tables["scores"]["logit"], reverse=True)
+    assert sum(evaluation.tables["scores"]["rows_of_class"]) == rich.sum() and len(evaluation.tables["scores"]["logit"]) <= 500
+    assert evaluation.tables["scores"]["logit"] == sorted(evaluation.tables["scores"]["logit"], reverse=True)
 
 
 def test_of_several_classes_each_area_is_that_of_the_class_against_the_rest() -> None:
@@ -130,18 +133,18 @@ def test_of_several_classes_each_area_is_that_of_the_class_against_the_rest() ->
     column = TensorColumn(name="kind", dtype="int32", cardinality=4, role="target")
     data = Data((X, column), ("a", "b", "c", "never"))
     output, kind = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)), torch.arange(500) % 3
-    found = added(binary(TabularSettings(), data), (output, batch(500, kind=kind)))
+    evaluation = add_batches(binary(TabularSettings(), data), (output, batch(500, kind=kind)))
     scores = output.double().softmax(1).numpy()
-    for number, areas in enumerate(found.result("test", {}).summary["areas"][:3]):
+    for number, areas in enumerate(evaluation.result("test", {}).summary["areas"][:3]):
         assert areas["roc"] == pytest.approx(roc_auc_score(kind == number, scores[:, number]), abs=1e-12)
         assert areas["precision"] == pytest.approx(average_precision_score(kind == number, scores[:, number]), abs=1e-12)
-    assert found.result("test", {}).summary["areas"][3] == {"class": "never", "roc": None, "precision": None}
+    assert evaluation.result("test", {}).summary["areas"][3] == {"class": "never", "roc": None, "precision": None}
 
 
 def test_with_too_many_scores_to_keep_they_are_counted_in_bins_whoever_has_them() -> None:
-    found, again = scored(3_000, limit=2_999), scored(1_500, 1_500, limit=2_999)
-    assert "areas" not in found.summary and "areas" not in again.summary
-    assert found.tables["scores"] == again.tables["scores"] and "areas" in scored(1_500, 1_500, limit=3_000).summary
+    evaluation, evaluation_of_parts = score_rows(3_000, limit=2_999), score_rows(1_500, 1_500, limit=2_999)
+    assert "areas" not in evaluation.summary and "areas" not in evaluation_of_parts.summary
+    assert evaluation.tables["scores"] == evaluation_of_parts.tables["scores"] and "areas" in score_rows(1_500, 1_500, limit=3_000).summary
     few, many = binary(TabularSettings()), binary(TabularSettings())
     few.expect(MOST_SCORES)
     many.expect(MOST_SCORES + 1)
@@ -152,16 +155,19 @@ def test_many_classes_are_counted_without_pairs() -> None:
     column = TensorColumn(name="kind", dtype="int32", cardinality=300, role="target")
     data = Data((X, column), tuple(map(str, range(300))))
     output = torch.eye(300)[:200] * 5
-    found = added(binary(TabularSettings(), data), (output, batch(200, kind=torch.arange(200) // 2))).result("test", {})
-    assert found.tables.keys() == {"classes", "calibration", "worst", "outcomes"}
-    assert sum(found.tables["classes"]["rows"]) == 200 and found.tables["classes"]["correct"][0] == 1
+    evaluation = add_batches(binary(TabularSettings(), data), (output, batch(200, kind=torch.arange(200) // 2))).result("test", {})
+    assert evaluation.tables.keys() == {"classes", "calibration", "worst", "outcomes"}
+    assert sum(evaluation.tables["classes"]["rows"]) == 200 and evaluation.tables["classes"]["correct"][0] == 1
 
 
 def test_a_quantity_is_sampled_in_the_units_of_the_query() -> None:
     details = QuantityDetails(TabularSettings(), PRICE, target_kind(PRICE))
-    found = added(details, (torch.tensor([[1.0], [2.0]]), batch(2, price=[1.5, 2.0]))).result("test", {})
-    assert sorted(zip(found.tables["sample"]["true"], found.tables["sample"]["predicted"], strict=True)) == [(150.0, 100.0), (200.0, 200.0)]
-    assert found.tables["worst"]["row"] == [0, 1]
+    evaluation = add_batches(details, (torch.tensor([[1.0], [2.0]]), batch(2, price=[1.5, 2.0]))).result("test", {})
+    assert sorted(zip(evaluation.tables["sample"]["true"], evaluation.tables["sample"]["predicted"], strict=True)) == [
+        (150.0, 100.0),
+        (200.0, 200.0),
+    ]
+    assert evaluation.tables["worst"]["row"] == [0, 1]
 
 
 def test_forecasts_are_kept_with_history_and_truth() -> None:
@@ -170,9 +176,9 @@ def test_forecasts_are_kept_with_history_and_truth() -> None:
     past = torch.arange(7 * 6 * 2).float().view(7, 6, 2)
     future = past[:, -1:] + torch.ones(7, 3, 2)
     rows = {ROW_NUMBERS: torch.arange(7), "past": past, "future": future}
-    found = added(ForecastDetails(ForecastingSettings(), Data(columns)), (future + 2, rows)).result("test", {})
-    assert found.tables["horizon"] == {"step": [1, 2, 3], "absolute": [2.0] * 3, "squared": [4.0] * 3, "repeated": [1.0] * 3}
-    forecasts = found.tables["forecasts"]
+    evaluation = add_batches(ForecastDetails(ForecastingSettings(), Data(columns)), (future + 2, rows)).result("test", {})
+    assert evaluation.tables["horizon"] == {"step": [1, 2, 3], "absolute": [2.0] * 3, "squared": [4.0] * 3, "repeated": [1.0] * 3}
+    forecasts = evaluation.tables["forecasts"]
     assert len(set(forecasts["row"])) == 4 and len(forecasts["row"]) == 4 * 2 * 9
     assert [value for value in forecasts["predicted"][:9] if value is not None] == [true + 2 for true in forecasts["true"][6:9]]
 
@@ -184,31 +190,31 @@ def test_ranks_are_among_all_items() -> None:
     data = Data(columns, raw=lambda name, values: names[values])
     scores = torch.tensor([[0, 0, 4.0, 3, 2, 1], [0, 0, 4.0, 3, 2, 1], [9, 9, 4.0, 3, 2, 1]])
     rows = {ROW_NUMBERS: torch.arange(3), "before": torch.full((3, 2), 3), "after": torch.tensor([[0, 2], [0, 5], [0, 1]])}
-    found = added(RankingDetails(NextItemSettings(), data, lambda output, batch: {}), (scores, rows)).result("test", {})
-    assert found.tables["ranks"] == {"rank": [1, 4, 5], "rows": [1, 1, 1]}, "an item outside the vocabulary ranks last"
-    assert found.tables["worst"]["true"] == [None, "d", "a"] and set(found.tables["worst"]["feature.before"]) == {"b b"}
+    evaluation = add_batches(RankingDetails(NextItemSettings(), data, lambda output, batch: {}), (scores, rows)).result("test", {})
+    assert evaluation.tables["ranks"] == {"rank": [1, 4, 5], "rows": [1, 1, 1]}, "an item outside the vocabulary ranks last"
+    assert evaluation.tables["worst"]["true"] == [None, "d", "a"] and set(evaluation.tables["worst"]["feature.before"]) == {"b b"}
 
 
 def test_windows_are_shown_as_text() -> None:
     column = TensorColumn(name="text", dtype="uint8", shape=(3,), cardinality=3)
     rows = {ROW_NUMBERS: torch.arange(2), "text": torch.tensor([[0, 1, 2], [1, 1, 2]], dtype=torch.uint8)}
     details = WindowDetails(LanguageSettings(), Data((column,), tokens=(b"", b"ab", b"c")))
-    found = added(details, (torch.tensor([[2.0, 2.0, 3.0], [9.0, 3.0, 5.0]]), rows)).result("validation", {})
-    assert found.tables["worst"]["feature.text"] == ["ababc", "\n\nabc"] and found.tables["worst"]["loss"] == [3.0, 1.0]
+    evaluation = add_batches(details, (torch.tensor([[2.0, 2.0, 3.0], [9.0, 3.0, 5.0]]), rows)).result("validation", {})
+    assert evaluation.tables["worst"]["feature.text"] == ["ababc", "\n\nabc"] and evaluation.tables["worst"]["loss"] == [3.0, 1.0]
 
 
 def test_a_large_image_is_thinned() -> None:
     image = TensorColumn(name="pixels", dtype="float32", shape=(224, 224, 3))
     data = Data((image, RICH), ("poor", "rich"))
     rows = {ROW_NUMBERS: torch.arange(2), "pixels": torch.rand(2, 224, 224, 3), "rich": torch.tensor([0, 1])}
-    found = added(binary(TabularSettings(), data), (torch.zeros(2, 1), rows)).result("test", {})
-    assert found.summary["shapes"] == {"feature.pixels": [28, 28, 3]}
-    assert len(found.tables["worst"]["feature.pixels"][0]) * 4 <= SHOWN_BYTES
+    evaluation = add_batches(binary(TabularSettings(), data), (torch.zeros(2, 1), rows)).result("test", {})
+    assert evaluation.summary["shapes"] == {"feature.pixels": [28, 28, 3]}
+    assert len(evaluation.tables["worst"]["feature.pixels"][0]) * 4 <= SHOWN_BYTES
 
 
 def test_a_row_without_a_finite_loss_is_the_worst() -> None:
-    found = added(binary(TabularSettings()), (torch.tensor([[9.0], [np.nan]]), batch(2, rich=[0, 0]))).result("test", {})
-    assert found.tables["worst"]["row"] == [1, 0]
+    evaluation = add_batches(binary(TabularSettings()), (torch.tensor([[9.0], [np.nan]]), batch(2, rich=[0, 0]))).result("test", {})
+    assert evaluation.tables["worst"]["row"] == [1, 0]
 
 
 @pytest.mark.parametrize(

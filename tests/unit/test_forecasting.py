@@ -56,10 +56,10 @@ def test_errors_are_those_of_numpy_and_the_baseline_repeats_the_last_value() -> 
     for part in (slice(0, 3), slice(3, 7)):
         some = {name: values[part] for name, values in rows.items()}
         learned.update(metrics, model(some), some)
-    found = {name: value.item() for name, value in metrics.compute().items()}
+    metric_by_name = {name: value.item() for name, value in metrics.compute().items()}
     forecast, true = model(rows).detach().double().numpy(), rows["future"].double().numpy()
     last = rows["past"][:, -1:].double().numpy()
-    assert found == pytest.approx(
+    assert metric_by_name == pytest.approx(
         {
             "mse": ((forecast - true) ** 2).mean(),
             "mae": abs(forecast - true).mean(),
@@ -68,7 +68,7 @@ def test_errors_are_those_of_numpy_and_the_baseline_repeats_the_last_value() -> 
         }
     )
     loss, weight = learned.loss(model, rows)
-    assert (loss / weight).item() == pytest.approx(found["mse"], rel=1e-5) and weight == 7
+    assert (loss / weight).item() == pytest.approx(metric_by_name["mse"], rel=1e-5) and weight == 7
 
 
 def test_predictions_are_in_the_query_s_units() -> None:

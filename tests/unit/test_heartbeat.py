@@ -96,9 +96,9 @@ def test_a_stuck_collective_names_the_worker_it_waits_for(tmp_path: Path, how: s
     for error in (first, last):
         assert isinstance(error, TrainingError), error
         assert re.search(rf"a collective operation waited 3.2 s for worker 1 .*{told}", str(error)), error
-    kept = RunDirectory(str(tmp_path / "run")).get_json("hung/0.json")
-    assert kept is not None and "waited 3.2 s for worker 1" in kept["told"] and kept["step"] == 2
-    *_, awaited = kept["last_collectives"]
+    diagnostics = RunDirectory(str(tmp_path / "run")).get_json("hung/0.json")
+    assert diagnostics is not None and "waited 3.2 s for worker 1" in diagnostics["told"] and diagnostics["step"] == 2
+    *_, awaited = diagnostics["last_collectives"]
     assert (awaited["profiling_name"], awaited["input_sizes"], awaited["collective_seq_id"]) == ("gloo:all_reduce", [[1]], 2)
 
 
@@ -118,10 +118,10 @@ def test_a_stuck_pipeline_names_the_worker_it_waits_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["recv", "send", "recv_object_list", "_wait_batch_p2p", "wait_tensor", "all_gather", "backward"])
 def test_a_worker_in_a_collective_waits_for_others(name: str) -> None:
-    own = FrameSummary("pipelines/strategies/sharded/pipeline.py", 90, "run")
+    own_line = FrameSummary("pipelines/strategies/sharded/pipeline.py", 90, "run")
     torch_s = FrameSummary("/lib/site-packages/torch/distributed/distributed_c10d.py", 10, name)
-    assert _current_line([own, torch_s]) == (own, True)
-    assert _current_line([own, FrameSummary("/lib/site-packages/torch/nn/modules/linear.py", 10, "forward")]) == (own, False)
+    assert _current_line([own_line, torch_s]) == (own_line, True)
+    assert _current_line([own_line, FrameSummary("/lib/site-packages/torch/nn/modules/linear.py", 10, "forward")]) == (own_line, False)
 
 
 def fails(context: WorkerContext, folder: str) -> None:

@@ -32,19 +32,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def weights_of(config: Config) -> dict[str, Tensor]:
+def random_weights(config: Config) -> dict[str, Tensor]:
     return dict(build_task(config.task, version_of(config).manifest).model().state_dict())
 
 
-def flipped(content: bytes) -> bytes:
+def flip_bit(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
 def cases(config: Config) -> dict[str, tuple[str, type[LockstepError], str]]:
     """By name: what init_from is, the error, and words of it."""
-    weights = weights_of(config)
+    weights = random_weights(config)
     content, digest = to_bytes(weights), model_digest(weights)
-    other = to_bytes(weights_of(training(Path(config.dataset.path).parent, task={"hidden": [32, 16]})))
+    other = to_bytes(random_weights(training(Path(config.dataset.path).parent, task={"hidden": [32, 16]})))
     without = MlflowClient(config.tracking.uri)
     empty = without.create_run(without.create_experiment("empty")).info.run_id
     return {
@@ -52,7 +52,7 @@ def cases(config: Config) -> dict[str, tuple[str, type[LockstepError], str]]:
         "no model": (empty, TrackingError, f"run {empty} has no model; use the ID of a training that MLflow shows as FINISHED"),
         "cut off": (weights_filed(config, content[: len(content) // 2]), TrainingError, "whose weights cannot be read"),
         "not weights": (weights_filed(config, b"<html>"), TrainingError, "whose weights cannot be read"),
-        "one bit": (weights_filed(config, flipped(content), digest), TrainingError, "whose weights are not the ones that it logged"),
+        "one bit": (weights_filed(config, flip_bit(content), digest), TrainingError, "whose weights are not the ones that it logged"),
         "another model": (weights_filed(config, other), TrainingError, r"differ from this model's in layers\.2\.bias, layers\.2\.weight"),
     }
 
@@ -69,7 +69,7 @@ def test_weights_that_do_not_fit_are_refused_before_anything_starts(home: Path) 
 
 def test_weights_that_fit_are_taken_as_they_are(home: Path) -> None:
     config = training(home)
-    weights = weights_of(config)
+    weights = random_weights(config)
     origin = weights_filed(config, to_bytes(weights), model_digest(weights))
     started = training(home, init_from=origin)
     content = initial_weights(started, version_of(started))

@@ -52,8 +52,8 @@ def windows_of(*texts: str) -> np.ndarray:
 def task(**settings: Any) -> Language:
     packer = restore_encoder(encoder())
     assert isinstance(packer, Packer)
-    known = {"kind": "language", "layers": 2, "heads": 2, "width": 32, **settings}
-    return Language(Settings.model_validate(known), Data((encoder().column,), tokens=packer.tokens))
+    is_known = {"kind": "language", "layers": 2, "heads": 2, "width": 32, **settings}
+    return Language(Settings.model_validate(is_known), Data((encoder().column,), tokens=packer.tokens))
 
 
 def batch_of(*texts: str) -> Batch:
@@ -87,11 +87,11 @@ def test_an_even_guess_costs_the_logarithm_of_the_vocabulary() -> None:
     torch.nn.init.zeros_(model.network.head.weight)
     metrics, batch = learned.metrics(), batch_of(TEXT[:100])
     learned.update(metrics, model(batch), batch)
-    found = {name: value.item() for name, value in metrics.compute().items()}
+    metric_by_name = {name: value.item() for name, value in metrics.compute().items()}
     size = len(set(TEXT)) + 2
-    assert found["nats_per_token"] == pytest.approx(log(size))
-    assert found["perplexity"] == pytest.approx(size, rel=1e-5) == pytest.approx(exp(found["nats_per_token"]))
-    assert found["bits_per_byte"] == pytest.approx(log(size) / log(2) * 101 / 100)
+    assert metric_by_name["nats_per_token"] == pytest.approx(log(size))
+    assert metric_by_name["perplexity"] == pytest.approx(size, rel=1e-5) == pytest.approx(exp(metric_by_name["nats_per_token"]))
+    assert metric_by_name["bits_per_byte"] == pytest.approx(log(size) / log(2) * 101 / 100)
     assert learned.predict(model(batch).sum(dim=0, keepdim=True))["tokens"] == [101]
 
 
@@ -173,9 +173,11 @@ def test_it_learns_and_writes_after_every_epoch(home: Path, tmp_path: Path) -> N
 
 def test_p5_the_model_is_the_same_for_two_workers(home: Path, tmp_path: Path) -> None:
     alone, _, weights = trained(WorkerContext(), home, tmp_path / "alone", {"strategy": "exact"})
-    (together, texts, found), (_, silence, _) = in_group(2, tmp_path / "group", trained, home, tmp_path / "two", {"strategy": "exact"})
+    (together, texts, metric_by_name), (_, silence, _) = in_group(
+        2, tmp_path / "group", trained, home, tmp_path / "two", {"strategy": "exact"}
+    )
     assert (together.metrics, list(texts), silence) == (alone.metrics, [1, 2, 3], {})
-    assert all(torch.equal(values, found[name]) for name, values in weights.items())
+    assert all(torch.equal(values, metric_by_name[name]) for name, values in weights.items())
 
 
 def test_p3_two_workers_agree_to_rounding(home: Path, tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def test_a_metric_says_which_way_is_better(home: Path, name: str, monitor: tuple
 
 
 def test_loss_is_what_training_minimises(home: Path) -> None:
-    found = task(home)
-    found.minimised = "accuracy"
-    assert found.choose_monitor("loss") == ("accuracy", "max")
+    task_of_classes = task(home)
+    task_of_classes.minimised = "accuracy"
+    assert task_of_classes.choose_monitor("loss") == ("accuracy", "max")
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_reports_of_a_death_are_kept_and_the_output_of_tasks_is_shown(tmp_path: 
     assert output.hide_reports(batch("a later warning")) == ["a later warning"]
     line = output.write(RunDirectory(str(tmp_path)))
     assert line == f"what Ray and torch printed about it is in {tmp_path}/ray.log"
-    kept = (tmp_path / "ray.log").read_text().splitlines()
-    assert kept[1] == "(RayTrainWorker pid=7) Traceback (most recent call last):" and len(kept) == 9
+    hidden_text = (tmp_path / "ray.log").read_text().splitlines()
+    assert hidden_text[1] == "(RayTrainWorker pid=7) Traceback (most recent call last):" and len(hidden_text) == 9
 
 
 def test_ray_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,9 +57,9 @@ def test_a_group_of_workers_is_noted_when_it_begins_and_when_it_has_saved_and_en
         reports.note_end(steps)
         reports.close()
     attempts = (folder.get_json(ATTEMPTS) or {})["attempts"]
-    assert [(one["step"], one["workers"], one["steps"]) for one in attempts] == [(0, 2, 7), (7, 1, 20)]
-    assert all(one["seconds"] <= one["ended"] for one in attempts)
-    assert [TrainingAttempt(**one).steps for one in attempts] == [7, 20]
+    assert [(attempt["step"], attempt["workers"], attempt["steps"]) for attempt in attempts] == [(0, 2, 7), (7, 1, 20)]
+    assert all(attempt["seconds"] <= attempt["ended"] for attempt in attempts)
+    assert [TrainingAttempt(**attempt).steps for attempt in attempts] == [7, 20]
 
 
 def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:

@@ -25,8 +25,10 @@ from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock
 
 
-def comparisons(*own: dict[int, dict[str, float]], ranks: int = 3, shards: dict[int, int] | None = None) -> Iterator[dict[int, WorkerBeat]]:
-    """Beats ten seconds and a hundred steps apart: in each interval `own` says which workers' seconds per step differ from the usual."""
+def comparisons(
+    *own_seconds: dict[int, dict[str, float]], ranks: int = 3, shards: dict[int, int] | None = None
+) -> Iterator[dict[int, WorkerBeat]]:
+    """Beats ten seconds and a hundred steps apart: in each interval `own_seconds` are seconds per step that differ from the usual."""
     usual = {"data": 0.01, "forward": 0.02, "backward": 0.03, "exchange": 0.03, "optimizer": 0.01}
     now = {
         rank: WorkerBeat(
@@ -40,7 +42,7 @@ def comparisons(*own: dict[int, dict[str, float]], ranks: int = 3, shards: dict[
         for rank in range(ranks)
     }
     yield now
-    for interval in own:
+    for interval in own_seconds:
         for rank, beat in now.items():
             took = usual | interval.get(rank, {})
             seconds = {phase: beat.seconds[phase] + 100 * took[phase] for phase in usual}
@@ -48,7 +50,7 @@ def comparisons(*own: dict[int, dict[str, float]], ranks: int = 3, shards: dict[
         yield dict(now)
 
 
-def said(beats: Iterator[dict[int, WorkerBeat]]) -> tuple[list[str], list[str]]:
+def report_lines(beats: Iterator[dict[int, WorkerBeat]]) -> tuple[list[str], list[str]]:
     watch = Stragglers()
     return [line for now in beats for line in watch.poll(now)], watch.named
 
@@ -57,27 +59,27 @@ SLOW_CPU = {1: {"forward": 0.06, "backward": 0.09}}
 
 
 def test_a_worker_that_is_slow_from_the_start_is_named_after_three_comparisons() -> None:
-    lines, named = said(comparisons(SLOW_CPU, SLOW_CPU, SLOW_CPU, SLOW_CPU))
+    lines, named = report_lines(comparisons(SLOW_CPU, SLOW_CPU, SLOW_CPU, SLOW_CPU))
     assert lines == [
         "worker 1 on host1 holds the others up from the start: it is slow at compute, which takes it 0.16 s of a step, and the "
         "others 0.06 s"
     ]
     assert named == ["worker 1 on host1: slow at compute, 2.7 times the others', from the start"]
-    assert said(comparisons(SLOW_CPU, SLOW_CPU)) == ([], [])
+    assert report_lines(comparisons(SLOW_CPU, SLOW_CPU)) == ([], [])
 
 
 def test_one_that_becomes_slow_is_named_with_the_step_and_so_is_its_recovery() -> None:
     slow_disk = {2: {"data": 0.2}}
-    lines, named = said(comparisons({}, {}, slow_disk, slow_disk, slow_disk, {}, {}))
+    lines, named = report_lines(comparisons({}, {}, slow_disk, slow_disk, slow_disk, {}, {}))
     assert len(lines) == 2 and lines[0].startswith("worker 2 on host2 holds the others up from step 200: it is slow at data")
     assert lines[1] == "worker 2 is as fast as the others again, at step 700"
     assert [text.rpartition(", ")[2] for text in named] == ["from step 200 to step 700"]
-    _, named = said(comparisons({}, {}, *[slow_disk] * 3, {}, {}, *[slow_disk] * 3))
+    _, named = report_lines(comparisons({}, {}, *[slow_disk] * 3, {}, {}, *[slow_disk] * 3))
     assert [text.rpartition(", ")[2] for text in named] == ["from step 200 to step 700", "from step 700"], "each time is kept"
 
 
 @pytest.mark.parametrize(
-    "own",
+    "own_seconds",
     [
         [{1: {"forward": 0.5}}, {}, {1: {"forward": 0.5}}, {}],  # pauses
         [SLOW_CPU, SLOW_CPU, {0: {"forward": 0.5}}, SLOW_CPU, SLOW_CPU],  # now this one, now that one
@@ -86,14 +88,14 @@ def test_one_that_becomes_slow_is_named_with_the_step_and_so_is_its_recovery() -
         [{rank: {"data": 0.5} for rank in range(3)}] * 4,  # all are
     ],
 )
-def test_no_alarm_without_a_straggler(own: list[dict[int, dict[str, float]]]) -> None:
-    assert said(comparisons(*own)) == ([], [])
+def test_no_alarm_without_a_straggler(own_seconds: list[dict[int, dict[str, float]]]) -> None:
+    assert report_lines(comparisons(*own_seconds)) == ([], [])
 
 
 def test_a_worker_with_more_shards_is_not_slow() -> None:
     twice = {0: {"data": 0.02, "forward": 0.04, "backward": 0.06}}
-    assert said(comparisons(*[twice] * 4, ranks=2, shards={0: 2, 1: 1})) == ([], [])
-    assert said(comparisons(*[twice] * 4, ranks=2, shards={0: 2, 1: 2}))[1]
+    assert report_lines(comparisons(*[twice] * 4, ranks=2, shards={0: 2, 1: 1})) == ([], [])
+    assert report_lines(comparisons(*[twice] * 4, ranks=2, shards={0: 2, 1: 2}))[1]
 
 
 def test_steps_too_few_or_a_new_group_are_not_compared() -> None:
@@ -167,9 +169,9 @@ def steps(context: WorkerContext, folder: str) -> None:
             dist.all_reduce(ends)
 
 
-def half_stopped(process: int, seconds: float, done: Event) -> None:
+def half_stopped(process: int, seconds: float, finished: Event) -> None:
     """Stop the process for nine tenths of the time."""
-    while not done.wait(0.1 * seconds):
+    while not finished.wait(0.1 * seconds):
         os.kill(process, signal.SIGSTOP)
         time.sleep(0.9 * seconds)
         os.kill(process, signal.SIGCONT)

@@ -48,7 +48,7 @@ def batch_of(kind: str, rows: int = ROWS, seed: int = 0) -> Batch:
     return {"x": torch.randn(rows, 4, generator=random), "y": target}
 
 
-def measured(task: Tabular, *outputs_and_batches: tuple[torch.Tensor, Batch]) -> dict[str, float]:
+def measure(task: Tabular, *outputs_and_batches: tuple[torch.Tensor, Batch]) -> dict[str, float]:
     metrics = task.metrics()
     for output, batch in outputs_and_batches:
         task.update(metrics, output, batch)
@@ -122,33 +122,33 @@ def test_a_target_of_several_values_is_refused() -> None:
 def test_binary_metrics_are_sklearns() -> None:
     task, batch = task_of("binary"), batch_of("binary")
     output = torch.randn(ROWS, 1).round(decimals=1)
-    found = measured(task, *((output[rows], {"y": batch["y"][rows]}) for rows in (slice(0, 100), slice(100, None))))
+    metric_by_name = measure(task, *((output[rows], {"y": batch["y"][rows]}) for rows in (slice(0, 100), slice(100, None))))
     probability, true = output[:, 0].double().sigmoid().numpy(), batch["y"].numpy()
-    assert found["auc"] == pytest.approx(sklearn_metrics.roc_auc_score(true, probability), abs=1e-6)
-    assert found["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(true, output[:, 0].numpy() > 0))
-    assert found["loss"] == pytest.approx(sklearn_metrics.log_loss(true, probability))
+    assert metric_by_name["auc"] == pytest.approx(sklearn_metrics.roc_auc_score(true, probability), abs=1e-6)
+    assert metric_by_name["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(true, output[:, 0].numpy() > 0))
+    assert metric_by_name["loss"] == pytest.approx(sklearn_metrics.log_loss(true, probability))
     assert task.monitor == ("auc", "max")
 
 
 def test_class_metrics_are_sklearns() -> None:
     task, batch = task_of("classes"), batch_of("classes")
     output = torch.randn(ROWS, 3)
-    found = measured(task, (output, batch))
-    assert found["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(batch["y"], output.argmax(1)))
-    assert found["loss"] == pytest.approx(sklearn_metrics.log_loss(batch["y"], output.double().softmax(1)))
+    metric_by_name = measure(task, (output, batch))
+    assert metric_by_name["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(batch["y"], output.argmax(1)))
+    assert metric_by_name["loss"] == pytest.approx(sklearn_metrics.log_loss(batch["y"], output.double().softmax(1)))
     assert task.monitor == ("accuracy", "max")
 
 
 def test_metrics_of_a_quantity_are_in_raw_units() -> None:
     task, batch = task_of("quantity"), batch_of("quantity")
     output = batch["y"][:, None] + 0.3 * torch.randn(ROWS, 1)
-    found = measured(task, *((output[rows], {"y": batch["y"][rows]}) for rows in (slice(0, 100), slice(100, None))))
+    metric_by_name = measure(task, *((output[rows], {"y": batch["y"][rows]}) for rows in (slice(0, 100), slice(100, None))))
     true, predicted = decode(batch["y"].double().numpy()), decode(output[:, 0].double().numpy())
-    assert found["rmse"] == pytest.approx(math.sqrt(sklearn_metrics.mean_squared_error(true, predicted)))
-    assert found["mse"] == pytest.approx(sklearn_metrics.mean_squared_error(true, predicted))
-    assert found["mae"] == pytest.approx(sklearn_metrics.mean_absolute_error(true, predicted))
-    assert found["r2"] == pytest.approx(sklearn_metrics.r2_score(true, predicted))
-    assert found["loss"] == pytest.approx(functional.mse_loss(output[:, 0], batch["y"]).item())
+    assert metric_by_name["rmse"] == pytest.approx(math.sqrt(sklearn_metrics.mean_squared_error(true, predicted)))
+    assert metric_by_name["mse"] == pytest.approx(sklearn_metrics.mean_squared_error(true, predicted))
+    assert metric_by_name["mae"] == pytest.approx(sklearn_metrics.mean_absolute_error(true, predicted))
+    assert metric_by_name["r2"] == pytest.approx(sklearn_metrics.r2_score(true, predicted))
+    assert metric_by_name["loss"] == pytest.approx(functional.mse_loss(output[:, 0], batch["y"]).item())
     assert task.monitor == ("rmse", "min")
 
 
@@ -158,19 +158,19 @@ def test_batches_without_rows_count_for_nothing(kind: str) -> None:
     model = task.model()
     total, weight = task.loss(model, empty)
     assert (total.item(), weight.item()) == (0, 0)
-    found = measured(task, (model(empty), empty), (model(batch), batch), (model(empty), empty))
-    assert found == measured(task, (model(batch), batch))
+    metric_by_name = measure(task, (model(empty), empty), (model(batch), batch), (model(empty), empty))
+    assert metric_by_name == measure(task, (model(batch), batch))
     assert all(len(values) == 0 for values in task.predict(model(empty)).values())
 
 
 def test_r2_of_a_single_row_is_not_a_number() -> None:
     batch = batch_of("quantity", rows=1)
-    assert math.isnan(measured(task_of("quantity"), (torch.zeros(1, 1), batch))["r2"])
+    assert math.isnan(measure(task_of("quantity"), (torch.zeros(1, 1), batch))["r2"])
 
 
 def test_a_nan_is_not_left_out_of_the_metrics() -> None:
     batch = batch_of("classes", rows=2)
-    assert math.isnan(measured(task_of("classes"), (torch.tensor([[0.0, 1.0, 2.0], [math.nan, 0.0, 0.0]]), batch))["loss"])
+    assert math.isnan(measure(task_of("classes"), (torch.tensor([[0.0, 1.0, 2.0], [math.nan, 0.0, 0.0]]), batch))["loss"])
 
 
 def test_predictions_are_for_people() -> None:
@@ -191,8 +191,8 @@ def _measure_a_share(rank: int, store: str, kind: str) -> None:
     metrics = task.metrics()
     batch = batch_of(kind, rows=0 if rank else ROWS)
     task.update(metrics, torch.linspace(-1, 1, len(batch["y"]) * task.outputs).reshape(-1, task.outputs), batch)
-    found = {name: float(value) for name, value in metrics.compute().items()}
-    torch.save(found, f"{store}.{kind}.{rank}")
+    metric_by_name = {name: float(value) for name, value in metrics.compute().items()}
+    torch.save(metric_by_name, f"{store}.{kind}.{rank}")
     dist.destroy_process_group()
 
 
@@ -200,7 +200,7 @@ def test_metrics_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
     kind = "binary"  # its AUC is the one that gathers rows
     run_processes(2, _measure_a_share, f"{tmp_path}/store", kind)
     batch = batch_of(kind)
-    expected = measured(task_of(kind), (torch.linspace(-1, 1, ROWS).reshape(-1, 1), batch))
+    expected = measure(task_of(kind), (torch.linspace(-1, 1, ROWS).reshape(-1, 1), batch))
     for rank in range(2):
         assert torch.load(f"{tmp_path}/store.{kind}.{rank}") == pytest.approx(expected)
 
@@ -214,7 +214,7 @@ def test_models_are_initialised_from_torchs_random_state() -> None:
     assert not torch.equal(weights(1), weights(2))
 
 
-def shifted(offset: float) -> float:
+def shift(offset: float) -> float:
     """R² of numbers with a spread of 1 that lie far from zero, such as dates in seconds."""
     metrics = task_of("quantity").metrics()
     generator = torch.Generator().manual_seed(0)
@@ -225,4 +225,4 @@ def shifted(offset: float) -> float:
 
 
 def test_r2_holds_far_from_zero() -> None:
-    assert shifted(1.7e9) == pytest.approx(shifted(0.0), abs=1e-5)
+    assert shift(1.7e9) == pytest.approx(shift(0.0), abs=1e-5)

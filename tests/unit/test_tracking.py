@@ -65,7 +65,7 @@ def begin(uri: str, version: Version, experiment: str, **train: Any) -> tracking
     return tracking.open_training(config(uri, experiment, **train), version, {"ray.job_id": "07"})
 
 
-def of_a_dead_process(run: tracking.TrainingRun) -> None:
+def let_process_die(run: tracking.TrainingRun) -> None:
     """The heartbeat of a process that was killed: its number belongs to nobody."""
     run.tag({HEARTBEAT: json.dumps({"time": time.time(), "host": socket.gethostname(), "process": 2**22 + 1})})
 
@@ -185,7 +185,7 @@ def test_p8_points_wait_for_a_server_that_is_away(uri: str, version: Version, mo
 def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version: Version, tags: dict[str, str]) -> None:
     first = begin(uri, version, f"continue-{len(tags)}")
     first.tag(tags)
-    of_a_dead_process(first)
+    let_process_die(first)
     second = begin(uri, version, f"continue-{len(tags)}", workers=4)
     assert (second.run_id, second.folder, second.is_resumed) == (first.run_id, first.folder, True)
     assert MlflowClient(uri).get_run(second.run_id).info.status == "RUNNING"
@@ -240,7 +240,7 @@ def test_other_rows_are_another_run(uri: str, version: Version) -> None:
 
 def test_p8_the_next_command_corrects_a_run_that_a_kill_left_running(uri: str, version: Version) -> None:
     killed = begin(uri, version, "killed")
-    of_a_dead_process(killed)
+    let_process_die(killed)
     begin(uri, version, "killed", lr=0.5)
     assert MlflowClient(uri).get_run(killed.run_id).info.status == "FAILED"
 
@@ -256,7 +256,7 @@ def test_what_was_done_before_a_kill_is_finished(uri: str, version: Version, els
     if elsewhere:
         client.log_param(etl, "dataset.path", str(folder))
     for run in (filed, other):
-        of_a_dead_process(run)
+        let_process_die(run)
     manifest = Path(version.root, "manifest.json")
     content = manifest.read_bytes()
     manifest.write_bytes(version.manifest.model_copy(update={"run_id": etl}).to_json())
@@ -271,24 +271,24 @@ def test_what_was_done_before_a_kill_is_finished(uri: str, version: Version, els
     ("fault", "status"), [(None, "FINISHED"), (ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit, "KILLED")]
 )
 def test_p8_an_etl_run_ends_as_what_happened(uri: str, version: Version, fault: type[BaseException] | None, status: str) -> None:
-    seen = ""
+    etl_run_id = ""
     try:
         with tracking.etl_run(config(uri, "etl"), {tracking.SPARK_APPLICATION: "app-7"}) as run:
-            seen = run.run_id
+            etl_run_id = run.run_id
             if fault:
                 raise fault
             manifest = version.manifest.model_copy(update={"rows_parsed": 10, "quarantined": {"age: >120?": 2, "split: ../b is NULL": 1}})
             run.finish(manifest, {"sort": 1.5})
     except BaseException as error:
         assert type(error) is fault
-    found = MlflowClient(uri).get_run(seen)
+    found = MlflowClient(uri).get_run(etl_run_id)
     assert found.info.status == status
     if not fault:
         wanted = {"rows/parsed": 10, "rows/train": 10, "rows/quarantined": 3, "quarantined/age_ _120_": 2, "seconds/sort": 1.5}
         assert found.data.metrics.items() >= wanted.items()
         assert found.data.tags["dataset.digest"] == version.digest
-        made = replace(version, manifest=version.manifest.model_copy(update={"run_id": seen}))
-        training = begin(uri, made, "etl-then-training")
+        version_of_etl = replace(version, manifest=version.manifest.model_copy(update={"run_id": etl_run_id}))
+        training = begin(uri, version_of_etl, "etl-then-training")
         assert MlflowClient(uri).get_run(training.run_id).data.tags[tracking.SPARK_APPLICATION] == "app-7"
 
 
@@ -389,12 +389,12 @@ def test_a_sender_that_met_a_defect_says_so(uri: str, version: Version, monkeypa
 
 
 def test_a_signal_while_a_run_begins_leaves_none_running(uri: str, version: Version) -> None:
-    def begun() -> tracking.TrainingRun:
+    def begin_run() -> tracking.TrainingRun:
         run = begin(uri, version, "signalled")
         os.kill(os.getpid(), signal.SIGINT)
         return run
 
-    with pytest.raises(KeyboardInterrupt), tracking.tracked_run(begun):
+    with pytest.raises(KeyboardInterrupt), tracking.tracked_run(begin_run):
         raise AssertionError("the run is under way")
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name("signalled")

@@ -66,13 +66,15 @@ def rows(kind: str, target: list[float], output: float | None = None) -> tuple[t
 
 @pytest.mark.parametrize("target", [[0, 0, 0], [1]])
 def test_the_auc_of_one_class_is_undefined(target: list[float]) -> None:
-    found = values(task_of("binary"), [rows("binary", target), rows("binary", target)])
-    assert found["auc"] == "one class" and isinstance(found["accuracy"], float) and isinstance(found["loss"], float)
+    metric_by_name = values(task_of("binary"), [rows("binary", target), rows("binary", target)])
+    assert (
+        metric_by_name["auc"] == "one class" and isinstance(metric_by_name["accuracy"], float) and isinstance(metric_by_name["loss"], float)
+    )
 
 
 def test_the_auc_of_scores_that_are_nan_is_undefined() -> None:
-    found = values(task_of("binary"), [rows("binary", [0, 1, 1], torch.nan), rows("binary", [0, 1])])
-    assert found["auc"] == found["loss"] == NOT_A_NUMBER
+    metric_by_name = values(task_of("binary"), [rows("binary", [0, 1, 1], torch.nan), rows("binary", [0, 1])])
+    assert metric_by_name["auc"] == metric_by_name["loss"] == NOT_A_NUMBER
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,8 @@ def test_the_auc_of_scores_that_are_nan_is_undefined() -> None:
 )
 def test_r2_of_a_constant_or_one_row_is_undefined(target: list[float], reason: str) -> None:
     parts = [rows("quantity", target[:3]), rows("quantity", target[3:])]
-    found = values(task_of("quantity"), parts)
-    assert found.pop("r2") == reason and all(isinstance(value, float) for value in found.values())
+    metric_by_name = values(task_of("quantity"), parts)
+    assert metric_by_name.pop("r2") == reason and all(isinstance(value, float) for value in metric_by_name.values())
 
 
 def test_r2_of_a_constant_whose_mean_is_rounded_is_undefined() -> None:
@@ -107,8 +109,8 @@ def test_the_loss_of_an_evaluation_has_the_weights_of_training() -> None:
 
 @pytest.mark.parametrize("kind", ["binary", "classes", "quantity"])
 def test_of_no_rows_nothing_is_defined(kind: str) -> None:
-    found = values(task_of(kind), [rows(kind, [])])
-    assert all(isinstance(value, str) for value in found.values()), found
+    metric_by_name = values(task_of(kind), [rows(kind, [])])
+    assert all(isinstance(value, str) for value in metric_by_name.values()), metric_by_name
 
 
 def test_a_ranking_without_an_item_to_find_is_undefined() -> None:
@@ -117,16 +119,20 @@ def test_a_ranking_without_an_item_to_find_is_undefined() -> None:
     target[:, -1] = FIRST - 1
     unknown = (torch.zeros(2, 40), {"history": promotion_history, "next": target})
     assert set(values(task, [unknown]).values()) == {"no item of the vocabulary comes next"}
-    known = (torch.zeros(2, 40), {"history": promotion_history, "next": torch.full_like(target, FIRST)})
-    found = values(task, [unknown, known])
-    assert all(isinstance(value, float) for value in found.values()), "items that cannot be found count as not found"
+    is_known = (torch.zeros(2, 40), {"history": promotion_history, "next": torch.full_like(target, FIRST)})
+    metric_by_name = values(task, [unknown, is_known])
+    assert all(isinstance(value, float) for value in metric_by_name.values()), "items that cannot be found count as not found"
 
 
 def test_a_likelihood_of_no_tokens_is_undefined(tmp_path: Path) -> None:
     config = characters(tmp_path, rows=40, task={})
     task = bound_task(config.task, version_of(config).manifest)
-    found = values(task, [(torch.zeros(2, 3), {})])
-    assert found == {"nats_per_token": "no token to predict", "perplexity": "no token to predict", "bits_per_byte": "no byte to predict"}
+    metric_by_name = values(task, [(torch.zeros(2, 3), {})])
+    assert metric_by_name == {
+        "nats_per_token": "no token to predict",
+        "perplexity": "no token to predict",
+        "bits_per_byte": "no byte to predict",
+    }
 
 
 def test_the_best_epoch_is_that_of_the_lowest_loss_where_the_monitor_is_undefined() -> None:
@@ -149,7 +155,7 @@ class Points(Silent):
             self.logged.setdefault(name, []).append(value)
 
 
-def fitted(context: WorkerContext, home: Path) -> tuple[Trained, dict[str, list[Value]]]:
+def fit(context: WorkerContext, home: Path) -> tuple[Trained, dict[str, list[Value]]]:
     config = training(home, shards=4, epochs=4, strategy="exact", early_stopping=2)
     version, hooks = version_of(config), Points()
     task = bound_task(config.task, version.manifest)
@@ -161,13 +167,13 @@ def fitted(context: WorkerContext, home: Path) -> tuple[Trained, dict[str, list[
 @pytest.mark.usefixtures("one_thread")
 def test_a_training_on_a_validation_split_of_one_class(tmp_path: Path) -> None:
     training(tmp_path, rows=256, one_class=("validation", "test"))
-    alone, logged = fitted(WorkerContext(), tmp_path)
+    alone, logged = fit(WorkerContext(), tmp_path)
     losses = logged["validation/loss"]
     assert logged["validation/auc"] == ["one class"] * len(losses) and len(losses) > 1
     assert alone.best_epoch == 1 + int(np.argmin(losses))
     assert alone.metrics["validation/auc"] == alone.metrics["test/auc"] == "one class"
     assert alone.remarks[0] == "validation auc is undefined: one class; so the best epoch is that of the lowest loss"
-    (of_first, _), (of_second, _) = in_group(2, tmp_path / "group", fitted, tmp_path)
+    (of_first, _), (of_second, _) = in_group(2, tmp_path / "group", fit, tmp_path)
     assert alone.metrics == of_first.metrics == of_second.metrics and alone.best_epoch == of_first.best_epoch
 
 
@@ -229,7 +235,9 @@ def test_models_are_not_compared_by_an_undefined_metric(tmp_path: Path) -> None:
     mlflow.set_tracking_uri(before)
     raw = served.raw.filter(served.raw["rich"])
     settings = Registry(slices=("word",), slice_bound=0.5, slice_rows=5)
-    found = judge_predictions(settings, ComparisonTarget("auc", "rich", served.manifest, ("false", "true")), raw, None, model, model)
-    (gate,) = found.conditions
+    metric_by_name = judge_predictions(
+        settings, ComparisonTarget("auc", "rich", served.manifest, ("false", "true")), raw, None, model, model
+    )
+    (gate,) = metric_by_name.conditions
     assert not gate.holds and "is undefined: one class, and a comparison with the champion" in str(gate)
-    assert found.numbers["auc"] == "undefined: one class" and json.dumps(found.numbers, allow_nan=False)
+    assert metric_by_name.numbers["auc"] == "undefined: one class" and json.dumps(metric_by_name.numbers, allow_nan=False)
