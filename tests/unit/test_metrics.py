@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
-from test_combinations import TASKS, batch_of, task_of
+from test_combinations import TASKS, create_task, random_batch
 
 from pipelines.data.versions.schema import ROW_NUMBERS
 from pipelines.report.better import influences
@@ -13,7 +13,7 @@ from pipelines.tasks.metrics import METRICS, average_precision, prediction_metri
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_metric_of_a_task_is_in_the_table_with_its_direction(name: str) -> None:
-    task = task_of(name)
+    task = create_task(name)
     better = task.describe_metrics("")["better"]
     assert {metric: METRICS[metric].direction == "max" for metric in better} == {
         metric: word == "higher" for metric, word in better.items()
@@ -23,8 +23,8 @@ def test_every_metric_of_a_task_is_in_the_table_with_its_direction(name: str) ->
 
 @pytest.mark.parametrize("name", TASKS)
 def test_outcomes_of_rows_have_what_the_comparison_of_a_metric_needs(name: str) -> None:
-    task, rows = task_of(name), 40
-    batch = {**batch_of(task, rows), ROW_NUMBERS: torch.arange(rows)}
+    task, rows = create_task(name), 40
+    batch = {**random_batch(task, rows), ROW_NUMBERS: torch.arange(rows)}
     model, details = task.model().eval(), task.details()
     assert details is not None
     with torch.no_grad():
