@@ -177,8 +177,8 @@ def test_what_a_library_logs_of_a_signal_is_not_printed(
 
 def test_python_processes_of_this_job_are_ended_also_after_java_and_no_others() -> None:
     """A signal to the whole group ends Java first, and its Python processes belong to nobody: one would write a part after its removal."""
-    worker = "[sys.executable, '-c', 'import time; time.sleep(60)', 'pyspark.worker']"
-    code = f"import subprocess, sys; print(subprocess.Popen({worker}, stdout=subprocess.DEVNULL).pid)"
+    worker = "[sys.executable, '-c', 'import time; time.sleep(200)', 'pyspark.worker']"
+    code = f"import subprocess, sys; print(subprocess.Popen({worker}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
     environments = (JOB_MARK, dict.fromkeys(JOB_MARK, "another job"))
     started = [
         subprocess.run([sys.executable, "-c", code], env={**os.environ, **variables}, capture_output=True, check=True)
