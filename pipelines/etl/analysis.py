@@ -12,7 +12,7 @@ from pipelines.config import Config
 from pipelines.data.features import check_columns
 from pipelines.data.sources.formats import RawTables
 from pipelines.data.sources.source_errors import source_errors, table_errors
-from pipelines.etl import placement
+from pipelines.etl import splits
 from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
 from pipelines.etl.fit import raw_schema
 from pipelines.etl.query import check_columns_of_query, check_condition, check_query
@@ -44,7 +44,7 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
         new_warnings = set(_expectation_warnings(spark, config, name, rows)) - query_warnings
         warnings += [f"source.expect.{name}: {warning}" for warning in sorted(new_warnings)]
     with source_errors(source, "dataset.split"):
-        placement.assign_split(placement.add_identity(rows, config.dataset.key), config.dataset.split)
+        splits.assign_split(splits.add_identity(rows, config.dataset.key), config.dataset.split)
     return tuple(warnings)
 
 

@@ -32,8 +32,8 @@ from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder
 from pipelines.etl import leakage, row_sample, value_counts
 from pipelines.etl.key_hashes import KeyHashes, has_repeated_key
-from pipelines.etl.placement import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits
 from pipelines.etl.quality import REASON, check_rows_left
+from pipelines.etl.splits import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits
 from pipelines.etl.summaries import GATHERED, VALUES, collect_summaries, count_batch, hash_batch, summary_batch
 
 Needs = dict[str, frozenset[str]]

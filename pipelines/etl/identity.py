@@ -16,7 +16,7 @@ from pipelines.data.features import ENCODERS_VERSION
 from pipelines.data.sources.formats import RawTables
 from pipelines.data.versions.manifest import FORMAT
 from pipelines.data.versions.sources import Sources
-from pipelines.etl import placement
+from pipelines.etl import splits
 from pipelines.spark.ambient_settings import ambient_identity
 
 
@@ -28,7 +28,7 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
         "config": config.data_identity,
         "format": FORMAT,
         "encoders": ENCODERS_VERSION,
-        "order": placement.VERSION,
+        "order": splits.VERSION,
         "spark": spark.version,
         "time zone": spark.conf.get("spark.sql.session.timeZone"),
         "ambient": ambient_identity(spark),

@@ -14,7 +14,7 @@ from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.attempt import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.data.versions.sources import Sources
-from pipelines.etl import placement
+from pipelines.etl import splits
 from pipelines.etl.describe import describe_version, row_counts
 from pipelines.etl.fit import RowSummary, fit, gather
 from pipelines.etl.quality import check_quarantined, refuse_unexpected
@@ -67,10 +67,10 @@ def make(
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
     with stages("fit"), source_errors(config.source):
         expected = expect(rows, config, is_deterministic=not warnings)
-        judged = placement.assign_split(expected, dataset.split)
+        judged = splits.assign_split(expected, dataset.split)
         row_summary = gather(judged, dataset)
         if row_summary.keys_repeat:
-            judged = placement.assign_split(placement.refuse_repeats(expected, dataset.key), dataset.split)
+            judged = splits.assign_split(splits.refuse_repeats(expected, dataset.key), dataset.split)
             row_summary = gather(judged, dataset)
         refused = malformed.refused + Counter(row_summary.refused)
         # A join or a GROUP BY changes the number of rows, so the limit applies to all records and rows that could be refused.
@@ -88,7 +88,7 @@ def make(
     written.add(malformed)
     check_quarantined(refusable, written.refused, limit, written.samples)
     manifest = describe_version(config, attempt, row_summary.schema, fitted, written, balance, warnings).model_copy(update={"notes": notes})
-    placement.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
+    splits.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     if any(settings.packs for settings in dataset.encoders.values()) and not shares.said:
         shares = compare_window_shares(
             {split: windows.rows for split, windows in manifest.splits.items()}, sum(row_summary.rows.values()), dataset
@@ -106,14 +106,14 @@ def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float
 
 def expect(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
     """The rows with their identity, or the reason for refusing them; persisted if not `is_deterministic`."""
-    rows = refuse_unexpected(placement.add_identity(rows, config.dataset.key), config.source.expect)
+    rows = refuse_unexpected(splits.add_identity(rows, config.dataset.key), config.source.expect)
     return rows.persist() if not is_deterministic and config.source.expect else rows
 
 
 def judge(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
     """The rows with their identity and split, or the reason for refusing them; persisted if not `is_deterministic`."""
-    expected = placement.find_and_refuse_repeats(expect(rows, config, is_deterministic), config.dataset.key)
-    return placement.assign_split(expected, config.dataset.split)
+    expected = splits.find_and_refuse_repeats(expect(rows, config, is_deterministic), config.dataset.key)
+    return splits.assign_split(expected, config.dataset.split)
 
 
 def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config import Config
 from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.errors import ConfigError
-from pipelines.etl.placement import INTERNAL
+from pipelines.etl.splits import INTERNAL
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
 from pipelines.spark.plans import JavaObject, items, kind, nodes
 

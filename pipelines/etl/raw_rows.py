@@ -9,8 +9,8 @@ from pipelines.data.features import Encoders
 from pipelines.data.features.raw import is_category
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.raw_rows import MOST_COLUMNS, MOST_ROWS
-from pipelines.etl.placement import INTERNAL, TRAIN
 from pipelines.etl.row_sample import abridge
+from pipelines.etl.splits import INTERNAL, TRAIN
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from pipelines.data.versions.manifest import SPLITS, FittedEncoder, tensor_colum
 from pipelines.data.versions.parts import write_part
 from pipelines.data.versions.raw_rows import RAW_ROWS, write_raw_rows
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
-from pipelines.etl.placement import CONTENT, PART, PLACE, SPLIT, assign_part, exact_column
 from pipelines.etl.quality import REASON, accepted_rows
 from pipelines.etl.quarantine import Quarantine
 from pipelines.etl.raw_rows import RawRowSelection
 from pipelines.etl.sort import row_order, sort_rows, window_permutation
+from pipelines.etl.splits import CONTENT, PART, PLACE, SPLIT, assign_part, exact_column
 
 
 @dataclass(frozen=True)

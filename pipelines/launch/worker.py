@@ -128,7 +128,7 @@ def prepare_training(
 
 
 def _initial_weights(directory: RunDirectory) -> dict[str, Tensor]:
-    """Those that the driver has copied from `init_from`. Raises CorruptError if they are gone."""
+    """Read the weights that the driver has copied from `init_from`. Raises CorruptError if they are gone."""
     content = directory.get_with_checksum(INITIAL)
     if content is None:
         raise CorruptError(f"{directory.path}/{INITIAL} is gone, from which the run started; restore the file")

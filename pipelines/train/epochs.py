@@ -44,7 +44,7 @@ class Epochs:
         if self._is_first_rank and metrics:
             run.hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
         self._log_baseline(self._validation)
-        if is_best and (samples := self._validation.evaluated()):
+        if is_best and (samples := self._validation.evaluation_data()):
             run.hooks.keep_evaluation(samples)
         if text := self._strategy.sample(state.epochs):
             run.hooks.write(state.epochs, text)
@@ -61,7 +61,7 @@ class Epochs:
         if self._is_first_rank and metrics:
             run.hooks.log(run.state.step, metrics)
         self._log_baseline(evaluation)
-        if samples := evaluation.evaluated():
+        if samples := evaluation.evaluation_data():
             run.hooks.keep_evaluation(samples)
         return {**run.state.best_metrics, **metrics}
 

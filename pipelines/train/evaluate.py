@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Shard:
-    """What is collected from the rows of a shard."""
+    """Metrics and details of the rows of a shard."""
 
     metrics: MetricCollection
     details: Details | None
@@ -95,7 +95,7 @@ class Evaluation:
         if self._loader is not None:
             self._loader.close()
 
-    def evaluated(self) -> EvaluationData | None:
+    def evaluation_data(self) -> EvaluationData | None:
         """The details of the last call, on rank 0; None if there are none."""
         return self._evaluated
 

@@ -20,7 +20,7 @@ from pipelines.train.step_clock import StepClock
 
 
 def mean_factor(expected_weight: float, weight: Tensor) -> Tensor:
-    """What the gradient of a sum of losses, divided by the `expected_weight`, is multiplied by to become that of the mean loss.
+    """The factor that makes a sum of losses' gradient, divided by the `expected_weight`, the gradient of the mean loss.
 
     It is 1 unless rows have different weights, or rounding changed the last bit of their sum.
     """
@@ -70,14 +70,14 @@ class Update:
         them. If the reduction averages gradients over workers instead of summing them, `averaged_over` is their number.
         """
         self._clock.enter(BACKWARD)
-        self.scaled(loss_sum, averaged_over).backward()
+        self.scale_loss(loss_sum, averaged_over).backward()
 
-    def scaled(self, loss_sum: Tensor, averaged_over: int = 1) -> Tensor:
-        """What `backward` starts from, for a caller with a backward pass of its own."""
+    def scale_loss(self, loss_sum: Tensor, averaged_over: int = 1) -> Tensor:
+        """Scale a sum of losses as `backward` does, for a caller with a backward pass of its own."""
         return self._scaler.scale(loss_sum * (averaged_over / self._expected_weight))
 
     def unit(self, weight: Tensor) -> Tensor:
-        """What the mean gradient has been multiplied by if the global batch has `weight`; `apply` divides gradients by it."""
+        """The factor of the mean gradient if the global batch has `weight`; `apply` divides gradients by it."""
         return self._scaler.scale(weight / self._expected_weight)
 
     @torch.no_grad()

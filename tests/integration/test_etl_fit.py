@@ -10,7 +10,7 @@ from pipelines.config import parse
 from pipelines.config.dataset import ByFraction, Dataset
 from pipelines.errors import ConfigError
 from pipelines.etl import fit as fitting
-from pipelines.etl import placement
+from pipelines.etl import splits
 from pipelines.etl.fit import FitResult, gather
 from pipelines.etl.fit import fit as fit_gathered
 from pipelines.runtime.compat.spark import query_execution
@@ -43,7 +43,7 @@ def table(spark: SparkSession) -> DataFrame:
         "IF(id % 2 = 0, X'0001', NULL) AS bytes",
         "id % 3 AS y",
     )
-    return placement.assign_split(placement.add_identity(rows, ()), dataset().split)
+    return splits.assign_split(splits.add_identity(rows, ()), dataset().split)
 
 
 def fit(rows: DataFrame, settings: Dataset) -> FitResult:
@@ -78,8 +78,8 @@ def test_the_profile_describes_the_training_split(spark: SparkSession) -> None:
     rows = table(spark)
     gathered = gather(rows, dataset())
     fitted = fit_gathered(gathered, dataset(), {})
-    train = rows.where(f"{placement.SPLIT} = 0")
-    assert gathered.rows == {number: rows.where(f"{placement.SPLIT} = {number}").count() for number in range(3)}
+    train = rows.where(f"{splits.SPLIT} = 0")
+    assert gathered.rows == {number: rows.where(f"{splits.SPLIT} = {number}").count() for number in range(3)}
     assert fitted.profile["bytes"] == {"rows": gathered.rows[0], "nulls": train.where("bytes IS NULL").count()}
     kinds = {row.kind: row["count"] for row in train.where("kind IS NOT NULL").groupBy("kind").count().collect()}
     assert fitted.profile["kind"]["most_frequent"] == kinds and fitted.profile["kind"]["distinct"] == 3
@@ -110,9 +110,9 @@ def test_very_many_columns_are_projected_once_unless_the_query_computes(spark: S
     rows = spark.range(1).selectExpr(first, *(f"id AS c{column}" for column in range(1, columns)))
     suit_columns(rows, is_judged_cheaply=True)
     try:
-        judged = placement.assign_split(placement.add_identity(rows, ("c0",)), ByFraction())
+        judged = splits.assign_split(splits.add_identity(rows, ("c0",)), ByFraction())
         parts = {split: range(split, split + 1) for split in range(3)}
-        plan = query_execution(placement.assign_part(judged, parts)).executedPlan().toString()
+        plan = query_execution(splits.assign_part(judged, parts)).executedPlan().toString()
     finally:
         suit_columns(spark.range(1))
     assert len(re.findall("Project ", plan)) == projections
@@ -131,7 +131,7 @@ def test_settings_for_many_columns_change_no_value(spark: SparkSession) -> None:
         "map(concat('k', id % 2), id, 'z', NULL) AS m",
         "named_struct('p', id % 2 = 0, 'q', unhex(hex(id))) AS n",
     )
-    expected = placement.add_identity(rows, ("id",)).where("id % 7 > 0")
+    expected = splits.add_identity(rows, ("id",)).where("id % 7 > 0")
     parts = {0: range(3), 1: range(3, 4), 2: range(4, 5)}
     tables = []
     for columns, is_merged in ((len(rows.columns), False), (3_000, True)):
@@ -139,7 +139,7 @@ def test_settings_for_many_columns_change_no_value(spark: SparkSession) -> None:
             spark.conf.set(key, value)
         try:
             # A new DataFrame, since a plan is made once.
-            placed = placement.assign_part(placement.assign_split(expected, ByFraction()), parts).selectExpr("*", "to_json(n) AS text")
+            placed = splits.assign_part(splits.assign_split(expected, ByFraction()), parts).selectExpr("*", "to_json(n) AS text")
             tables.append(placed.toArrow().sort_by("id"))
         finally:
             suit_columns(spark.range(1))

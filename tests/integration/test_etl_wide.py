@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config import parse
 from pipelines.data.features import needs
-from pipelines.etl import fit, placement
+from pipelines.etl import fit, splits
 from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
 from pipelines.runtime.compat.spark import query_execution
 
@@ -39,7 +39,7 @@ def calls_of_java(spark: SparkSession, columns: int, monkeypatch: pytest.MonkeyP
         plan = query_execution(query).analyzed()
         refuse_nondeterminism("source.query", plan)
         assert list(plan_warnings(plan)) == []
-        judged = placement.assign_split(placement.add_identity(query, ("id",)), config.dataset.split)
+        judged = splits.assign_split(splits.add_identity(query, ("id",)), config.dataset.split)
         handed, compared = fit._select_columns(judged, config.dataset, schema, needs(config.dataset))
     assert compared == names and len(handed.columns) == columns + 5
     return calls

@@ -61,12 +61,12 @@ FAULTS = (
         "tests/integration/test_exact_runs.py -k differ",
     ),
     Fault(
-        "P6", "pipelines/etl/placement.py", "isnull({column}), {value}' for", "{value}' for",
-        "tests/integration/test_etl_placement.py",
+        "P6", "pipelines/etl/splits.py", "isnull({column}), {value}' for", "{value}' for",
+        "tests/integration/test_etl_splits.py",
     ),
     Fault(
-        "P6", "pipelines/etl/placement.py", 'F.xxhash64(F.lit("part"), F.col(ROW))', "F.monotonically_increasing_id()",
-        "tests/integration/test_etl_placement.py tests/integration/test_etl_fit.py",
+        "P6", "pipelines/etl/splits.py", 'F.xxhash64(F.lit("part"), F.col(ROW))', "F.monotonically_increasing_id()",
+        "tests/integration/test_etl_splits.py tests/integration/test_etl_fit.py",
     ),
     Fault("P6", "pipelines/etl/sort.py", "_settle(_repeats(place[order]) &", "_settle(False &", "tests/unit/test_sort.py"),
     Fault("P6", "pipelines/data/features/exact_sums.py", "values = values - high", "values = 0 * high", "tests/unit/test_statistics.py"),

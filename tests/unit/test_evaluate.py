@@ -38,8 +38,8 @@ def evaluated(context: WorkerContext, home: Path, method: str, rank: int) -> tup
     task.details = lambda: Failing(task.settings, task.data, target_kind(task.data))  # type: ignore[attr-defined, method-assign]
     evaluation = Evaluation(config.train, version, "validation", task, strategy)
     evaluation()
-    first = evaluation.evaluated()
-    return evaluation(), [first, evaluation.evaluated()]
+    first = evaluation.evaluation_data()
+    return evaluation(), [first, evaluation.evaluation_data()]
 
 
 @pytest.mark.parametrize("method", METHODS)

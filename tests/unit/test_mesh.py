@@ -111,7 +111,7 @@ def evaluate_split(context: WorkerContext, home: Path, workers_per_replica: int)
     strategy = create_strategy(config.train, task, context)
     strategy.mesh = Mesh(context, workers_per_replica)
     evaluation = Evaluation(config.train, version, "validation", task, strategy)
-    return evaluation(), evaluation.evaluated()
+    return evaluation(), evaluation.evaluation_data()
 
 
 @pytest.mark.slow

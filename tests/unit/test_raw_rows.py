@@ -19,9 +19,9 @@ from pipelines.data.versions import raw_rows as raw_row_files
 from pipelines.data.versions.attempt import Attempt, merge_reports
 from pipelines.data.versions.commit import remove_unnamed
 from pipelines.data.versions.raw_rows import read_raw_rows, write_raw_rows
-from pipelines.etl.placement import CONTENT, PART, PLACE
 from pipelines.etl.quality import REASON
 from pipelines.etl.raw_rows import RawRowSelection, splits_with_raw_rows
+from pipelines.etl.splits import CONTENT, PART, PLACE
 from pipelines.etl.write import WritingJob, _write_part
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, pack, read_splits, unpack
 from pipelines.report.pictures import worst_tables

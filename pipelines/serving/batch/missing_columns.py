@@ -25,8 +25,8 @@ from pipelines.data.sources.formats import raw_tables
 from pipelines.data.sources.parsed import parse_schema
 from pipelines.data.sources.records import cut, split_fields
 from pipelines.errors import ConfigError
-from pipelines.etl.placement import exact_column
 from pipelines.etl.quality import REASON, refuse_unexpected
+from pipelines.etl.splits import exact_column
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.serving.batch.model import Model
 from pipelines.spark.plans import items, nodes

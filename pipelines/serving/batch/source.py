@@ -19,9 +19,9 @@ from pipelines.data.sources.parsed import parse_schema
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.data.versions.sources import Sources
 from pipelines.errors import ConfigError
-from pipelines.etl.placement import exact_column
 from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.etl.query import check_query
+from pipelines.etl.splits import exact_column
 from pipelines.serving.batch.missing_columns import drop_missing_columns
 from pipelines.serving.batch.model import Model
 from pipelines.serving.batch.schema_cast import cast_to_schema

@@ -10,10 +10,10 @@ from pipelines.data.sources.tables import read_tables
 from pipelines.etl.analysis import analyse
 from pipelines.etl.identity import version_name
 from pipelines.etl.make import judge
-from pipelines.etl.placement import CONTENT, INTERNAL, ROW, SPLIT, TEST
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.query import run_query
 from pipelines.etl.run import check_unchanged, collect_sources
+from pipelines.etl.splits import CONTENT, INTERNAL, ROW, SPLIT, TEST
 from pipelines.serving.registry.gates import Gate, equal
 
 

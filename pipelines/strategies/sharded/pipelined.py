@@ -106,7 +106,7 @@ class Pipelined(Strategy):
         with self._precision.autocast(self._context.device.type):
             loss, weight = self._task.loss(_FixedOutput(output[:rows]), counted)
         self._sums[int(number)] = torch.stack([loss.detach().double(), weight.detach().double()])
-        return self._update.scaled(loss)
+        return self._update.scale_loss(loss)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:

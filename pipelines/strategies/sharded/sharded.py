@@ -102,7 +102,7 @@ class Sharded(Strategy):
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
-        rows = batch if row_count(batch) else self._borrowed(batch)
+        rows = batch if row_count(batch) else self._placeholder_rows(batch)
         self.model.eval()
         with self._precision.autocast(self._context.device.type), parallel_cross_entropy(self._is_divided):
             output: Tensor = self._root(operator.call, rows)
@@ -152,13 +152,13 @@ class Sharded(Strategy):
         if row_count(part):
             self._lent = {name: values[:_LENT_ROWS].clone() for name, values in part.items()}
         if row_count(part) or self._synced:
-            return self._computed(part, 1.0)
+            return self._run_pass(part, 1.0)
         before = self._buffers.clones()
-        sums = self._computed(self._borrowed(part), 0.0)
+        sums = self._run_pass(self._placeholder_rows(part), 0.0)
         self._buffers.restore(before)
         return sums
 
-    def _computed(self, rows: Batch, share: float) -> Tensor:
+    def _run_pass(self, rows: Batch, share: float) -> Tensor:
         """The sums of a pass, and its gradients, each multiplied by `share`."""
         self.clock.enter(FORWARD)  # in it and in the backward pass, workers also exchange parameters and wait for each other
         with parallel_cross_entropy(self._is_divided):
@@ -167,7 +167,7 @@ class Sharded(Strategy):
             self._update.backward(loss * share)
         return share * torch.stack([loss.detach().double(), weight.detach().double()])
 
-    def _borrowed(self, empty: Batch) -> Batch:
+    def _placeholder_rows(self, empty: Batch) -> Batch:
         """Rows for a worker that has none: its own of an earlier pass or, before the first, zeros."""
         return self._lent or {name: values.new_zeros(_LENT_ROWS, *values.shape[1:]) for name, values in empty.items()}
 

@@ -35,7 +35,7 @@ class Lossy(Protocol):
 
     @property
     def state(self) -> Tensor | None:
-        """What it remembers from step to step, the same on all workers."""
+        """The memory from step to step, equal on all workers; None without one."""
 
     def exchange(self) -> None:
         """Replace the values by the mean over workers of what they send of theirs, and take from this worker's error, which is a copy

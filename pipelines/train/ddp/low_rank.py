@@ -72,7 +72,7 @@ class LowRank:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """What is computed inside has the same bits on workers with different numbers of threads."""
+    """Compute with one thread inside: workers with different numbers of threads get the same bits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -12,8 +12,8 @@ from pipelines.config.training import Training
 
 
 class Compression(Section):
-    """What workers send of their gradients. `powersgd` and `topk` keep what is not sent, and add it to the next gradient: no part of a
-    gradient is lost. The name of a kind alone is short for its defaults: `compression: bf16`."""
+    """The part of their gradients that workers send. `powersgd` and `topk` add the rest to the next gradient, so that none of it is
+    lost. The name of a kind alone is short for its defaults: `compression: bf16`."""
 
     kind: Literal["none", "bf16", "fp16", "powersgd", "topk"] = "none"
     """`bf16` and `fp16` send gradients in that precision, half of the bytes. `powersgd` sends low-rank factors of each matrix, `topk`

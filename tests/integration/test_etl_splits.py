@@ -14,17 +14,17 @@ from pipelines.config import Config, parse
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset, Split
 from pipelines.data.versions.data_profile import Files, Survey
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl import placement
-from pipelines.etl.placement import CONTENT, PART, PLACE, ROW, SPLIT
+from pipelines.etl import splits
 from pipelines.etl.quality import REASON, accepted_rows, refuse
 from pipelines.etl.run import run
 from pipelines.etl.shares import compare_shares
+from pipelines.etl.splits import CONTENT, PART, PLACE, ROW, SPLIT
 from pipelines.etl.summary import version_summary
 from pipelines.report.data_profile import profile_files
 
 
 def hashes(rows: DataFrame, key: tuple[str, ...] = ()) -> list[int]:
-    return [row[0] for row in placement.add_identity(rows, key).select(ROW).collect()]
+    return [row[0] for row in splits.add_identity(rows, key).select(ROW).collect()]
 
 
 def reasons(rows: DataFrame) -> dict[str, int]:
@@ -32,9 +32,9 @@ def reasons(rows: DataFrame) -> dict[str, int]:
     return {row[REASON]: row["count"] for row in rows.where(F.col(REASON).isNotNull()).groupBy(REASON).count().collect()}
 
 
-def splits(rows: DataFrame, split: Split, key: tuple[str, ...] = ()) -> dict[object, int]:
+def split_numbers(rows: DataFrame, split: Split, key: tuple[str, ...] = ()) -> dict[object, int]:
     """The number of its split by the value of each row's first column."""
-    return {row[0]: row[SPLIT] for row in placement.assign_split(placement.add_identity(rows, key), split).collect()}
+    return {row[0]: row[SPLIT] for row in splits.assign_split(splits.add_identity(rows, key), split).collect()}
 
 
 # ROW, CONTENT, SPLIT, PART, PLACE
@@ -50,11 +50,11 @@ KNOWN = [
 
 
 def test_p6_where_rows_go_is_pinned(spark: SparkSession) -> None:
-    """Known answers: if they change, raise placement.VERSION, for versions made before are then made otherwise."""
+    """Known answers: if they change, raise splits.VERSION, for versions made before are then made otherwise."""
     values = "(1, 0.5D, 'a'), (2, -1.5D, NULL), (3, NULL, 'ü'), (4, 0D, 'd'), (5, 9D, 'e'), (6, 1D, 'f'), (7, 2D, 'g')"
-    rows = placement.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(i, x, s)"), ())
-    dealt = placement.assign_split(rows, ByFraction(train=0.6, validation=0.2, test=0.2))
-    found = placement.assign_part(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
+    rows = splits.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(i, x, s)"), ())
+    dealt = splits.assign_split(rows, ByFraction(train=0.6, validation=0.2, test=0.2))
+    found = splits.assign_part(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
     assert [tuple(row) for row in found.select(ROW, CONTENT, SPLIT, PART, PLACE).collect()] == KNOWN
 
 
@@ -74,23 +74,23 @@ def test_every_type_has_a_hash_and_maps_one_for_any_order_of_entries(spark: Spar
 def test_shares_are_kept_and_do_not_depend_on_the_other_rows(spark: SparkSession) -> None:
     rows = spark.range(20_000).selectExpr("id", "id % 7 AS x")
     split = ByFraction(train=0.7, validation=0.2, test=0.1)
-    found = splits(rows, split)
+    found = split_numbers(rows, split)
     counts = [list(found.values()).count(number) for number in range(3)]
     assert all(
         abs(count - share * 20_000) < 4 * (20_000 * share * (1 - share)) ** 0.5
         for count, share in zip(counts, (0.7, 0.2, 0.1), strict=True)
     )
-    few = splits(rows.where("id % 100 = 3").repartition(7), split)
+    few = split_numbers(rows.where("id % 100 = 3").repartition(7), split)
     assert few == {key: found[key] for key in few} and len(few) == 200
 
 
 def test_nothing_goes_to_a_split_without_a_share(spark: SparkSession) -> None:
-    assert set(splits(spark.range(2_000).toDF("id"), ByFraction(train=0.9, validation=0.1, test=0.0)).values()) == {0, 1}
+    assert set(split_numbers(spark.range(2_000).toDF("id"), ByFraction(train=0.9, validation=0.1, test=0.0)).values()) == {0, 1}
 
 
 def test_a_group_stays_together(spark: SparkSession) -> None:
     rows = spark.range(3_000).selectExpr("id", "nullif(id % 100, 0) AS g")
-    found = splits(rows, ByFraction(train=0.5, validation=0.25, test=0.25, group="g"))
+    found = split_numbers(rows, ByFraction(train=0.5, validation=0.25, test=0.25, group="g"))
     by_group = {group: {found[key] for key in range(3_000) if key % 100 == group} for group in range(100)}
     assert all(len(numbers) == 1 for numbers in by_group.values())
     assert set.union(*by_group.values()) == {0, 1, 2}
@@ -98,7 +98,7 @@ def test_a_group_stays_together(spark: SparkSession) -> None:
 
 def test_a_published_split_is_kept_and_other_values_are_refused(spark: SparkSession) -> None:
     rows = spark.range(4_000).selectExpr("id", "element_at(array('train', 'test', 'Train', NULL), CAST(id % 4 + 1 AS INT)) AS s")
-    dealt = placement.assign_split(placement.add_identity(rows, ()), ByColumn(by="s", validation=0.25))
+    dealt = splits.assign_split(splits.add_identity(rows, ()), ByColumn(by="s", validation=0.25))
     counts = {(row.s, row[SPLIT]): row["count"] for row in accepted_rows(dealt).groupBy("s", SPLIT).count().collect()}
     assert set(counts) == {("train", 0), ("train", 1), ("test", 2)}
     assert counts["test", 2] == 1_000 and 180 < counts["train", 1] < 320 and counts["train", 0] + counts["train", 1] == 1_000
@@ -108,7 +108,7 @@ def test_a_published_split_is_kept_and_other_values_are_refused(spark: SparkSess
 def test_time_decides_and_a_row_without_it_is_refused(spark: SparkSession) -> None:
     days = ["DATE'2016-12-31'", "DATE'2017-01-01'", "DATE'2017-05-31'", "DATE'2017-06-01'", "NULL"]
     rows = spark.sql(f"SELECT * FROM VALUES {', '.join(f'({number}, {day})' for number, day in enumerate(days, 1))} AS t(i, d)")
-    dealt = placement.assign_split(placement.add_identity(rows, ()), ByTime(time="d", validation="2017-01-01", test="2017-06-01"))
+    dealt = splits.assign_split(splits.add_identity(rows, ()), ByTime(time="d", validation="2017-01-01", test="2017-06-01"))
     assert {row.i: row[SPLIT] for row in accepted_rows(dealt).collect()} == {1: 0, 2: 1, 3: 1, 4: 2}
     assert reasons(dealt) == {"split: d is NULL": 1}
 
@@ -117,42 +117,42 @@ def test_time_decides_and_a_row_without_it_is_refused(spark: SparkSession) -> No
 def test_limits_that_are_no_times_in_order(spark: SparkSession, validation: str, test: str) -> None:
     rows = spark.sql("SELECT DATE'2017-01-01' AS d")
     with pytest.raises(ConfigError, match=f"column d is date; validation \\({validation}\\) and test"):
-        placement.assign_split(placement.add_identity(rows, ()), ByTime(time="d", validation=validation, test=test))
+        splits.assign_split(splits.add_identity(rows, ()), ByTime(time="d", validation=validation, test=test))
 
 
 def test_one_row_of_each_key_is_kept_the_same_for_any_order(spark: SparkSession) -> None:
     rows = spark.range(300).selectExpr("id % 100 AS k", "nullif(id % 100, 5) AS j", "id AS v")
     found = []
     for arrangement in (rows.orderBy("v"), rows.orderBy(F.desc("v")).repartition(3)):
-        judged = placement.find_and_refuse_repeats(placement.add_identity(arrangement, ("k", "j")), ("k", "j"))
+        judged = splits.find_and_refuse_repeats(splits.add_identity(arrangement, ("k", "j")), ("k", "j"))
         assert reasons(judged) == {"repeated key: k, j": 200}
         found.append(sorted(row.v for row in accepted_rows(judged).collect()))
     assert found[0] == found[1] and sorted(value % 100 for value in found[0]) == list(range(100))
 
 
 def test_a_row_that_was_refused_before_keeps_its_reason_and_repeats_no_key(spark: SparkSession) -> None:
-    rows = placement.add_identity(spark.range(6).selectExpr("id % 3 AS k", "id AS v"), ("k",))
-    judged = placement.find_and_refuse_repeats(refuse(rows, F.when(F.col("v") < 2, F.lit("small"))), ("k",))
+    rows = splits.add_identity(spark.range(6).selectExpr("id % 3 AS k", "id AS v"), ("k",))
+    judged = splits.find_and_refuse_repeats(refuse(rows, F.when(F.col("v") < 2, F.lit("small"))), ("k",))
     assert reasons(judged) == {"small": 2, "repeated key: k": 1}
 
 
 def test_keys_that_do_not_repeat_cost_no_row(spark: SparkSession) -> None:
-    rows = placement.add_identity(spark.range(100).selectExpr("id AS k", "1 AS x"), ("k",))
-    assert placement.find_and_refuse_repeats(rows, ("k",)) is rows
+    rows = splits.add_identity(spark.range(100).selectExpr("id AS k", "1 AS x"), ("k",))
+    assert splits.find_and_refuse_repeats(rows, ("k",)) is rows
     assert hashes(rows, ("k",)) == hashes(rows.withColumn("x", F.lit(2)), ("k",))
 
 
 def test_a_split_without_rows_is_an_error_with_the_counts() -> None:
     with pytest.raises(SourceError, match=r"no row is left for validation \(train 9, validation 0, test 3\); give more rows, or change"):
-        placement.check_splits({0: 9, 1: 0, 2: 3}, ByFraction())
-    placement.check_splits({0: 9, 1: 0, 2: 0}, ByColumn(by="s"))
+        splits.check_splits({0: 9, 1: 0, 2: 3}, ByFraction())
+    splits.check_splits({0: 9, 1: 0, 2: 0}, ByColumn(by="s"))
 
 
 def shares_said(rows: DataFrame, split: dict[str, object], key: tuple[str, ...] = (), bound: float = 0.3) -> str:
     """What is said of the shares of these rows."""
     tensors = {"features": {"x": "identity"}, "target": {"y": "identity"}}
     dataset = Dataset.model_validate({"path": "data", "key": key, "split": split, "max_share_error": bound, **tensors})
-    dealt = placement.assign_split(placement.add_identity(rows, key), dataset.split)
+    dealt = splits.assign_split(splits.add_identity(rows, key), dataset.split)
     counts = {row[SPLIT]: row["count"] for row in accepted_rows(dealt).groupBy(SPLIT).count().collect()}
     return compare_shares(dealt, {number: counts.get(number, 0) for number in range(3)}, dataset).said
 
