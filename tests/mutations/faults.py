@@ -1,4 +1,4 @@
-"""Thirty faults, each in one line, that break a promise, and the tests that have to notice."""
+"""Fifty faults, each in one line, that break a promise or a capability, and the tests that have to notice."""
 
 from typing import NamedTuple
 
@@ -98,5 +98,67 @@ FAULTS = (
     Fault(
         "P8", "pipelines/launch/own_ray.py", "with blocked_signals(), restored_handler()", "with restored_handler()",
         "tests/integration/test_signals.py -k save",
+    ),
+    # Of the capabilities, which the promises hold for too.
+    Fault(
+        *("strategies", "pipelines/strategies/parameter_server/watermarks.py", "or step in self.early[shard]", ""),
+        "tests/unit/test_server_state.py",
+    ),
+    Fault(
+        *("strategies", "pipelines/strategies/parameter_server/watermarks.py",
+          "self.next_steps[shard] += 1", "self.next_steps[shard] = step + 1"),
+        "tests/unit/test_server_state.py",
+    ),
+    Fault(
+        *("strategies", "pipelines/strategies/replicas/outer.py", "delta.to(parameter.dtype).neg()", "delta.to(parameter.dtype)"),
+        "tests/unit/test_local_sgd.py",
+    ),
+    Fault(
+        *("strategies", "pipelines/strategies/replicas/outer.py", "self._optimizer.zero_grad()", "pass"),
+        "tests/unit/test_local_sgd.py tests/unit/test_federated.py",
+    ),
+    Fault(
+        *("strategies", "pipelines/strategies/federated/rounds.py", 'self._clients.weighting == "rows"', "True"),
+        "tests/unit/test_federated.py",
+    ),
+    Fault(
+        *("strategies", "pipelines/train/ddp/ddp.py",
+          "if self._feedback:\n            self._feedback.even_out()", "if False:\n            pass"),
+        "tests/unit/test_compression.py",
+    ),
+    Fault(
+        *("strategies", "pipelines/train/ddp/ddp.py",
+          "averaged_over=1 if self._in_memory else self._context.world_size", "averaged_over=1"),
+        "tests/unit/test_strategy.py tests/unit/test_compression.py",
+    ),
+    Fault(
+        *("serving", "pipelines/serving/registry/gates.py", "and value >= bound", "and value > bound - 1"),
+        "tests/unit/test_registry.py",
+    ),
+    Fault(*("serving", "pipelines/serving/registry/alias.py", "!= str(ticket.version)", "== None"), "tests/unit/test_registry.py"),
+    Fault(
+        *("serving", "pipelines/serving/http/access.py", "hmac.compare_digest(request_digest, digest) and", "True and"),
+        "tests/unit/test_endpoint.py",
+    ),
+    Fault(*("serving", "pipelines/serving/model/columns.py", '"half_towards_infinity"', '"down"'), "tests/unit/test_registry.py"),
+    Fault(*("report", "pipelines/runtime/templates.py", "autoescape=True", "autoescape=False"), "tests/unit/test_page.py"),
+    Fault(*("report", "pipelines/tasks/metrics.py", "- positives / 2)", ")"), "tests/unit/test_metrics.py tests/unit/test_registry.py"),
+    Fault(*("monitor", "pipelines/monitor/hang.py", "busy or behind", "behind"), "tests/unit/test_heartbeat.py tests/unit/test_watch.py"),
+    Fault(
+        *("monitor", "pipelines/tracking/liveness.py", "not (is_this_host and not _is_alive_process(beat.process))", "True"),
+        "tests/unit/test_tracking.py",
+    ),
+    Fault(*("P3", "pipelines/train/schedule.py", "(step + 1) / warmup_steps", "step / warmup_steps"), "tests/unit/test_schedules.py"),
+    Fault(
+        *("P3", "pipelines/train/schedule.py", "step // steps_per_epoch // settings.step_epochs", "step // settings.step_epochs"),
+        "tests/unit/test_schedules.py",
+    ),
+    Fault(
+        *("P6", "pipelines/data/features/categories.py", "pc.greater_equal(counts", "pc.greater(counts"),
+        "tests/unit/test_categories.py",
+    ),
+    Fault(
+        *("P8", "pipelines/spark/cancellation.py", " and JOB_MARK.items() <= process.environ().items()", ""),
+        "tests/unit/test_interrupts.py",
     ),
 )  # fmt: skip
