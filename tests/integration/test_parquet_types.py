@@ -106,7 +106,7 @@ def test_names_with_dots_are_columns_of_their_own_and_null_may_be_nested_elsewhe
     with pytest.raises(SourceError, match=r"2.parquet and .*1.parquet differ .*: n.list.element .*; make them tables of their own$"):
         rows_of(spark, str(tmp_path / "nested"))
     first, other = ({"format": "parquet", "path": str(tmp_path / "nested" / name)} for name in ("1.parquet", "2.parquet"))
-    union = "SELECT CAST(n AS array<bigint>) AS n FROM one UNION ALL SELECT n FROM other"
+    union = "SELECT CAST(n AS array<bigint>) AS n FROM first UNION ALL SELECT n FROM other"
     read_tables(spark, source(union, first=first, other=other))
     assert len(spark.sql(union).collect()) == 2, "of their own, with one type"
 
@@ -121,7 +121,7 @@ def test_types_without_a_common_one_are_named_with_a_cast_that_works(spark: Spar
         for part in (*[Path(paths[number]).name for number in pair], "column a is", f"SELECT CAST(a AS {kind}) AS a"):
             assert part in str(error.value)
         first, other = ({"format": "parquet", "path": paths[number]} for number in pair)
-        union = f"SELECT CAST(a AS {kind}) AS a FROM one UNION ALL SELECT CAST(a AS {kind}) AS a FROM other"
+        union = f"SELECT CAST(a AS {kind}) AS a FROM first UNION ALL SELECT CAST(a AS {kind}) AS a FROM other"
         read_tables(spark, source(union, first=first, other=other))
         assert len(spark.sql(union).collect()) == 2
 

@@ -13,8 +13,8 @@ from pipelines.errors import ConfigError, SourceError
 
 
 def malformed_records(tables: Tables) -> list[tuple]:
-    assert tables.malformed_records is not None
-    return sorted(tuple(row) for row in tables.malformed_records.collect())
+    assert tables.malformed is not None
+    return sorted(tuple(row) for row in tables.malformed.collect())
 
 
 def test_malformed_csv_records_are_kept_apart(spark: SparkSession, tmp_path: Path) -> None:

@@ -205,7 +205,8 @@ def test_a_run_starts_from_an_earlier_one_s_weights(home: Path, trained: tuple[C
 @pytest.mark.full
 def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, trained: tuple[Config, Result]) -> None:
     config, by_ddp = trained
-    result = train(config.model_copy(update={"train": config.train.model_copy(update={"strategy": "sharded"})}))
+    spread = type(config.train).model_validate({**config.train.model_dump(), "strategy": "sharded"})
+    result = train(config.model_copy(update={"train": spread}))
     assert result.metrics["validation/auc"] == pytest.approx(by_ddp.metrics["validation/auc"], rel=1e-3)
     rows = pd.DataFrame({f"x{number}": [1.5, 1.5] for number in range(FEATURES)} | {"x1": [1.5, -1.5]}).astype("float32")
     assert list(mlflow.pyfunc.load_model(result.model).predict(rows)["prediction"]) == ["true", "false"]

@@ -19,6 +19,7 @@ from pipelines.data.sources.csv import Csv
 from pipelines.data.sources.files import Range
 from pipelines.data.sources.parsed import LINE, PROBLEM, RANGE, RECORD
 from pipelines.data.sources.records import Dialect, cut
+from pipelines.data.sources.text_table import examine
 
 
 class Package(Csv):
@@ -27,10 +28,9 @@ class Package(Csv):
     def records(self, spark: SparkSession) -> tuple[DataFrame, tuple[Range, ...]]:
         """A range for each file."""
         spark.dataSource.register(PackageSource)
-        reader = spark.read.format("package").option("dialect", json.dumps(asdict(self.dialect())))
-        tables = [
-            reader.load(file.path).toDF(RECORD, PROBLEM, LINE).withColumn(RANGE, F.lit(number)) for number, file in enumerate(self.files)
-        ]
+        options = {"dialect": json.dumps(asdict(self.dialect())), "looks": json.dumps(self.looks)}
+        reader, columns = spark.read.format("package").options(**options), [RECORD, PROBLEM, LINE, *self.looks]
+        tables = [reader.load(file.path).toDF(*columns).withColumn(RANGE, F.lit(number)) for number, file in enumerate(self.files)]
         return reduce(DataFrame.unionAll, tables), tuple(Range(file, 0, file.bytes) for file in self.files)
 
 
@@ -42,16 +42,21 @@ class PackageSource(DataSource):
         return "package"
 
     def schema(self) -> str:
-        return "record string, problem string, line bigint"
+        return ", ".join(["record string, problem string, line bigint", *(f"{name} boolean" for name in self._looks)])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return PackageReader(self.options["path"], Dialect(**json.loads(self.options.get("dialect", "{}"))))
+        return PackageReader(self.options["path"], Dialect(**json.loads(self.options.get("dialect", "{}"))), self._looks)
+
+    @property
+    def _looks(self) -> dict[str, str]:
+        return dict(json.loads(self.options.get("looks", "{}")))
 
 
 @dataclass
 class PackageReader(DataSourceReader):
     path: str
     dialect: Dialect
+    looks: dict[str, str]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return cut(blocks(self.path), self.dialect, self.path)
+        return (examine(None, self.looks, batch) for batch in cut(blocks(self.path), self.dialect, self.path))

@@ -149,8 +149,23 @@ class DataParallel(Strategy):
             replicated.register_comm_hook(None, self.clock.time_hook(HOOKS[self._compression.kind]))
         elif on_cpu and (all_reduce := _all_reduce_in_memory(replicated, self._context)):
             self._in_memory = all_reduce
-            replicated.register_comm_hook(self, self.clock.time_hook(_sum_in_memory))
+            replicated.register_comm_hook(None, self.clock.time_hook(self._sum_in_memory))
         return replicated
+
+    def _sum_in_memory(self, _state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+        """A hook that DistributedDataParallel calls in the backward pass, as soon as a bucket of gradients is computed: returns their
+        sum over workers, not divided by their number. The backward pass waits for it, since the same cores would do both.
+
+        Raises ConfigError for a sparse gradient.
+        """
+        gradient = bucket.buffer()
+        if gradient.is_sparse:
+            raise ConfigError(f"a parameter of shape {tuple(gradient.shape)}: {_SPARSE}")
+        assert self._in_memory is not None
+        self._in_memory.reduce([gradient], numbers=self._sums if bucket.is_last() else None)
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        done.set_result(gradient)
+        return done
 
     def _check_gradients(self) -> None:
         for name, parameter in self._trained:
@@ -187,19 +202,3 @@ def _all_reduce_in_memory(replicated: DistributedDataParallel, context: WorkerCo
     alone = [range(rank, rank + 1) for rank in range(context.world_size)]
     all_reduce = TreeAllReduce(alone, context.world_size, context.rank, context.device, largest_bytes)
     return all_reduce if all_reduce.is_in_memory else None
-
-
-def _sum_in_memory(strategy: DataParallel, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """A hook that DistributedDataParallel calls in the backward pass, as soon as a bucket of gradients is computed: returns their sum
-    over workers, not divided by their number. The backward pass waits for it, since the same cores would do both.
-
-    Raises ConfigError for a sparse gradient.
-    """
-    gradient = bucket.buffer()
-    if gradient.is_sparse:
-        raise ConfigError(f"a parameter of shape {tuple(gradient.shape)}: {_SPARSE}")
-    assert strategy._in_memory is not None
-    strategy._in_memory.reduce([gradient], numbers=strategy._sums if bucket.is_last() else None)
-    done: torch.futures.Future[Tensor] = torch.futures.Future()
-    done.set_result(gradient)
-    return done
