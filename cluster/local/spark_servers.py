@@ -63,8 +63,9 @@ def write_conf(places: Places) -> None:
         lines = [f"{key} {value}\n" for key, value in settings.items()]
         write(private(places.folder / "conf" / name) / "spark-defaults.conf", "".join(lines))
     write(places.folder / "conf/spark-servers/metrics.properties", PROMETHEUS)
-    quiet = Path(__file__).with_name("spark") / "log4j2.properties"
-    write(places.folder / "conf/spark/log4j2.properties", quiet.read_text())
+    quiet = (Path(__file__).with_name("spark") / "log4j2.properties").read_text()
+    write(places.folder / "conf/spark/log4j2.properties", quiet)
+    write(places.folder / "conf/spark-servers/log4j2.properties", quiet.replace("rootLogger.level = error", "rootLogger.level = info"))
 
 
 def _service(name: str, places: Places, page: str, kind: str, options: list[str], healthy: Callable[[], bool]) -> Service:
