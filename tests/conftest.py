@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are not part of a test's name: those of a compressed file hold a time, and the processes must collect equal names."""
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.fixture(autouse=True)
+def no_other_registry() -> Iterator[None]:
+    """MLflow's server in a test's process sets the registry of the whole process, and of those that it starts."""
+    yield
+    if mlflow := sys.modules.get("mlflow"):
+        mlflow.set_registry_uri(None)
+        os.environ.pop("MLFLOW_REGISTRY_URI", None)
 
 
 @pytest.fixture
