@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the 
 
 SECONDS = Path(__file__).parents[1] / "build" / "test-seconds.json"
 """Seconds of all tests by file, of the last run in several processes."""
-_seconds: Counter[str] = Counter()
+_seconds: defaultdict[str, float] = defaultdict(float)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
@@ -56,7 +56,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("numprocesses", None):  # in the process that collects the reports of all
         SECONDS.parent.mkdir(exist_ok=True)
-        SECONDS.write_text(json.dumps({file: round(seconds, 1) for file, seconds in _seconds.most_common()}, indent=1))
+        SECONDS.write_text(
+            json.dumps({file: round(seconds, 1) for file, seconds in sorted(_seconds.items(), key=lambda item: -item[1])}, indent=1)
+        )
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -68,8 +70,10 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def no_other_registry() -> Iterator[None]:
     """MLflow's server in a test's process sets the registry of the whole process, and of those that it starts."""
     yield
-    if mlflow := sys.modules.get("mlflow"):
-        mlflow.set_registry_uri(None)
+    if "mlflow" in sys.modules:
+        import mlflow
+
+        mlflow.set_registry_uri(None)  # type: ignore[arg-type]
         os.environ.pop("MLFLOW_REGISTRY_URI", None)
 
 
