@@ -36,17 +36,18 @@ _seconds: defaultdict[str, float] = defaultdict(float)
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Unit tests come first. All tests with Spark run in one process, all others with Ray in one, and those of any other file in one."""
+    """Unit tests come first, then those with Spark, all in one process, then those with Ray, in one too. Of all other files, each is in
+    one process."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(session_of(item) or item.path.stem))
-    order = [None, "ray", "spark"]
-    items.sort(key=lambda item: (-1, 0) if item.path.parent.name == "unit" else (0, -order.index(session_of(item))))
+        item.add_marker(pytest.mark.xdist_group(shared_session(item) or item.path.stem))
+    turns = {"spark": 1, "ray": 2, "": 3}
+    items.sort(key=lambda item: 0 if item.path.parent.name == "unit" else turns[shared_session(item)])
 
 
-def session_of(item: pytest.Item) -> str | None:
-    """What takes long to start and is shared: Spark's session or Ray's cluster, None without either."""
+def shared_session(item: pytest.Item) -> str:
+    """What a test shares because it takes long to start: Spark's session or Ray's cluster; empty without either."""
     fixtures = getattr(item, "fixturenames", ())
-    return "spark" if "spark" in fixtures else "ray" if "ray_cluster" in fixtures else None
+    return "spark" if "spark" in fixtures else "ray" if "ray_cluster" in fixtures else ""
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

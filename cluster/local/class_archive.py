@@ -5,6 +5,7 @@ the folder of Spark's settings are others than those of the ETL that wrote it. `
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,9 +47,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if not run_etl(Path(folder), Path(folder, "classes.jsa")):
             sys.exit("no archive of Java's classes was written: Spark works without it, and starts more slowly")
-        os.chmod(Path(folder, "classes.jsa"), 0o644)
         new = archive.with_suffix(f".{os.getpid()}")
-        new.write_bytes(Path(folder, "classes.jsa").read_bytes())  # the folder may be on another disk
+        shutil.copyfile(Path(folder, "classes.jsa"), new)  # the folder may be on another disk
         new.replace(archive)
 
 
@@ -65,9 +65,11 @@ def run_etl(folder: Path, archive: Path) -> bool:
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")} | variables
     root = Path(__file__).parents[2]
-    job = subprocess.run(
-        [sys.executable, root / "jobs/etl.py", folder / "config.yaml"], env=environment, capture_output=True, timeout=SECONDS, check=False
-    )
+    command = [sys.executable, str(root / "jobs/etl.py"), str(folder / "config.yaml")]
+    try:
+        job = subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return False
     deadline = time.monotonic() + SECONDS
     while any(str(archive) in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])):
         if time.monotonic() > deadline:

@@ -54,9 +54,9 @@ def error_lines(error: ValidationError, model: type[BaseModel], values: Any, ori
     return [_line(place, faults, model, origin, flags) for place, faults in by_place.items() if place not in outer]
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, choices: Iterable[str]) -> str:
     """A suggestion from the known names, or all of them if they are few."""
-    names = list(known)
+    names = list(choices)
     return suggestion(name, names, f"choose one of {', '.join(names)}" if len(names) <= MOST_NAMES else "--help lists all names")
 
 

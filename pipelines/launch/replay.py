@@ -55,9 +55,9 @@ class ReplayCheck(Strategy):
     def batches(self, loader: Loader) -> Iterator[Any]:
         return self._strategy.batches(loader)
 
-    def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         flags = replace(flags, stop=flags.stop or self.is_done)
-        result = self._strategy.step(batch, number, rate, flags, measured)
+        result = self._strategy.step(batch, number, rate, flags, compute_grad_norm)
         if not self.is_done:
             self._compare(number + 1, float(result.loss_sum))
         return result

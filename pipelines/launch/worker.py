@@ -92,9 +92,9 @@ def _leave_alone_group() -> None:
 
 def check_installed(assignment: Assignment) -> None:
     """Raise MismatchError if this machine has other versions than the driver's."""
-    here = installed_versions(PACKAGES)
-    if said := describe_disagreement(assignment.installed_versions, here, f"the worker on {socket.gethostname()}"):
-        raise MismatchError(said)
+    versions = installed_versions(PACKAGES)
+    if disagreement := describe_disagreement(assignment.installed_versions, versions, f"the worker on {socket.gethostname()}"):
+        raise MismatchError(disagreement)
 
 
 def describe_failure(error: LockstepError) -> dict[str, str]:

@@ -100,13 +100,20 @@ def _is_not_py4j_error(record: logging.LogRecord) -> bool:
 
 
 def stop_tasks() -> None:
-    """Cancel Spark's jobs and end their Python processes of this machine, so that none writes files while these are removed."""
+    """Cancel this job's tasks and end their Python processes of this machine, so that none writes files while these are removed.
+
+    In a session that somebody else has started, such as a notebook's, other jobs go on.
+    """
     with suppress(Py4JError, OSError):
-        if session := SparkSession.getActiveSession():
+        if (session := SparkSession.getActiveSession()) and _is_ours(session):
             session.sparkContext.cancelAllJobs()
     deadline = time.monotonic() + _END_SECONDS
     while (killed := _kill_workers()) and time.monotonic() < deadline:  # again: a task that Spark tried once more starts new ones
         psutil.wait_procs(killed, timeout=_END_SECONDS)
+
+
+def _is_ours(session: SparkSession) -> bool:
+    return all(session.sparkContext.environment.get(name) == value for name, value in JOB_MARK.items())
 
 
 def _kill_workers() -> list[psutil.Process]:

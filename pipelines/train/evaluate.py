@@ -42,7 +42,7 @@ class Evaluation:
         self._split, self._task, self._strategy = split, task, strategy
         self._rows, self._monitor = version.rows(split), settings.monitor
         self._shards = settings.shards
-        self._seen = [column.name for column in version.columns if column.role != "carried"]
+        self._model_columns = [column.name for column in version.columns if column.role != "carried"]
         self._evaluated: EvaluationData | None = None
         self.trivial: Sequence[TrivialPredictor] = ()
         """Fitted predictors that the next call measures on the same rows, into `baseline`. Alike on all workers."""
@@ -81,13 +81,13 @@ class Evaluation:
                 return None
             self._add(self._loader.split_by_shard(batch), shards, most_shards)
         by_worker = all_gather_object([(shard.metrics, self._parts(shard), shard.trivial) for shard in shards])
-        in_order = [found for rank in self._strategy.mesh.first_ranks for found in by_worker[rank]]
+        in_order = [results for rank in self._strategy.mesh.first_ranks for results in by_worker[rank]]
         merged = self._merge_metrics([metrics for metrics, _, _ in in_order])
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
         metrics = broadcast_from_rank0(metric_values(merged))
         if self._strategy.mesh.context.rank == 0:
-            self._evaluated = self._merge_details([found for _, found, _ in in_order], metrics)
-        self._compare([found for _, _, found in in_order])
+            self._evaluated = self._merge_details([parts for _, parts, _ in in_order], metrics)
+        self._compare([trivial for _, _, trivial in in_order])
         return {f"{self._split}/{name}": value for name, value in metrics.items()}
 
     def close(self) -> None:
@@ -104,21 +104,21 @@ class Evaluation:
         for number in range(most_shards):
             owned = number < len(microbatches)
             rows = microbatches[number] if owned else {name: values[:0] for name, values in microbatches[0].items()}
-            seen = {name: rows[name] for name in self._seen}
-            output = self._strategy.predict(seen)
+            inputs = {name: rows[name] for name in self._model_columns}
+            output = self._strategy.predict(inputs)
             if row_count(rows):
                 output = output.detach().cpu()
-                self._task.update(shards[number].metrics, output, seen)
-                self._add_trivial(shards[number], seen)
+                self._task.update(shards[number].metrics, output, inputs)
+                self._add_trivial(shards[number], inputs)
                 self._add_details(shards[number], output, rows)
 
     def _new_trivial(self) -> list[MetricCollection]:
         return [self._task.metrics() for _ in self.trivial]
 
-    def _add_trivial(self, shard: _Shard, seen: Batch) -> None:
+    def _add_trivial(self, shard: _Shard, inputs: Batch) -> None:
         try:
             for metrics, predictor in zip(shard.trivial, self.trivial, strict=False):
-                self._task.update(metrics, predictor.output(seen), seen)
+                self._task.update(metrics, predictor.output(inputs), inputs)
         except Exception as error:  # of a task of one's own
             shard.trivial = []
             warn_no_baseline(error)
@@ -169,11 +169,11 @@ class Evaluation:
 
     def _merge_metrics(self, shards: list[MetricCollection]) -> MetricCollection:
         """Merge the shards' metrics into one collection."""
-        merged, *others = shards
+        merged, *remaining = shards
         for name, metric in merged.items(keep_base=True, copy_state=False):
             # Every worker already has the metrics of all shards. `sync_on_compute` counts only when a metric is created.
             metric.distributed_available_fn = lambda: False
-            for other in others:
+            for other in remaining:
                 metric.merge_state(other[name])
         return merged
 

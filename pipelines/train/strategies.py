@@ -54,7 +54,7 @@ def meta_model(task: Task) -> nn.Module:
 def check_weights_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
     """Raise TrainingError, naming the first five differences, if names or shapes of the weights are not the model's."""
     own = model.state_dict()
-    differing = sorted(name for name in own.keys() | weights.keys() if not _alike(own.get(name), weights.get(name)))
+    differing = sorted(name for name in own.keys() | weights.keys() if not _have_equal_shapes(own.get(name), weights.get(name)))
     if differing:
         raise TrainingError(
             f"train.init_from is {origin}, whose weights differ from this model's in {', '.join(differing[:5])}"
@@ -62,5 +62,5 @@ def check_weights_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: s
         )
 
 
-def _alike(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is not None and other is not None and one.shape == other.shape
+def _have_equal_shapes(first: Tensor | None, second: Tensor | None) -> bool:
+    return first is not None and second is not None and first.shape == second.shape

@@ -109,11 +109,11 @@ class Strategy(ABC):
         return iter(loader)
 
     @abstractmethod
-    def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One optimizer step, number `number` of the run, on the mean gradient of the whole global batch.
 
         Counts of rows and flags are exact; rounding of the other sums depends on the strategy. The gradient norm is computed
-        only if `measured`, clipping or fp16 needs it, and is -1 otherwise: it takes 2 % of a step on a CPU.
+        only if `compute_grad_norm`, clipping or fp16 needs it, and is -1 otherwise: it takes 2 % of a step on a CPU.
         """
 
     def metrics(self) -> dict[str, float]:

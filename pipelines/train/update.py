@@ -81,7 +81,7 @@ class Update:
         return self._scaler.scale(weight / self._expected_weight)
 
     @torch.no_grad()
-    def apply(self, rate: float, weight: Tensor, measured: bool = True) -> Tensor:
+    def apply(self, rate: float, weight: Tensor, compute_grad_norm: bool = True) -> Tensor:
         """Correct gradients for the global batch's true `weight`, clip them, and take the optimizer step.
 
         Returns the norm of the mean gradient before clipping: not finite if fp16 overflowed and the step was skipped, and
@@ -93,7 +93,7 @@ class Update:
         clip = self._settings.clip_norm
         factor = mean_factor(self._expected_weight, weight)
         norm = weight.new_tensor(-1.0)
-        if measured or clip is not None or self._precision.has_loss_scale:
+        if compute_grad_norm or clip is not None or self._precision.has_loss_scale:
             norm = self._norm(weight).to(weight.device) * factor
             if self._sends_norm:
                 dist.broadcast(norm, 0)

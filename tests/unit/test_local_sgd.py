@@ -230,7 +230,7 @@ def test_sums_and_norm_of_a_step_are_over_the_replicas() -> None:
     result = local({"replicas": 4}).step(parts, 0, 0.1, Flags())
     assert float(result.loss_sum) == float(result.own_loss_sum) == pytest.approx(sum(loss for loss, _ in expected), rel=1e-6)
     assert float(result.grad_norm) == pytest.approx(sum(norm for _, norm in expected) / 4, rel=1e-5)
-    assert local({"replicas": 4}).step(parts, 0, 0.1, Flags(), measured=False).grad_norm == -1
+    assert local({"replicas": 4}).step(parts, 0, 0.1, Flags(), compute_grad_norm=False).grad_norm == -1
 
 
 def test_diloco_is_nesterov_on_the_mean_delta() -> None:

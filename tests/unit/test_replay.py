@@ -18,7 +18,7 @@ from pipelines.train.step import Flags
 def test_it_stops_once_there_is_no_more_to_find_out() -> None:
     stop_flags: list[bool] = []
 
-    def step(batch: Any, number: int, rate: float, flags: Flags, measured: bool) -> Any:
+    def step(batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool) -> Any:
         stop_flags.append(flags.stop)
         return SimpleNamespace(loss_sum=0.5)
 

@@ -285,8 +285,8 @@ def test_a_step_without_any_weight_changes_nothing() -> None:
 
 def test_a_norm_that_nobody_asks_for_is_not_taken() -> None:
     taken, clipped = create_strategy(train(), task(), WorkerContext()), create_strategy(train(clip_norm=1), task(), WorkerContext())
-    assert taken.step(rows(), 0, 1.0, NO_FLAGS, measured=False).grad_norm == -1
-    assert clipped.step(rows(), 0, 1.0, NO_FLAGS, measured=False).grad_norm > 0
+    assert taken.step(rows(), 0, 1.0, NO_FLAGS, compute_grad_norm=False).grad_norm == -1
+    assert clipped.step(rows(), 0, 1.0, NO_FLAGS, compute_grad_norm=False).grad_norm > 0
 
 
 @pytest.mark.parametrize("compiled", [False, True])

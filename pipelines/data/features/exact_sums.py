@@ -38,8 +38,11 @@ def sums(values: np.ndarray) -> tuple[int, int]:
 
 
 def root(numerator: int, denominator: int) -> float:
-    """√(numerator / denominator), correctly rounded. If an inexact one is made odd, an integer root of 55 bits or more rounds to the same
-    float64 as the true root (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums")."""
+    """√(numerator / denominator), correctly rounded.
+
+    An inexact integer root of 55 bits or more is made odd. It then rounds to the same float64 as the true root: Boldo and Melquiond
+    2008, "Emulation of FMA and correctly rounded sums".
+    """
     shift = (numerator.bit_length() - denominator.bit_length() - 109) // 2
     numerator, denominator = (numerator, denominator << 2 * shift) if shift >= 0 else (numerator << -2 * shift, denominator)
     integer_root = isqrt(numerator // denominator)

@@ -14,8 +14,11 @@ from pipelines.train.strategies import meta_model
 
 
 def check_federated(settings: Train, version: Version, task: Task) -> None:
-    """Raise ConfigError if `client_column` names no column of clients, for a row without a client, for more clients in a round than there
-    are, for a batch norm of a single row, and for noise that would not cover all that a client changes. Reads the column."""
+    """Read the column of clients, and check that a round can be computed.
+
+    Raises ConfigError if `client_column` names no column of clients, if a row has no client, or if a round has more clients than there
+    are. It also refuses a batch norm of a single row, and noise that would not cover all that a client changes.
+    """
     clients = settings.strategy_as(Settings)
     encoders = {name: str(fitted.feature.get("encoder")) for name, fitted in version.manifest.encoders.items()}
     clients.check_columns(encoders, version.root)

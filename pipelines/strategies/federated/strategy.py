@@ -73,7 +73,7 @@ class Federated(Strategy):
         order = replace(train_order(config), remainder="keep")  # clients use all their rows, however few there are
         return Rounds(version, order, self._clients, self._context, draws=task.draws)
 
-    def step(self, batch: Round, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(self, batch: Round, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One round. It has no gradient, so its norm is -1."""
         if not self._is_checked:
             self._check(batch)

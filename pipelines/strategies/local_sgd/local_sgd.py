@@ -68,12 +68,12 @@ class LocalSgd(Strategy):
         """Each step's rows, one batch for each replica that this worker plays."""
         return (_split_by_replica(loader.split_by_shard(batch), batch, self._shards_per_replica) for batch in loader)
 
-    def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         if not self._is_checked:
             self._check(batch)
         self._is_current = False
         steps = zip(self._replicas.values(), batch, strict=True)
-        sums_by_replica = torch.stack([replica.step(rows, number, rate, measured) for replica, rows in steps])
+        sums_by_replica = torch.stack([replica.step(rows, number, rate, compute_grad_norm) for replica, rows in steps])
         self.clock.enter(EXCHANGE)
         sums, flags_of_all = sum_over_replicas(sums_by_replica, self._played[self._context.rank], self._local.replicas, flags)
         if (number + 1) % self._local.inner_steps == 0:

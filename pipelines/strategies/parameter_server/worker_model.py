@@ -172,12 +172,12 @@ class WorkerModel(Exact):
             parameter.grad = None
         return gradients, sums.cpu(), torch.cat(changes).cpu() if changes else torch.zeros(0, dtype=torch.float64)
 
-    def _rescale_to_mean(self, gradients: list[Tensor], weight: float, measured: bool) -> float:
-        """Turn a microbatch's gradient into that of its mean loss, and clip it. Returns its norm; -1 if it was not `measured`."""
+    def _rescale_to_mean(self, gradients: list[Tensor], weight: float, compute_grad_norm: bool) -> float:
+        """Turn a microbatch's gradient into that of its mean loss, and clip it. Returns its norm; -1 if it was not `compute_grad_norm`."""
         if not gradients:
             return -1.0
         factor = mean_factor(self._settings.global_batch, torch.tensor(weight, dtype=torch.float64, device=self._context.device))
-        norm = nn.utils.get_total_norm(gradients) * factor if measured else factor.new_tensor(-1.0)
+        norm = nn.utils.get_total_norm(gradients) * factor if compute_grad_norm else factor.new_tensor(-1.0)
         rescale(gradients, factor, norm, self._settings.clip_norm)
         return float(norm)
 

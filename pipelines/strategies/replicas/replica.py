@@ -32,7 +32,7 @@ class Replica:
         self._update = Update(settings, model, context, precision, clock)
         self._passes = Passes(task, model, precision, context, settings.grad_accum_steps)
 
-    def step(self, batch: Batch, number: int, rate: float, measured: bool, *within: int) -> Tensor:
+    def step(self, batch: Batch, number: int, rate: float, compute_grad_norm: bool, *within: int) -> Tensor:
         """Take step `number` of the run on the replica's rows; do nothing without rows. If a step of the run consists of several steps of
         the replica, `within` is the number of each.
 
@@ -44,7 +44,7 @@ class Replica:
             return torch.zeros(SUMS, dtype=torch.float64, device=self._device)
         seed(self._device, self._settings.seed, number, self._number, *within)
         sums = self._pass(batch)
-        norm = self._update.apply(rate, sums[1], measured)
+        norm = self._update.apply(rate, sums[1], compute_grad_norm)
         return torch.cat([sums, torch.stack([sums.new_tensor(rows), norm.double(), sums.new_tensor(1)])])
 
     def check(self, batch: Batch) -> None:

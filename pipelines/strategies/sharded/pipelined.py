@@ -77,7 +77,7 @@ class Pipelined(Strategy):
         check_recompute(settings, task, model)
         check_stages(settings, task, model)
 
-    def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(self, batch: Batch, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         seed(self._context.device, self._settings.seed, number, self.mesh.replica, self._pipeline.place, *self._tokens.place)
         if not self.model.training:
             self.model.train()
@@ -94,7 +94,7 @@ class Pipelined(Strategy):
         self.clock.enter(EXCHANGE)
         sums, flags_of_all, own_loss_sum = self._sum_over_workers(worker_sums, flags)
         loss_sum, weight, rows_of_all = sums
-        norm = self._update.apply(rate, weight, measured)
+        norm = self._update.apply(rate, weight, compute_grad_norm)
         return StepResult(norm, own_loss_sum, loss_sum, weight, rows_of_all, flags_of_all)
 
     def _loss(self, output: Tensor, number: Tensor) -> Tensor:

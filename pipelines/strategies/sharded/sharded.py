@@ -80,25 +80,25 @@ class Sharded(Strategy):
         check_parameters(model, blocks)
         check_recompute(settings, task, model)
 
-    def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(self, batch: Batch, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         seed(self._context.device, self._settings.seed, number, self.mesh.replica, *self._tokens.place)
         if not self.model.training:
             self.model.train()
-        own = torch.zeros(2, dtype=torch.float64, device=self._context.device)
+        pass_sums = torch.zeros(2, dtype=torch.float64, device=self._context.device)
         *earlier, last = split(batch, self._settings.grad_accum_steps)
         self._reduces(False)
         for part in earlier:
-            own += self._pass(part)
+            pass_sums += self._pass(part)
         self._reduces(True)
-        own += self._pass(last)
+        pass_sums += self._pass(last)
         counts = torch.tensor([float(row_count(batch)), *flags.numbers()], dtype=torch.float64).to(self._context.device, non_blocking=True)
-        sums = torch.cat([own, counts])
+        sums = torch.cat([pass_sums, counts])
         if self._context.rank not in self.mesh.first_ranks:
             sums[:-FLAGS] = 0  # the first worker of a replica counts its rows
         dist.all_reduce(sums)
         (loss_sum, weight, rows), flags_of_all = sums.split([3, FLAGS])
-        norm = self._update.apply(rate, weight, measured)
-        return StepResult(norm, own[0], loss_sum, weight, rows, flags_of_all)
+        norm = self._update.apply(rate, weight, compute_grad_norm)
+        return StepResult(norm, pass_sums[0], loss_sum, weight, rows, flags_of_all)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -129,12 +129,12 @@ class Sharded(Strategy):
         self._update.load_state_dict(state)
 
     def weights(self) -> dict[str, Tensor]:
-        found = {}
+        full_weights = {}
         for name, tensor in self.model.state_dict().items():
             gathered = full_tensor(tensor)
             if self._context.rank == 0:
-                found[name] = gathered.detach().cpu().clone().contiguous()
-        return found
+                full_weights[name] = gathered.detach().cpu().clone().contiguous()
+        return full_weights
 
     def _reduces(self, is_last: bool) -> None:
         """Say whether the next pass is the last one of the step, which ends by summing gradients over all workers."""

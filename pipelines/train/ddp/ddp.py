@@ -70,7 +70,7 @@ class DataParallel(Strategy):
         self._sums = torch.zeros(0)
         """What is summed over workers besides."""
 
-    def step(self, batch: Batch, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(self, batch: Batch, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         if self._context.world_size > 1 and self._replicated is None:
             self._replicated = self._replicas()
         seed(self._context.device, self._settings.seed, number, self.mesh.replica)
@@ -92,7 +92,7 @@ class DataParallel(Strategy):
         (loss_sum, weight, rows), flags_of_all = sums.double().split([3, FLAGS])
         if self._feedback:
             self._feedback.reduce(weight, self._update.unit, number)
-        norm = self._update.apply(rate, weight, measured)
+        norm = self._update.apply(rate, weight, compute_grad_norm)
         return StepResult(norm, own_loss_sum, loss_sum, weight, rows, flags_of_all)
 
     def _forward(self, rows: Batch, sums: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ class _TaskLoss(nn.Module):
 
 def _all_reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContext) -> TreeAllReduce | None:
     """Sums gradients in shared memory, if all workers can map it. Collective."""
-    largest_bytes = sum(each.nbytes for each in replicated.parameters())
+    largest_bytes = sum(parameter.nbytes for parameter in replicated.parameters())
     alone = [range(rank, rank + 1) for rank in range(context.world_size)]
     all_reduce = TreeAllReduce(alone, context.world_size, context.rank, context.device, largest_bytes)
     return all_reduce if all_reduce.is_in_memory else None

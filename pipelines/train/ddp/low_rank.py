@@ -27,8 +27,8 @@ class LowRank:
         self._all_sent = [(value, error) for value, error in pairs if not _rank(_matrix(error), rank)]
         matrices = [(_matrix(value), _matrix(error)) for value, error in pairs if _rank(_matrix(error), rank)]
         # Matrices of one shape come together, as in checkpoints of runs that computed with torch's hook.
-        seen = list(dict.fromkeys(matrix.shape for matrix, _ in matrices))
-        self._matrices = sorted(matrices, key=lambda pair: seen.index(pair[0].shape))
+        shapes_in_order = list(dict.fromkeys(matrix.shape for matrix, _ in matrices))
+        self._matrices = sorted(matrices, key=lambda pair: shapes_in_order.index(pair[0].shape))
         rows, columns = ([(matrix.shape[side], _rank(matrix, rank)) for _, matrix in self._matrices] for side in (0, 1))
         sizes = [(value.numel(),) for value, _ in self._all_sent]
         self._first_message, self._q, self._first_q = (Flat(shapes, context.device) for shapes in (rows + sizes, columns, columns))

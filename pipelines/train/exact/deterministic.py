@@ -41,9 +41,9 @@ def check_model(model: nn.Module) -> None:
 def check_passes(model: nn.Module, buffers: ModelBuffers, run: Callable[[], Tensor]) -> None:
     """Run forward and backward twice from the same state, and compare the bits. The model does not change.
 
-    `run` seeds torch, returns the loss's sums, and leaves gradients in the parameters, which are removed. Raises ConfigError, naming
-    the operation, the parameter or the buffer, if torch reports a nondeterministic kernel, if the two passes differ, or if one replaces
-    a buffer or changes one that no checkpoint holds.
+    `run` seeds torch, returns the loss's sums, and leaves gradients in the parameters, which are removed. Raises ConfigError if
+    torch reports a nondeterministic kernel, if the two passes differ, or if one replaces a buffer or changes one that no checkpoint
+    holds. The error names the operation, the parameter or the buffer.
     """
     before = buffers.clones()
     passes: list[dict[str, Tensor]] = []

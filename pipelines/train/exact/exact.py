@@ -63,7 +63,7 @@ class Exact(Strategy):
         """Each step's microbatches, one for each shard that this worker owns."""
         return map(loader.split_by_shard, loader)
 
-    def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(self, batch: list[Batch], number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         if not self.model.training:
             self.model.train()
         before = self._buffers.clones()
@@ -83,7 +83,7 @@ class Exact(Strategy):
         sums, flags_of_all, changes = gradients.wait().split([4, FLAGS, self._buffers.numel])
         loss_sum, weight, rows, shards_with_rows = sums
         self._buffers.move(before, changes / shards_with_rows.clamp(min=1))
-        norm = self._update.apply(rate, weight, measured)
+        norm = self._update.apply(rate, weight, compute_grad_norm)
         return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
 
     def own(self, shard_counts: tuple[int, ...]) -> None:
