@@ -44,6 +44,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: 0 if item.path.parent.name == "unit" else turns[shared_session(item)])
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """Versions of pytest and pytest-xdist that do not suit each other run a file's tests in several processes, without a word."""
+    if node.config.getoption("dist") == "loadgroup" and not all("@" in name for name in ids):
+        pytest.exit("this pytest-xdist does not group tests under this pytest; install the versions of constraints.txt", returncode=4)
+
+
 def shared_session(item: pytest.Item) -> str:
     """What a test shares because it takes long to start: Spark's session or Ray's cluster; empty without either."""
     fixtures = getattr(item, "fixturenames", ())

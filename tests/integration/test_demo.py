@@ -35,12 +35,14 @@ def environment(home: Path) -> dict[str, str]:
     return {**variables, "LOCKSTEP_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-@pytest.fixture
-def running_ray(environment: dict[str, str]) -> Iterator[dict[str, str]]:
-    """A Ray that someone else has started, as environment variables that lead to it."""
+@pytest.fixture(scope="module")
+def output(home: Path, environment: dict[str, str]) -> str:
+    """What the demo prints on a Ray that someone else has started, and which environment variables lead to."""
     with patch.dict(os.environ, environment, clear=True), own_ray() as address:
-        yield {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+        variables = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+        printed = typed(demo_block(), home, variables=variables)
         assert answers(address, authorization()), "the demo stopped a Ray that was not its own"
+    return printed
 
 
 def the_run(home: Path, status: str) -> Run:
@@ -65,10 +67,7 @@ def left_running(home: Path) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(
-    running_ray: dict[str, str], environment: dict[str, str], home: Path
-) -> None:
-    output = typed(demo_block(), home, variables=running_ray)
+def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(output: str, environment: dict[str, str], home: Path) -> None:
     run = the_run(home, "FINISHED")
     assert run.data.metrics["test/accuracy"] >= 0.97
     for line in ("$ spark-submit jobs/etl.py conf/digits.yaml", "using the Ray at", f"run       {run.info.run_id}", "make ui"):
@@ -81,8 +80,9 @@ def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(
     assert "prediction" in answer and "refused" in answer
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("output")
 def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
-    """Needs the test above."""
     page = Path(the_run(home, "FINISHED").info.artifact_uri.removeprefix("file://")) / "report.html"
     text = page.read_text()
     assert "Most wrong rows of split test" in text and "data:image/png;base64," in text and "worst_pictures" not in text
@@ -92,18 +92,19 @@ def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("output")
 def test_p8_an_interrupted_demo_stops_what_it_started_and_says_so(environment: dict[str, str], home: Path) -> None:
-    """Needs the test above: its dataset is up to date, and its Ray is gone."""
+    """Its dataset is up to date already."""
     command = [*DEMO, "--train.epochs", "1000"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
         assert demo.stdout
-        output = ""
+        printed = ""
         while not (line := demo.stdout.readline()).startswith("epoch "):
-            assert line, output
-            output += line
+            assert line, printed
+            printed += line
         demo.send_signal(signal.SIGINT)
-        output += demo.stdout.read()
-        assert demo.wait() == 128 + signal.SIGINT, output
-    assert "is up to date" in output
+        printed += demo.stdout.read()
+        assert demo.wait() == 128 + signal.SIGINT, printed
+    assert "is up to date" in printed
     the_run(home, "KILLED")
     assert left_running(home) == []
