@@ -70,7 +70,7 @@ RULES = {"participles": participles, "empty values": empty_values, "pronouns": p
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(("number", "folders"), enumerate((PRODUCT, TESTS)), ids=["product", "tests"])
+@pytest.mark.parametrize(("number", "folders"), list(enumerate((PRODUCT, TESTS))), ids=["product", "tests"])
 def test_names_and_docstrings_are_plain(rule: str, number: int, folders: tuple[str, ...]) -> None:
     budget = BUDGETS[rule][number]
     places = [f"{path}:{line}: {text}" for path, tree in trees(folders) for line, text in RULES[rule](tree)]
