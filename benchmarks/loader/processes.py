@@ -40,8 +40,8 @@ def install_peers() -> None:
 
 def peers_versions(*packages: str) -> dict[str, str]:
     code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
-    found = subprocess.run([PEERS_VENV / "bin" / "python", "-c", code, *packages], check=True, capture_output=True, text=True)
-    return dict(zip((f"{package} (peers)" for package in packages), found.stdout.split(), strict=True))
+    process = subprocess.run([PEERS_VENV / "bin" / "python", "-c", code, *packages], check=True, capture_output=True, text=True)
+    return dict(zip((f"{package} (peers)" for package in packages), process.stdout.split(), strict=True))
 
 
 def measure(module: str, name: str, *, cores: int, limit_seconds: float = 100, **arguments: Any) -> dict[str, Any]:

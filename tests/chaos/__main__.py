@@ -41,22 +41,22 @@ PREDICT_KILLS = 10
 
 
 def run_training(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
-    named = [kind for kind, count in zip(FAULTS, COUNTS[name], strict=True) for _ in range(count)]
-    case = training.disturbed(training.Case(name, SETTINGS[name], named), FAULTS, seed, folder, seconds)
+    faults = [fault for fault, count in zip(FAULTS, COUNTS[name], strict=True) for _ in range(count)]
+    case = training.disturb(training.Case(name, SETTINGS[name], faults), FAULTS, seed, folder, seconds)
     return {"faults": fault_rows(name, case.outcomes, case.result), "trainings": [training_row(case)]}, training.is_sound(case)
 
 
 def run_nan(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     with closing(Nodes()) as nodes:
-        outcomes = [nan.poisoned(folder / strategy, seed, strategy, nodes) for strategy in ("ddp", "exact")]
+        outcomes = [nan.train_with_nan(folder / strategy, seed, strategy, nodes) for strategy in ("ddp", "exact")]
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
 
 
 def run_servers(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     until, outcomes, number = time.monotonic() + seconds, [], 0
-    digest = servers.undisturbed(folder / "exact")
+    digest = servers.reference_digest(folder / "exact")
     while time.monotonic() < until and len(outcomes) < SERVER_FAULTS:
-        outcomes += servers.disturbed(number, seed, folder / str(number), digest)
+        outcomes += servers.disturb(number, seed, folder / str(number), digest)
         print(f"{number}: {outcomes[-1].note if outcomes else 'no fault'}, {len(outcomes)} faults", flush=True)
         number += 1
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
@@ -66,14 +66,14 @@ def run_layouts(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
     outcomes: list[Outcome] = []
     rows: list[dict[str, Any]] = []
     with cluster(Train(workers=layouts.MOST_WORKERS)):
-        wanted = {kind: layouts.undisturbed(kind, folder / f"{kind}-alone") for kind in layouts.KINDS}
+        losses = {kind: layouts.reference_losses(kind, folder / f"{kind}-alone") for kind in layouts.KINDS}
         until = time.monotonic() + seconds
         while time.monotonic() < until and len(outcomes) < LAYOUT_KILLS:
             number = len(rows)
-            kind = list(wanted)[number % len(wanted)]
+            kind = list(losses)[number % len(losses)]
             kills = min(layouts.KILLS, LAYOUT_KILLS - len(outcomes))
-            found, row = layouts.disturbed(kind, random.Random(f"{seed}/{number}"), folder / str(number), wanted[kind], kills)
-            outcomes, rows = [*outcomes, *found], [*rows, row]
+            new, row = layouts.disturb(kind, random.Random(f"{seed}/{number}"), folder / str(number), losses[kind], kills)
+            outcomes, rows = [*outcomes, *new], [*rows, row]
     return {"faults": fault_rows(name, outcomes, {}), name: rows}, all(outcome.recovered for outcome in outcomes)
 
 
@@ -101,11 +101,11 @@ def run_starts(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tabl
 
 def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     uri = f"sqlite:///{folder}/mlflow.db"
-    whole = etl.undisturbed(folder / "undisturbed", uri)
+    reference = etl.run_reference(folder / "undisturbed", uri)
     until, outcomes = time.monotonic() + seconds, []
     for number in range(max(ETL_COUNTS.values())):  # every kind once, before one comes again
         for fault in [fault for fault, count in ETL_COUNTS.items() if number < count and time.monotonic() < until]:
-            outcomes.append(etl.disturb(fault, number, seed, folder / f"{fault}-{number}", uri, whole))
+            outcomes.append(etl.disturb(fault, number, seed, folder / f"{fault}-{number}", uri, reference))
             print(f"{outcomes[-1].fault}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
     sound = all(outcome.recovered for outcome in outcomes)
     return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
@@ -117,11 +117,11 @@ def run_environments(name: str, seed: int, folder: Path, seconds: float) -> tupl
 
 
 def run_predict(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
-    undisturbed = predict.prepared(folder / "undisturbed")
+    reference = predict.run_reference(folder / "undisturbed")
     until, outcomes = time.monotonic() + seconds, []
     for number in range(PREDICT_KILLS):
         if time.monotonic() < until:
-            outcomes.append(predict.disturb(number, seed, folder / str(number), undisturbed))
+            outcomes.append(predict.disturb(number, seed, folder / str(number), reference))
             print(f"{number}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
     sound = all(outcome.recovered for outcome in outcomes)
     return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
@@ -129,20 +129,20 @@ def run_predict(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
 
 def run_fuzz(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     began = time.monotonic()
-    found = fuzz.fuzz(folder, seed, FUZZ_FAULTS)
-    print("\n".join(found.bad), flush=True)
-    ends = {end for _, end in found.counts}
+    fuzzing = fuzz.fuzz(folder, seed, FUZZ_FAULTS)
+    print("\n".join(fuzzing.bad), flush=True)
+    ends = {end for _, end in fuzzing.counts}
     rows = [
-        {"alteration": alteration, **{end: found.counts[alteration, end] for end in sorted(ends)}}
-        for alteration in dict.fromkeys(alteration for alteration, _ in sorted(found.counts))
+        {"alteration": alteration, **{end: fuzzing.counts[alteration, end] for end in sorted(ends)}}
+        for alteration in dict.fromkeys(alteration for alteration, _ in sorted(fuzzing.counts))
     ]
-    total = {"alteration": f"all {found.counts.total():,}, in {time.monotonic() - began:.0f} s"}
-    return {"fuzz": [*rows, {**total, **{end: sum(row[end] for row in rows) for end in sorted(ends)}}]}, not found.bad
+    total = {"alteration": f"all {fuzzing.counts.total():,}, in {time.monotonic() - began:.0f} s"}
+    return {"fuzz": [*rows, {**total, **{end: sum(row[end] for row in rows) for end in sorted(ends)}}]}, not fuzzing.bad
 
 
 def run_cost(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
-    found = cost.checkpoint_cost(folder, seconds=32.0, rounds=3)
-    return {"cost of a checkpoint every 10 s": [{"measured": "share of throughput", **found}]}, found["share"] < 0.03
+    shares = cost.checkpoint_cost(folder, seconds=32.0, rounds=3)
+    return {"cost of a checkpoint every 10 s": [{"measured": "share of throughput", **shares}]}, shares["share"] < 0.03
 
 
 CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
@@ -161,18 +161,16 @@ CASES: dict[str, Callable[[str, int, Path, float], tuple[Tables, bool]]] = {
 }
 
 
-def earlier(folder: Path) -> Tables:
+def newest_tables(folder: Path) -> Tables:
     """Tables of the newest result in the folder."""
-    found = sorted(folder.glob("chaos-*.json"), key=lambda path: path.stat().st_mtime)
-    return json.loads(found[-1].read_text())["tables"] if found else {}
+    files = sorted(folder.glob("chaos-*.json"), key=lambda path: path.stat().st_mtime)
+    return json.loads(files[-1].read_text())["tables"] if files else {}
 
 
-def merged(tables: Tables, new: Tables, case: str) -> Tables:
-    """New rows in place of the same case's."""
-    found = {}
-    for title, rows in new.items():
-        found[title] = [*(row for row in tables.get(title, []) if row.get("case", case) != case), *rows]
-    return {**tables, **found}
+def replace_case(tables: Tables, new: Tables, case: str) -> Tables:
+    """Put the new rows in place of the same case's."""
+    merged = {title: [*(row for row in tables.get(title, []) if row.get("case", case) != case), *rows] for title, rows in new.items()}
+    return {**tables, **merged}
 
 
 def main() -> None:
@@ -189,19 +187,20 @@ def main() -> None:
     versions = package_versions("ray", "torch", "pyspark", "mlflow", "pyarrow")
     tables: Tables = {}
     if arguments.append:
-        tables = earlier(arguments.results)
+        tables = newest_tables(arguments.results)
     sound = True
     for case in arguments.cases:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp", ignore_cleanup_errors=True) as folder:
             new, fine = CASES[case](case, arguments.seed, Path(folder), arguments.seconds)
         print(f"{case}: {'sound' if fine else 'NOT SOUND'}, {time.monotonic() - began:.0f} s", flush=True)
-        tables, sound = merged(tables, new, case), sound and fine
+        tables, sound = replace_case(tables, new, case), sound and fine
         save("chaos", tables, versions, arguments.results)
     for title, rows in tables.items():
         show(title, rows)
-    done = tables.get("faults", [])
-    print(f"\n{sum(row['recovered'] for row in done)} of {sum(row['times'] for row in done)} recovered, or ended in the documented error")
+    faults = tables.get("faults", [])
+    recovered, times = (sum(row[count] for row in faults) for count in ("recovered", "times"))
+    print(f"\n{recovered} of {times} recovered, or ended in the documented error")
     sys.exit(not sound)
 
 

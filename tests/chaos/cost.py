@@ -60,7 +60,7 @@ def checkpoint_cost(folder: Path, seconds: float, rounds: int) -> dict[str, floa
         rates = {}
         for name, checkpoint in sorted({"with": WITH, "without": WITHOUT}.items(), reverse=bool(number % 2)):
             group = folder / f"{number}-{name}"
-            rates[name], made = in_group(WORKERS, group, rate, str(folder), f"{group}-run", steps, checkpoint)[0]
-            saves += made if name == "with" else 0
+            rates[name], group_saves = in_group(WORKERS, group, rate, str(folder), f"{group}-run", steps, checkpoint)[0]
+            saves += group_saves if name == "with" else 0
         shares.append(1 - rates["with"] / rates["without"])
     return {"share": statistics.median(shares), "least": min(shares), "most": max(shares), "steps": steps, "saves": saves}

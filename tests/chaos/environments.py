@@ -11,12 +11,12 @@ def every(folder: Path) -> list[Outcome]:
     """The outcomes, each compared with the version of an environment without any setting."""
     write_raw(folder)
     uri = f"sqlite:///{folder}/mlflow.db"
-    wanted = made_in(Environment(), folder / "plain", folder, uri)
+    expected = made_in(Environment(), folder / "plain", folder, uri)
     outcomes = []
     for name, environment in ENVIRONMENTS.items():
         try:
             result = made_in(environment, folder / name.replace(" ", "-"), folder, uri)
-            outcomes.append(Outcome(name, result == wanted, note="" if result == wanted else f"{result} in place of {wanted}"))
+            outcomes.append(Outcome(name, result == expected, note="" if result == expected else f"{result} in place of {expected}"))
         except AssertionError as error:
             outcomes.append(Outcome(name, False, note=str(error)))
         print(f"{name}: {outcomes[-1].recovered} {outcomes[-1].note}", flush=True)

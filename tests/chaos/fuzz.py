@@ -25,7 +25,7 @@ ROWS = {"train": (900, 700), "validation": (300,)}
 Columns = dict[str, np.ndarray]
 
 
-def rows_of(seed: int) -> dict[str, list[Columns]]:
+def random_parts(seed: int) -> dict[str, list[Columns]]:
     """Splits of parts, of every kind of column."""
     random_numbers = np.random.default_rng(seed)
 
@@ -41,26 +41,26 @@ def rows_of(seed: int) -> dict[str, list[Columns]]:
 
 
 def write(folder: Path, seed: int) -> None:
-    write_version(folder, rows_of(seed), cardinality={"city": 50, "label": 2}, row_group_bytes=2**12)
+    write_version(folder, random_parts(seed), cardinality={"city": 50, "label": 2}, row_group_bytes=2**12)
 
 
-def wanted(seed: int) -> dict[str, list[tuple]]:
+def original_rows(seed: int) -> dict[str, list[tuple]]:
     """Every split's rows, sorted."""
-    return {split: _together(parts) for split, parts in rows_of(seed).items()}
+    return {split: _sort_rows(parts) for split, parts in random_parts(seed).items()}
 
 
 def read(folder: Path) -> dict[str, list[tuple]]:
     """Every split's rows, as the loader gives them, sorted."""
     version = open_version(str(folder))
-    found: dict[str, list[tuple]] = {}
+    rows: dict[str, list[tuple]] = {}
     for split in ROWS:
         order = Order(shards=4, global_batch=128, remainder="keep")
-        found[split] = _together([{name: values.numpy() for name, values in batch.items()} for batch in Loader(version, split, order)])
-    return found
+        rows[split] = _sort_rows([{name: values.numpy() for name, values in batch.items()} for batch in Loader(version, split, order)])
+    return rows
 
 
-def _together(parts: list[Columns]) -> list[tuple]:
-    """Rows as bytes, sorted."""
+def _sort_rows(parts: list[Columns]) -> list[tuple]:
+    """Return the rows as bytes, sorted."""
     columns = [np.concatenate([part[name] for part in parts]) for name in sorted(parts[0])]
     return sorted(zip(*([values.tobytes() for values in column] for column in columns), strict=True))
 
@@ -70,7 +70,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def flip_bit(path: Path, chance: random.Random) -> None:
-    _changed(path, lambda content: _at(content, chance, lambda byte: byte ^ 1 << chance.randrange(8)))
+    _change(path, lambda content: _at(content, chance, lambda byte: byte ^ 1 << chance.randrange(8)))
 
 
 def set_bytes(path: Path, chance: random.Random) -> None:
@@ -79,15 +79,15 @@ def set_bytes(path: Path, chance: random.Random) -> None:
             content = _at(content, chance, lambda _: chance.choice([0, 255, chance.randrange(256)]))
         return content
 
-    _changed(path, change)
+    _change(path, change)
 
 
-def cut_off(path: Path, chance: random.Random) -> None:
-    _changed(path, lambda content: content[: chance.randrange(len(content))])
+def truncate(path: Path, chance: random.Random) -> None:
+    _change(path, lambda content: content[: chance.randrange(len(content))])
 
 
 def add(path: Path, chance: random.Random) -> None:
-    _changed(path, lambda content: content + chance.randbytes(chance.choice([1, 8, 4_096])))
+    _change(path, lambda content: content + chance.randbytes(chance.choice([1, 8, 4_096])))
 
 
 def zero(path: Path, chance: random.Random) -> None:
@@ -99,7 +99,7 @@ def zero(path: Path, chance: random.Random) -> None:
         content[start : start + length] = bytes(length)
         return content
 
-    _changed(path, change)
+    _change(path, change)
 
 
 def cut_out(path: Path, chance: random.Random) -> None:
@@ -108,7 +108,7 @@ def cut_out(path: Path, chance: random.Random) -> None:
         del content[start : start + chance.choice([1, 8, 512])]
         return content
 
-    _changed(path, change)
+    _change(path, change)
 
 
 def exchange(path: Path, chance: random.Random) -> None:
@@ -119,16 +119,16 @@ def exchange(path: Path, chance: random.Random) -> None:
     other.write_bytes(content)
 
 
-def of_another_version(path: Path, chance: random.Random) -> None:
+def take_from_other_version(path: Path, chance: random.Random) -> None:
     """The same file of a version with other rows, written by the same code."""
     path.write_bytes((_root(path).parent / "other" / path.relative_to(_root(path))).read_bytes())
 
 
-def gone(path: Path, chance: random.Random) -> None:
+def delete(path: Path, chance: random.Random) -> None:
     path.unlink()
 
 
-def emptied(path: Path, chance: random.Random) -> None:
+def empty(path: Path, chance: random.Random) -> None:
     path.write_bytes(b"")
 
 
@@ -145,25 +145,25 @@ def edit_manifest(path: Path, chance: random.Random) -> None:
         if isinstance(place, dict) and chance.random() < 0.2:
             place[f"{key}_"] = place.pop(key)
         else:
-            place[key] = _edited(place[key], chance)
+            place[key] = _other_value(place[key], chance)
         break
     manifest.write_bytes(chance.choice([json.dumps(values).encode(), seal(values)]))
 
 
-def _edited(value: Any, chance: random.Random) -> Any:
-    others: list[Any] = [None, -1, 0, 2**40, "", "x", "../..", [], {}, True, 1.5, float("nan")]
+def _other_value(value: Any, chance: random.Random) -> Any:
+    candidates: list[Any] = [None, -1, 0, 2**40, "", "x", "../..", [], {}, True, 1.5, float("nan")]
     if isinstance(value, int):
-        others += [value + 1, value - 1, value * 2] * 3
+        candidates += [value + 1, value - 1, value * 2] * 3
     if isinstance(value, str) and value:
-        others += [value[:-1], value[::-1], value + value, value.upper()] * 2
-    return chance.choice([other for other in others if other != value or other is not value])
+        candidates += [value[:-1], value[::-1], value + value, value.upper()] * 2
+    return chance.choice([other for other in candidates if other != value or other is not value])
 
 
 def _root(path: Path) -> Path:
     return next(parent for parent in path.parents if parent.name == "altered")
 
 
-def _changed(path: Path, change: Callable[[bytearray], bytearray]) -> None:
+def _change(path: Path, change: Callable[[bytearray], bytearray]) -> None:
     content = path.read_bytes()
     path.write_bytes(change(bytearray(content)) if content else b"\0")
 
@@ -175,13 +175,13 @@ def _at(content: bytearray, chance: random.Random, change: Callable[[int], int])
 
 
 ALTERATIONS: tuple[Callable[[Path, random.Random], None], ...] = (
-    *(flip_bit, flip_bit, set_bytes, cut_off, add, zero, cut_out),
-    *(exchange, of_another_version, gone, emptied, edit_manifest, edit_manifest),
+    *(flip_bit, flip_bit, set_bytes, truncate, add, zero, cut_out),
+    *(exchange, take_from_other_version, delete, empty, edit_manifest, edit_manifest),
 )
 
 
 @dataclass
-class Fuzzed:
+class Fuzzing:
     """What came of many alterations."""
 
     counts: Counter[tuple[str, str]]
@@ -190,13 +190,13 @@ class Fuzzed:
     """What must not be."""
 
 
-def fuzz(folder: Path, seed: int, faults: int) -> Fuzzed:
+def fuzz(folder: Path, seed: int, faults: int) -> Fuzzing:
     """Alter a fresh copy of a version `faults` times, and read it each time."""
     write(folder / "original", 1)
     write(folder / "other", 2)
-    right = wanted(1)
+    right = original_rows(1)
     assert read(folder / "original") == right
-    fuzzed = Fuzzed(Counter(), [])
+    fuzzing = Fuzzing(Counter(), [])
     for number in range(faults):
         chance = random.Random(f"{seed}/{number}")
         altered = folder / "altered"
@@ -206,17 +206,17 @@ def fuzz(folder: Path, seed: int, faults: int) -> Fuzzed:
         path = chance.choice(files(altered))
         alteration(path, chance)
         end = _end(altered, right)
-        fuzzed.counts[alteration.__name__, end.partition(":")[0]] += 1
+        fuzzing.counts[alteration.__name__, end.partition(":")[0]] += 1
         if not end.startswith(("error", "right rows")):
-            fuzzed.bad.append(f"{seed}/{number}: {alteration.__name__} of {path.relative_to(altered)}: {end}")
-    return fuzzed
+            fuzzing.bad.append(f"{seed}/{number}: {alteration.__name__} of {path.relative_to(altered)}: {end}")
+    return fuzzing
 
 
 def _end(folder: Path, right: dict[str, list[tuple]]) -> str:
     try:
-        found = read(folder)
+        rows = read(folder)
     except LockstepError as error:
         return f"error: {error}" if str(error) else "an error without a message"
     except Exception as error:  # whatever else is raised is what is looked for
         return f"{type(error).__name__}: {error}"
-    return "right rows" if found == right else "wrong rows"
+    return "right rows" if rows == right else "wrong rows"

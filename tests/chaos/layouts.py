@@ -55,46 +55,48 @@ COMMON: dict[str, Any] = {"shards": 8, "epochs": 3, "remainder": "keep", "clip_n
 
 def layouts(config: Config) -> list[Layout]:
     """Every layout of up to MOST_WORKERS workers that the model allows."""
-    found = []
+    candidates = []
     names = ("replicate", "shard", "tensor", "pipeline", "context")
     for degrees in product(range(1, MOST_WORKERS + 1), repeat=len(names)):
-        given: Row = {name: degree for name, degree in zip(names, degrees, strict=True) if degree > 1 or name == "shard"}
-        schedules = [{"schedule": schedule} for schedule in SCHEDULES] if "pipeline" in given else [{}]
+        strategy: Row = {name: degree for name, degree in zip(names, degrees, strict=True) if degree > 1 or name == "shard"}
+        schedules = [{"schedule": schedule} for schedule in SCHEDULES] if "pipeline" in strategy else [{}]
         if prod(degrees) <= MOST_WORKERS:
-            found += [{"workers": prod(degrees), "strategy": {"kind": "sharded", **given, **schedule}} for schedule in schedules]
-    return [layout for layout in found if _is_allowed(config, layout)]
+            candidates += [{"workers": prod(degrees), "strategy": {"kind": "sharded", **strategy, **schedule}} for schedule in schedules]
+    return [layout for layout in candidates if _is_allowed(config, layout)]
 
 
 def _is_allowed(config: Config, layout: Layout) -> bool:
     try:
-        check_training(_in_layout(config, layout), version_of(config))
+        check_training(_apply_layout(config, layout), version_of(config))
     except ConfigError:
         return False
     return True
 
 
-def _in_layout(config: Config, layout: Layout) -> Config:
-    given = {**config.train.model_dump(), "strategy": "sharded", "max_failures": 0, "checkpoint": {"every_steps": 5}, **layout}
-    return config.model_copy(update={"train": type(config.train).model_validate(given)})
+def _apply_layout(config: Config, layout: Layout) -> Config:
+    train_settings = {**config.train.model_dump(), "strategy": "sharded", "max_failures": 0, "checkpoint": {"every_steps": 5}, **layout}
+    return config.model_copy(update={"train": type(config.train).model_validate(train_settings)})
 
 
-def undisturbed(kind: str, folder: Path) -> dict[int, float]:
+def reference_losses(kind: str, folder: Path) -> dict[int, float]:
     """The losses of one worker, by step."""
-    config = KINDS[kind].config(_made(folder), **COMMON)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = KINDS[kind].config(folder, **COMMON)
     train(config)
     return dict(_curve(config))
 
 
-def disturbed(kind: str, chance: random.Random, folder: Path, wanted: dict[int, float], kills: int) -> tuple[list[Outcome], Row]:
+def disturb(kind: str, chance: random.Random, folder: Path, losses: dict[int, float], kills: int) -> tuple[list[Outcome], Row]:
     """One training, which goes on in another layout after each kill, except one before its first step: what came of them, and of it."""
-    config = KINDS[kind].config(_made(folder), **COMMON)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = KINDS[kind].config(folder, **COMMON)
     deck = layouts(config)
     deck = chance.sample(deck, len(deck))
     outcomes: list[Outcome] = []
     lives: list[Life] = []
     wrong = ""
     while not wrong and (not lives or lives[-1].error):
-        life = Life(_in_layout(config, deck[len(lives)]), chance if len(outcomes) < kills else None)
+        life = Life(_apply_layout(config, deck[len(lives)]), chance if len(outcomes) < kills else None)
         life.run()
         wrong = life.wrong
         if lives and life.first_step:
@@ -107,17 +109,12 @@ def disturbed(kind: str, chance: random.Random, folder: Path, wanted: dict[int, 
         "training": kind,
         "kills": len(outcomes),
         "layouts": len(lives),
-        **_compared(config, lives[-1].result, wanted),
+        **_compare(config, lives[-1].result, losses),
     }
     wrong = wrong or _faults(row, KINDS[kind].tolerance)
     for outcome in outcomes:
         outcome.recovered, outcome.note = not wrong, wrong
     return outcomes, row
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _curve(config: Config) -> list[tuple[int, float]]:
@@ -128,21 +125,23 @@ def _curve(config: Config) -> list[tuple[int, float]]:
     return [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, "train/loss")]
 
 
-def _compared(config: Config, result: Result | None, wanted: dict[int, float]) -> Row:
+def _compare(config: Config, result: Result | None, expected: dict[int, float]) -> Row:
     points = _curve(config)
-    found = dict(points)
+    losses = dict(points)
     rows = config.train.epochs * version_of(config).rows("train")
-    differences = [abs(found[step] / wanted[step] - 1) for step in found.keys() & wanted.keys()]
+    differences = [abs(losses[step] / expected[step] - 1) for step in losses.keys() & expected.keys()]
     return {
-        "steps": len(found),
-        "steps expected": len(wanted),
-        "points twice": len(points) - len(found),
+        "steps": len(losses),
+        "steps expected": len(expected),
+        "points twice": len(points) - len(losses),
         "rows missing": rows - (result.rows if result else 0),
         "largest difference of a loss": max(differences, default=0.0),
     }
 
 
 def _faults(row: Row, tolerance: float) -> str:
-    whole = row["steps"] == row["steps expected"] and not row["points twice"] and not row["rows missing"]
+    is_complete = row["steps"] == row["steps expected"] and not row["points twice"] and not row["rows missing"]
     is_near = row["largest difference of a loss"] <= tolerance
-    return "" if whole and is_near else ", ".join(f"{name}: {value}" for name, value in row.items() if name not in ("case", "training"))
+    if is_complete and is_near:
+        return ""
+    return ", ".join(f"{name}: {value}" for name, value in row.items() if name not in ("case", "training"))

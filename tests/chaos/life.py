@@ -52,7 +52,7 @@ class Life:
         return self.error if self.error and (not self.kills or not self.error.startswith("TrainingError")) else ""
 
     def run(self) -> None:
-        for file in self._told():
+        for file in self._progress_files():
             file.unlink()
         thread = Thread(target=self._disturb, daemon=True)
         thread.start()
@@ -65,10 +65,10 @@ class Life:
 
     def _disturb(self) -> None:
         chance = self._chance
-        if chance and chance.random() < STARTS and self._reached(_workers):
+        if chance and chance.random() < STARTS and self._wait_until(_workers):
             time.sleep(chance.uniform(0.0, START_SECONDS))
             self._kill(chance)
-        if self._reached(self._steps):
+        if self._wait_until(self._steps):
             self.first_step = time.time()
             if chance:
                 time.sleep(chance.uniform(0.0, STEP_SECONDS))
@@ -83,7 +83,8 @@ class Life:
         if victims:
             self.kills.append(Kill(victims, time.time()))
 
-    def _reached(self, holds: Callable[[], object]) -> bool:
+    def _wait_until(self, holds: Callable[[], object]) -> bool:
+        """Return whether it holds before the training is over."""
         while not holds():
             if self._over.wait(0.05):
                 return False
@@ -91,9 +92,9 @@ class Life:
 
     def _steps(self) -> int:
         """The step that this group of workers has told of."""
-        return max((int(json.loads(file.read_text())["step"]) for file in self._told()), default=0)
+        return max((int(json.loads(file.read_text())["step"]) for file in self._progress_files()), default=0)
 
-    def _told(self) -> list[Path]:
+    def _progress_files(self) -> list[Path]:
         return list(Path(self._config.train.storage).glob(f"*/{PROGRESS}"))
 
 

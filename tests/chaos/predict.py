@@ -22,7 +22,9 @@ Rows = list[tuple[int, str, float]]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Reference:
+    """A job without a fault."""
+
     pipeline: Path
     model: str
     rows: Rows
@@ -35,48 +37,49 @@ def start(pipeline: Path, model: str, output: Path, log: Path) -> Job:
     return Job(command, log, PYSPARK_SUBMIT_ARGS=submit)
 
 
-def prepared(folder: Path) -> Prepared:
-    """A pipeline with 9 files, a model of it, and what an undisturbed job predicts."""
+def run_reference(folder: Path) -> Reference:
+    """Write a pipeline with 9 files, train a model, and predict without a fault."""
     folder.mkdir()
     pipeline, uri = write_pipeline(folder, f"sqlite:///{folder}/mlflow.db", files=9), f"sqlite:///{folder}/mlflow.db"
-    etl.undisturbed(folder, uri)
+    etl.run_reference(folder, uri)
     config = read_config(pipeline)
     _, model = finished_run(config, weights_of(config, seed=1))
     began = time.monotonic()
     job = start(pipeline, model, folder / "predictions", folder / "job.log")
     assert job.wait(etl.JOB_SECONDS) == 0, job.tail(40)
-    return Prepared(pipeline, model, read(folder / "predictions"), time.monotonic() - began)
+    return Reference(pipeline, model, read(folder / "predictions"), time.monotonic() - began)
 
 
 def read(output: Path) -> Rows:
     """Raises DatasetError if there are no predictions, CorruptError if they are not whole."""
-    found = open_predictions(str(output)).to_table(columns=["id", "prediction", "probability_true"]).to_pydict()
-    return sorted(zip(*found.values(), strict=True))
+    columns = open_predictions(str(output)).to_table(columns=["id", "prediction", "probability_true"]).to_pydict()
+    return sorted(zip(*columns.values(), strict=True))
 
 
-def disturb(number: int, seed: int, folder: Path, undisturbed: Prepared) -> Outcome:
+def disturb(number: int, seed: int, folder: Path, reference: Reference) -> Outcome:
     """Kill a job and all of its processes, and say whether its output was whole or absent, and whole after the same command again."""
     folder.mkdir()
-    chance, latest = random.Random(f"{seed}/predict/{number}"), undisturbed.seconds
+    chance, latest = random.Random(f"{seed}/predict/{number}"), reference.seconds
     for attempt in range(5):  # a job may be done before it is killed
         output, log = folder / f"output-{attempt}", folder / "job.log"
-        job, began = start(undisturbed.pipeline, undisturbed.model, output, log), time.monotonic()
+        job, began = start(reference.pipeline, reference.model, output, log), time.monotonic()
         with suppress(subprocess.TimeoutExpired):
             job.wait(chance.uniform(0.3, 1.0) * latest)
             latest = time.monotonic() - began  # it is done, and the machine faster than before
         if job.ended is None:
             job.signal(signal.SIGKILL)
             job.wait(etl.JOB_SECONDS)
-            note = f"after {time.monotonic() - began:.0f} s; {_found(output, undisturbed.rows)}"
-            again, moment = start(undisturbed.pipeline, undisturbed.model, output, log), time.monotonic()
-            code = again.wait(etl.JOB_SECONDS)
-            same = code == 0 and read(output) == undisturbed.rows
-            recovered = same and "OTHER" not in note
-            return Outcome("prediction killed", recovered, time.monotonic() - moment, note=note if same else f"{note}; {again.tail()}")
+            note = f"after {time.monotonic() - began:.0f} s; {_state(output, reference.rows)}"
+            second, moment = start(reference.pipeline, reference.model, output, log), time.monotonic()
+            code = second.wait(etl.JOB_SECONDS)
+            is_same = code == 0 and read(output) == reference.rows
+            recovered = is_same and "OTHER" not in note
+            return Outcome("prediction killed", recovered, time.monotonic() - moment, note=note if is_same else f"{note}; {second.tail()}")
     return Outcome("prediction killed", False, note="the job was always done before it was killed")
 
 
-def _found(output: Path, wanted: Rows) -> str:
+def _state(output: Path, expected: Rows) -> str:
+    """Whether the rows are whole, absent or other ones."""
     try:
         rows = read(output)
     except CorruptError as error:
@@ -84,4 +87,4 @@ def _found(output: Path, wanted: Rows) -> str:
     except DatasetError:
         files = sum(file.is_file() for file in output.rglob("*"))
         return f"absent, with {files} files that no manifest names"
-    return "whole" if rows == wanted else "OTHER rows"
+    return "whole" if rows == expected else "OTHER rows"

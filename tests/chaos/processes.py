@@ -27,8 +27,8 @@ START_SECONDS = 240.0
 def environment(first: str = "", **more: str) -> dict[str, str]:
     """Of a job: this checkout's packages, those of `first` before them."""
     path = os.pathsep.join([*([first] if first else []), str(ROOT), str(ROOT / "tests"), str(ROOT / "cluster/local")])
-    own = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "PYSPARK_GATEWAY_PORT")}
-    return {**own, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **more}
+    variables = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "PYSPARK_GATEWAY_PORT")}
+    return {**variables, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **more}
 
 
 class Job:
@@ -78,10 +78,10 @@ class Job:
         """SIGKILL also to what has a process group of its own in the session, as Ray's workers have."""
 
         def has_ended() -> bool:
-            for number in (left := session_pids(self.process.pid)):
+            for number in (alive := session_pids(self.process.pid)):
                 with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
-            return not left
+            return not alive
 
         self.end()
         wait_until(has_ended, f"the end of the session of process {self.process.pid}")
@@ -109,12 +109,12 @@ class Nodes:
 
     def _ray(self, *options: str) -> Job:
         """A node that is up. On a busy machine Ray gives its processes up too soon: then once more."""
-        own = ["--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1", f"--object-store-memory={STORE_BYTES}"]
-        command = ["-c", "from ray.scripts.scripts import main; main()", "start", *own, *options]
+        common = ["--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1", f"--object-store-memory={STORE_BYTES}"]
+        command = ["-c", "from ray.scripts.scripts import main; main()", "start", *common, *options]
         for _ in range(3):
             node = Job(command, Path(self._folder.name, f"node-{uuid4().hex[:6]}.log"), **self.variables)
             self._all.append(node)
-            if wait_until(lambda node=node: _start_of(node), "a Ray node, or its end", START_SECONDS, say=node.tail) == "up":
+            if wait_until(lambda node=node: _start_state(node), "a Ray node, or its end", START_SECONDS, say=node.tail) == "up":
                 return node
             node.end_session()
         raise AssertionError(f"a Ray node did not start:\n{node.tail()}")
@@ -128,14 +128,14 @@ class Nodes:
 
     def workers(self) -> list[psutil.Process]:
         """Processes that train; those of Ray Train's controller and of Ray itself are others."""
-        found = []
+        workers = []
         for node in self.nodes:
             for number in session_pids(node.process.pid):
                 with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                     process = psutil.Process(number)
                     if (process.cmdline() or [""])[0].startswith("ray::RayTrainWorker"):
-                        found.append(process)
-        return found
+                        workers.append(process)
+        return workers
 
     def close(self) -> None:
         for node in reversed(self._all):
@@ -143,7 +143,7 @@ class Nodes:
         self._folder.cleanup()
 
 
-def _start_of(node: Job) -> str:
+def _start_state(node: Job) -> str:
     """How the start of a Ray node went; empty if it goes on."""
     if node.ended is not None:
         return "failed"
@@ -178,9 +178,9 @@ class Server:
 
 def actors(kind: str) -> list[psutil.Process]:
     """Processes below this one that are Ray's actors of a class."""
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
             if (process.cmdline() or [""])[0].startswith(f"ray::{kind}"):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes

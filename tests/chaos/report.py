@@ -21,10 +21,10 @@ def fault_rows(case: str, outcomes: Iterable[Outcome], result: Row) -> list[Row]
                 "fault": fault,
                 "times": len(same),
                 "recovered": sum(outcome.recovered for outcome in same),
-                "seconds, median": _of(statistics.median, [outcome.seconds for outcome in same]),
-                "seconds, most": _of(max, [outcome.seconds for outcome in same]),
-                "until new processes": _of(statistics.median, [outcome.detected for outcome in same]),
-                "their start": _of(statistics.median, [outcome.started for outcome in same]),
+                "seconds, median": _over_known(statistics.median, [outcome.seconds for outcome in same]),
+                "seconds, most": _over_known(max, [outcome.seconds for outcome in same]),
+                "until new processes": _over_known(statistics.median, [outcome.detected for outcome in same]),
+                "their start": _over_known(statistics.median, [outcome.started for outcome in same]),
                 "rows lost": result.get("rows lost"),
                 "rows repeated": result.get("rows repeated"),
                 "weights equal": str(result.get("weights equal", "–")),
@@ -37,9 +37,9 @@ def training_row(case: Case) -> Row:
     return {"case": case.name, "faults": len(case.outcomes), **{name: _plain(value) for name, value in case.result.items()}}
 
 
-def _of(summary: Any, values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(summary(known), 1) if known else None
+def _over_known(summary: Any, values: list[float | None]) -> float | None:
+    seconds = [value for value in values if value is not None]
+    return round(summary(seconds), 1) if seconds else None
 
 
 def _plain(value: Any) -> Any:

@@ -30,16 +30,15 @@ FAULTS = {
 MODES: list[dict[str, Any]] = [{"mode": "sync"}, {"mode": "async"}, {"mode": "bounded", "staleness": 2}]
 
 
-def undisturbed(folder: Path) -> str:
+def reference_digest(folder: Path) -> str:
     """The digest of the model of strategy `exact`."""
     return train(_config(folder, strategy="exact")).model_digest
 
 
-def disturbed(number: int, seed: int, folder: Path, digest: str) -> list[Outcome]:
+def disturb(number: int, seed: int, folder: Path, digest: str) -> list[Outcome]:
     """One training, in a mode that depends on its number, with a fault every STEPS_PER_FAULT steps or so."""
     mode = MODES[number % len(MODES)]
-    given = {"servers": 2, "backups": 1, **mode}
-    config = _config(folder, strategy={"kind": "parameter_server", **given}, max_failures=100)
+    config = _config(folder, strategy={"kind": "parameter_server", "servers": 2, "backups": 1, **mode}, max_failures=100)
     outcomes: list[Outcome] = []
     over = Event()
     thread = Thread(target=_disturb, args=(config, random.Random(f"{seed}/{number}"), outcomes, over), daemon=True)
@@ -65,21 +64,22 @@ def _config(folder: Path, **settings: Any) -> Config:
 
 def _disturb(config: Config, chance: random.Random, outcomes: list[Outcome], over: Event) -> None:
     due = chance.randrange(1, STEPS_PER_FAULT)
-    while due < STEPS - STEPS_PER_FAULT and _reached(config, due, over):
+    while due < STEPS - STEPS_PER_FAULT and _wait_for_step(config, due, over):
         fault = chance.choice(list(FAULTS))
         over.wait(chance.random() / 4)
         moment = time.time()
         for kind in FAULTS[fault]:
-            if found := actors(kind):
-                chance.choice(found).kill()
+            if processes := actors(kind):
+                chance.choice(processes).kill()
         step = _step(config)
-        if not _reached(config, step + 1, over):
+        if not _wait_for_step(config, step + 1, over):
             return
         outcomes.append(Outcome(fault, False, time.time() - moment))
         due = step + chance.randrange(STEPS_PER_FAULT // 2, 3 * STEPS_PER_FAULT // 2)
 
 
-def _reached(config: Config, step: int, over: Event) -> bool:
+def _wait_for_step(config: Config, step: int, over: Event) -> bool:
+    """Return whether the step comes before the training is over."""
     while _step(config) < step:
         if over.wait(0.05):
             return False

@@ -62,8 +62,8 @@ WAYS: dict[str, Callable[[Job, int], None]] = {
 
 
 @dataclass
-class Left:
-    """How a job left after a signal."""
+class Exit:
+    """How a job ended after a signal."""
 
     code: int
     seconds: float
@@ -71,21 +71,21 @@ class Left:
     statuses: list[str]
     """Of its runs in MLflow."""
     printed: str
-    at: float
-    """When it was sent, as `time.time` counts."""
+    signal_time: float
+    """When the signal was sent, as `time.time` counts."""
 
 
-def signalled(job: Job, way: str, number: int, store: Path) -> Left:
+def send_signal(job: Job, way: str, number: int, store: Path) -> Exit:
     """Send a signal, and wait until nothing of the job is left. `store` is MLflow's file."""
-    at, began = time.time(), time.monotonic()
+    signal_time, began = time.time(), time.monotonic()
     WAYS[way](job, number)
     job.wait(120)
     while session_pids(job.process.pid) and time.monotonic() - began < 60:
         time.sleep(0.05)
     seconds = time.monotonic() - began
-    left = [psutil.Process(process).name() for process in session_pids(job.process.pid)]
-    assert not left, f"left running: {left}\n{job.tail()}"
-    return Left(job.process.returncode, seconds, statuses(store), job.log.read_text(errors="replace"), at)
+    running = [psutil.Process(process).name() for process in session_pids(job.process.pid)]
+    assert not running, f"left running: {running}\n{job.tail()}"
+    return Exit(job.process.returncode, seconds, statuses(store), job.log.read_text(errors="replace"), signal_time)
 
 
 def statuses(store: Path) -> list[str]:
@@ -113,9 +113,9 @@ def start_training(
 
 def steps_made(folder: Path, until: float) -> int:
     """Steps that were made by then: all workers have begun the next one."""
-    workers = [worker for attempt in attempts(folder / "records") for worker in attempt.made.values()]
-    begun = [max((made.step for made in worker if made.time < until), default=0) for worker in workers]
-    return max(0, min(begun, default=0) - 1)
+    workers = [records for attempt in attempts(folder / "records") for records in attempt.steps.values()]
+    latest = [max((record.step for record in records if record.time < until), default=0) for records in workers]
+    return max(0, min(latest, default=0) - 1)
 
 
 def steps_saved(config: Config) -> int:
@@ -124,24 +124,27 @@ def steps_saved(config: Config) -> int:
     return max((int(re.findall(r"step-(\d+)", str(record))[-1]) for record in records), default=0)
 
 
-def fault(left: Left, number: int, folder: Path, config: Config) -> str:
+def fault(job_exit: Exit, number: int, folder: Path, config: Config) -> str:
     """What is not as documented, empty if all is."""
-    if left.code not in (128 + number, -number):
-        return f"left with {left.code}"
-    if set(left.statuses) - {"KILLED"}:
-        return f"its run is {', '.join(left.statuses)}"
-    if "Traceback" in left.printed:
+    if job_exit.code not in (128 + number, -number):
+        return f"left with {job_exit.code}"
+    if set(job_exit.statuses) - {"KILLED"}:
+        return f"its run is {', '.join(job_exit.statuses)}"
+    if "Traceback" in job_exit.printed:
         return "printed a traceback"
-    made, saved = steps_made(folder, left.at), steps_saved(config)
-    if saved < made:
-        return f"{made} steps were made and {saved} saved"
-    return ""
+    steps, saved_steps = steps_made(folder, job_exit.signal_time), steps_saved(config)
+    return f"{steps} steps were made and {saved_steps} saved" if saved_steps < steps else ""
+
+
+def delay(job_exit: Exit) -> str:
+    """A sentence if it took too long, else nothing."""
+    return f"took more than {WITHIN_SECONDS:.0f} s" if job_exit.seconds > WITHIN_SECONDS else ""
 
 
 def disturb(number: int, seed: int, folder: Path) -> Outcome:
     """A signal at a random moment of a training's start, or of its steps."""
     chance = random.Random(f"{seed}/signals/{number}")
-    way, sent = list(WAYS)[number % len(WAYS)], chance.choice([signal.SIGTERM, signal.SIGINT])
+    way, signal_number = list(WAYS)[number % len(WAYS)], chance.choice([signal.SIGTERM, signal.SIGINT])
     step_seconds, moment = chance.choice(STEP_SECONDS), chance.uniform(0.5, LATEST_SECONDS)
     folder.mkdir(parents=True)
     job, config = start_training(folder, step_seconds)
@@ -154,10 +157,8 @@ def disturb(number: int, seed: int, folder: Path) -> Outcome:
     if since == "the first step":
         wait_until(has_begun, since, START_SECONDS, say=job.tail)
     time.sleep(moment)
-    left = signalled(job, way, sent, folder / "mlflow.db")
-    found = fault(left, sent, folder, config)
-    if left.seconds > WITHIN_SECONDS:
-        found = f"{found}; took more than {WITHIN_SECONDS:.0f} s".lstrip("; ")
+    job_exit = send_signal(job, way, signal_number, folder / "mlflow.db")
+    faults = "; ".join(filter(None, [fault(job_exit, signal_number, folder, config), delay(job_exit)]))
     when = f"{way} {moment:.0f} s after {since}, steps of {step_seconds} s"
-    note = f"{when}, {steps_saved(config)} saved in {left.seconds:.1f} s{found and ': '}{found}"
-    return Outcome(f"{signal.Signals(sent).name} {way}", not found, seconds=left.seconds, note=note)
+    note = f"{when}, {steps_saved(config)} saved in {job_exit.seconds:.1f} s{faults and ': '}{faults}"
+    return Outcome(f"{signal.Signals(signal_number).name} {way}", not faults, seconds=job_exit.seconds, note=note)

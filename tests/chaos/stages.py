@@ -18,11 +18,12 @@ from waiting import wait_until
 
 from chaos.etl import below
 from chaos.processes import Job
-from chaos.signals import WITHIN_SECONDS, Left, fault, signalled, start_training, steps_saved
+from chaos.signals import Exit, delay, fault, send_signal, start_training, steps_saved
 from chaos.training import Outcome
 from pipelines.config import Config
 
-Reached = Callable[[Job, Path], object]
+Condition = Callable[[Job, Path], object]
+"""Whether a job has reached a stage."""
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 SPARK_SUBMIT = ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", "spark-submit", "--master", "local[2]"]
 ETL = {"PYSPARK_SUBMIT_ARGS": "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false pyspark-shell"}
@@ -32,9 +33,9 @@ STEPS = EVALUATED * 4 // 64
 STAGE_SECONDS = 240.0
 
 
-def until(job: Job, stage: str, reached: Callable[[], object]) -> None:
+def wait_for_stage(job: Job, stage: str, is_reached: Callable[[], object]) -> None:
     def holds() -> bool:
-        if reached():
+        if is_reached():
             return True
         assert job.ended is None, job.tail(40)
         return False
@@ -51,46 +52,46 @@ def imports(job: Job, folder: Path) -> bool:
     return False
 
 
-def runs(name: str) -> Reached:
+def process_runs(name: str) -> Condition:
     """Whether a process of that name has started."""
 
-    def reached(job: Job, folder: Path) -> bool:
+    def has_started(job: Job, folder: Path) -> bool:
         for number in session_pids(job.process.pid):
             with suppress(psutil.NoSuchProcess):
                 if name in psutil.Process(number).name():
                     return True
         return False
 
-    return reached
+    return has_started
 
 
-def ended(stage: str) -> Reached:
+def stage_is_over(stage: str) -> Condition:
     """Whether ETL has said that a stage is over."""
     return lambda job, folder: re.search(rf"^{stage} +[\d.]+ s$", job.log.read_text(errors="replace"), re.MULTILINE)
 
 
-def step_is_made(step: int) -> Reached:
+def step_is_made(step: int) -> Condition:
     line = f'"step": {step},'.encode()
     return lambda job, folder: any(line in file.read_bytes() for file in folder.glob("records/*"))
 
 
-def said(text: str) -> Reached:
+def prints(text: str) -> Condition:
     return lambda job, folder: text in job.log.read_text(errors="replace")
 
 
-def wrote(pattern: str) -> Reached:
+def file_exists(pattern: str) -> Condition:
     return lambda job, folder: any(folder.glob(pattern))
 
 
-ETL_STAGES: dict[str, Reached] = {
+ETL_STAGES: dict[str, Condition] = {
     "start": imports,
-    "Spark starts": runs("java"),
-    "checksums": ended("analysis"),
-    "read": ended("checksums"),
-    "fit": ended("read"),
-    "write": wrote("data/*/data-*/**/*.parquet"),
-    "commit": ended("write"),
-    "filing": wrote("data/*/manifest.json"),
+    "Spark starts": process_runs("java"),
+    "checksums": stage_is_over("analysis"),
+    "read": stage_is_over("checksums"),
+    "fit": stage_is_over("read"),
+    "write": file_exists("data/*/data-*/**/*.parquet"),
+    "commit": stage_is_over("write"),
+    "filing": file_exists("data/*/manifest.json"),
 }
 BEFORE_THE_RUN = ("start", "Spark starts", "checksums")
 
@@ -99,20 +100,20 @@ BEFORE_THE_RUN = ("start", "Spark starts", "checksums")
 class Stage:
     """Of a training."""
 
-    reached: Reached
+    is_reached: Condition
     settings: dict[str, Any] = field(default_factory=dict)
     saved: int = 0
-    """Steps that have been saved by the time that it has left."""
+    """Steps that are saved by the time that the job has ended."""
 
 
 TRAINING_STAGES = {
     "start": Stage(imports),
-    "Ray starts": Stage(runs("raylet")),
-    "workers start": Stage(said(" starts: ")),
+    "Ray starts": Stage(process_runs("raylet")),
+    "workers start": Stage(prints(" starts: ")),
     "epoch": Stage(step_is_made(3), {"step_seconds": 0.5}, 2),
     "validation": Stage(step_is_made(STEPS), {"evaluation_seconds": 0.4}, STEPS),
-    "save": Stage(wrote("runs/*/checkpoints/*/*.distcp*"), {"step_seconds": 0.2, "checkpoint": {"every_steps": 1}}, 1),
-    "filing": Stage(wrote("runs/*/weights.safetensors"), {}, STEPS),
+    "save": Stage(file_exists("runs/*/checkpoints/*/*.distcp*"), {"step_seconds": 0.2, "checkpoint": {"every_steps": 1}}, 1),
+    "filing": Stage(file_exists("runs/*/weights.safetensors"), {}, STEPS),
 }
 
 
@@ -121,45 +122,45 @@ KINDS: dict[str, dict[str, Any]] = {"training": {}, "training with servers": SER
 """Of trainings, with their settings."""
 
 
-def etl_fault(left: Left, stage: str, number: int, folder: Path, under_submit: bool) -> str:
+def etl_fault(job_exit: Exit, stage: str, number: int, folder: Path, under_submit: bool) -> str:
     """What is not as documented, empty if all is: a version that FINISHED, or nothing and a run that is KILLED."""
     files = [str(path.relative_to(folder)) for path in folder.glob("data/**/*") if path.is_file()]
-    of_signal = (128 + number, -number)
-    if "Traceback" in left.printed:
+    signal_codes = (128 + number, -number)
+    if "Traceback" in job_exit.printed:
         return "printed a traceback"
     if any(file.endswith("manifest.json") for file in files):
-        java_s = of_signal if under_submit else ()
-        is_true = left.code in (0, *java_s) and left.statuses == ["FINISHED"]
-        return "" if is_true else f"the version is there: left with {left.code}, its run is {left.statuses}"
+        java_codes = signal_codes if under_submit else ()
+        is_true = job_exit.code in (0, *java_codes) and job_exit.statuses == ["FINISHED"]
+        return "" if is_true else f"the version is there: left with {job_exit.code}, its run is {job_exit.statuses}"
     statuses = ([["KILLED"], []] if stage in (*BEFORE_THE_RUN, "read") else [["KILLED"]]) if stage != "start" else [[]]
-    if left.code not in of_signal or left.statuses not in statuses:
-        return f"there is no version: left with {left.code}, its run is {left.statuses}"
+    if job_exit.code not in signal_codes or job_exit.statuses not in statuses:
+        return f"there is no version: left with {job_exit.code}, its run is {job_exit.statuses}"
     return f"left {', '.join(files[:3])}" if files else ""
 
 
-def etl(folder: Path, stage: str, way: str, number: int, under_submit: bool) -> tuple[Left, str]:
-    """A signal to ETL in a stage: how it left, and what is not as documented."""
+def etl(folder: Path, stage: str, way: str, number: int, under_submit: bool) -> tuple[Exit, str]:
+    """A signal to ETL in a stage: how it ended, and what is not as documented."""
     pipeline = write_pipeline(folder, new_store(folder))
     job = Job([*(SPARK_SUBMIT if under_submit else []), "jobs/etl.py", str(pipeline)], folder / "job.log", **ETL)
-    until(job, stage, lambda: ETL_STAGES[stage](job, folder))
-    left = signalled(job, way, number, folder / "mlflow.db")
-    return left, etl_fault(left, stage, number, folder, under_submit)
+    wait_for_stage(job, stage, lambda: ETL_STAGES[stage](job, folder))
+    job_exit = send_signal(job, way, number, folder / "mlflow.db")
+    return job_exit, etl_fault(job_exit, stage, number, folder, under_submit)
 
 
-def train(folder: Path, stage: str, way: str, number: int, kind: str = "training") -> tuple[Left, str]:
-    """A signal to a training in a stage: how it left, and what is not as documented."""
-    found: Stage = TRAINING_STAGES[stage]
-    settings: dict[str, Any] = {"step_seconds": 0.0, "epochs": 1, **found.settings, **KINDS[kind]}
+def train(folder: Path, stage: str, way: str, number: int, kind: str = "training") -> tuple[Exit, str]:
+    """A signal to a training in a stage: how it ended, and what is not as documented."""
+    training_stage = TRAINING_STAGES[stage]
+    settings: dict[str, Any] = {"step_seconds": 0.0, "epochs": 1, **training_stage.settings, **KINDS[kind]}
     job, config = start_training(folder, rows=EVALUATED * 4, **settings)
-    until(job, stage, lambda: found.reached(job, folder))
-    left = signalled(job, way, number, folder / "mlflow.db")
-    return left, training_fault(left, found, number, folder, config)
+    wait_for_stage(job, stage, lambda: training_stage.is_reached(job, folder))
+    job_exit = send_signal(job, way, number, folder / "mlflow.db")
+    return job_exit, training_fault(job_exit, training_stage, number, folder, config)
 
 
-def training_fault(left: Left, stage: Stage, number: int, folder: Path, config: Config) -> str:
-    if found := fault(left, number, folder, config):
-        return found
-    if "Failed to connect" in left.printed:
+def training_fault(job_exit: Exit, stage: Stage, number: int, folder: Path, config: Config) -> str:
+    if message := fault(job_exit, number, folder, config):
+        return message
+    if "Failed to connect" in job_exit.printed:
         return "Ray went first"
     saved = steps_saved(config)
     return f"{saved} steps saved, and not {stage.saved}" if saved < stage.saved else ""
@@ -175,10 +176,9 @@ def every(folder: Path, seed: int, seconds: float) -> list[Outcome]:
         if time.monotonic() < until:
             place = folder / str(len(outcomes))
             place.mkdir(parents=True)
-            left, found = etl(place, stage, way, number, under_submit=True) if job == "ETL" else train(place, stage, way, number, job)
-            late = f"took more than {WITHIN_SECONDS:.0f} s" if left.seconds > WITHIN_SECONDS else ""
-            told = "; ".join(filter(None, [found, late]))
+            job_exit, message = etl(place, stage, way, number, under_submit=True) if job == "ETL" else train(place, stage, way, number, job)
+            faults = "; ".join(filter(None, [message, delay(job_exit)]))
             name = f"{job}, {stage}: {signal.Signals(number).name} {way}"
-            print(f"{name}: {left.code} in {left.seconds:.1f} s{told and ': '}{told}", flush=True)
-            outcomes.append(Outcome(name, not told, seconds=left.seconds, note=told))
+            print(f"{name}: {job_exit.code} in {job_exit.seconds:.1f} s{faults and ': '}{faults}", flush=True)
+            outcomes.append(Outcome(name, not faults, seconds=job_exit.seconds, note=faults))
     return outcomes

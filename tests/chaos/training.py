@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from trainings import training
 
 from chaos.processes import Job, Nodes, Server
-from chaos.trajectory import Attempt, Trajectory, attempts, steps_lost, surviving
+from chaos.trajectory import Attempt, Trajectory, attempts, steps_lost, surviving_steps
 from pipelines.config import Config
 
 ROWS, BATCH = 3_200, 64
@@ -83,24 +83,23 @@ class Scene:
     def attempts(self) -> list[Attempt]:
         return attempts(self.records)
 
-    def until(self, what: str, holds: Callable[[], Any], seconds: float = RECOVERY_SECONDS) -> Any:
-        """What `holds` returns once that is true. Raises AssertionError if it takes longer, or if the job ends before."""
+    def until(self, event: str, value: Callable[[], Any], seconds: float = RECOVERY_SECONDS) -> Any:
+        """Return the value once it is true. Raises AssertionError if it takes longer, or if the job ends before."""
         deadline = time.monotonic() + seconds
-        while not (found := holds()):
-            assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s\n{self.job.tail()}"
-            assert self.job.ended is None, f"{what}: the job ended with {self.job.ended}\n{self.job.tail()}"
+        while not (result := value()):
+            assert time.monotonic() < deadline, f"{event}: not within {seconds:.0f} s\n{self.job.tail()}"
+            assert self.job.ended is None, f"{event}: the job ended with {self.job.ended}\n{self.job.tail()}"
             time.sleep(0.2)
-        return found
+        return result
 
-    def next_attempt(self, since: float, seen: set[str], world_size: int | None = None) -> Attempt:
-        """The first attempt that was not seen before and has made a step."""
+    def next_attempt(self, since: float, earlier: set[str], world_size: int | None = None) -> Attempt:
+        """The first attempt that has taken a step and is none of the earlier ones, by their names."""
 
-        def found() -> Attempt | None:
-            new = [attempt for attempt in self.attempts() if attempt.name not in seen and attempt.first > since]
-            fits = [attempt for attempt in new if attempt.first < float("inf") and world_size in (None, attempt.world_size)]
-            return fits[0] if fits else None
+        def attempt_with_step() -> Attempt | None:
+            new = [attempt for attempt in self.attempts() if attempt.name not in earlier and since < attempt.first < float("inf")]
+            return next((attempt for attempt in new if world_size in (None, attempt.world_size)), None)
 
-        return self.until("the next step", found)
+        return self.until("the next step", attempt_with_step)
 
     def worker(self, chance: random.Random) -> Any:
         return chance.choice(self.until("a worker", self.nodes.workers))
@@ -113,30 +112,30 @@ class Scene:
         return self.job.wait(seconds)
 
     def trajectory(self) -> Trajectory:
-        return surviving(self.attempts())
+        return surviving_steps(self.attempts())
 
 
 Fault = Callable[[Scene, Server, random.Random], Outcome]
 """Causes a fault, and returns when the next step is made. Raises AssertionError if that never comes."""
 
 
-def undisturbed(folder: Path, case: Case, epochs: int, nodes: Nodes) -> Scene:
+def run_reference(folder: Path, case: Case, epochs: int, nodes: Nodes) -> Scene:
     scene = Scene(folder, {**case.settings, "timeout_seconds": 60}, epochs, nodes, "", 0.0)
     assert scene.finish() == 0, scene.job.tail(40)
     return scene
 
 
-def disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, seconds: float = float("inf")) -> Case:
+def disturb(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, seconds: float = float("inf")) -> Case:
     """Run the case, and compare it with the same training left alone. `seconds` after its first step no more faults are caused."""
     (folder / "server").mkdir()
     with closing(Nodes()) as nodes, closing(Server(folder / "server")) as server:
-        return _disturbed(case, faults, seed, folder, seconds, nodes, server)
+        return _disturb(case, faults, seed, folder, seconds, nodes, server)
 
 
-def _disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, seconds: float, nodes: Nodes, server: Server) -> Case:
+def _disturb(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, seconds: float, nodes: Nodes, server: Server) -> Case:
     chance = random.Random(f"{seed}/{case.name}")
     epochs = -(-len(case.faults) * STEPS_PER_FAULT // STEPS_PER_EPOCH) + 1
-    reference = undisturbed(folder / "undisturbed", case, epochs, nodes)
+    reference = run_reference(folder / "undisturbed", case, epochs, nodes)
     passes = 4 if case.settings["strategy"] == "exact" else 1
     scene = Scene(folder / "disturbed", case.settings, epochs, nodes, server.uri, 0.03 / passes)
     try:
@@ -157,37 +156,42 @@ def _disturbed(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path,
             if not outcome.recovered:
                 break
         if all(outcome.recovered for outcome in case.outcomes):
-            case.result = {"exit code": scene.finish(), **compared(scene, reference, server, epochs)}
+            case.result = {"exit code": scene.finish(), **compare(scene, reference, server, epochs)}
     finally:
         scene.job.end()
     return case
 
 
-def compared(scene: Scene, reference: Scene, server: Server, epochs: int) -> dict[str, Any]:
-    """What is asked of the survivor, by the workers' own records."""
-    found, wanted = scene.trajectory(), reference.trajectory()
-    lost, repeated = found.lost_and_repeated(STEPS_PER_EPOCH, BATCH)
-    pairs = list(zip(found.curve(), wanted.curve(), strict=False))
-    runs, own = _runs(server.uri), _runs(reference.config.tracking.uri)
-    client = MlflowClient(server.uri)
-    points = [point.step for point in client.get_metric_history(runs[0].info.run_id, "train/loss")] if runs else []
-    expected = [point.step for point in MlflowClient(reference.config.tracking.uri).get_metric_history(own[0].info.run_id, "train/loss")]
+def compare(scene: Scene, reference: Scene, server: Server, epochs: int) -> dict[str, Any]:
+    """What must be equal, by the workers' own records and by MLflow."""
+    actual, expected = scene.trajectory(), reference.trajectory()
+    lost, repeated = actual.lost_and_repeated(STEPS_PER_EPOCH, BATCH)
+    losses = list(zip(actual.curve(), expected.curve(), strict=False))
+    runs, (reference_run,) = _runs(server.uri), _runs(reference.config.tracking.uri)
+    points = _loss_steps(server.uri, runs[0]) if runs else []
+    reference_points = _loss_steps(reference.config.tracking.uri, reference_run)
     return {
-        "steps": len(found.rows),
+        "steps": len(actual.rows),
         "steps expected": epochs * STEPS_PER_EPOCH,
         "rows lost": lost,
         "rows repeated": repeated,
-        "rows of every step equal": {step: sorted(rows) for step, rows in found.rows.items()}
-        == {step: sorted(rows) for step, rows in wanted.rows.items()},
-        "loss curve equal": len(pairs) == epochs * STEPS_PER_EPOCH and all(one == other for one, other in pairs),
-        "loss curve's largest difference": max((abs(one - other) / max(abs(other), 1e-9) for one, other in pairs), default=None),
-        "weights equal": bool(runs) and runs[0].data.tags.get("model.digest") == own[0].data.tags["model.digest"],
+        "rows of every step equal": {step: sorted(rows) for step, rows in actual.rows.items()}
+        == {step: sorted(rows) for step, rows in expected.rows.items()},
+        "loss curve equal": len(losses) == epochs * STEPS_PER_EPOCH and all(loss == reference_loss for loss, reference_loss in losses),
+        "loss curve's largest difference": max(
+            (abs(loss - reference_loss) / max(abs(reference_loss), 1e-9) for loss, reference_loss in losses), default=None
+        ),
+        "weights equal": bool(runs) and runs[0].data.tags.get("model.digest") == reference_run.data.tags["model.digest"],
         "attempts": len(scene.attempts()),
         "steps made again, most": max(steps_lost(scene.attempts()), default=0),
         "runs": len(runs),
         "status": runs[0].info.status if runs else None,
-        "points of the curve once": sorted(points) == sorted(set(points)) == sorted(expected),
+        "points of the curve once": sorted(points) == sorted(set(points)) == sorted(reference_points),
     }
+
+
+def _loss_steps(uri: str, run: Any) -> list[int]:
+    return [point.step for point in MlflowClient(uri).get_metric_history(run.info.run_id, "train/loss")]
 
 
 def _runs(uri: str) -> list[Any]:
@@ -201,7 +205,7 @@ def is_sound(case: Case) -> bool:
     result, exact = case.result, case.settings["strategy"] == "exact"
     if not result:
         return False
-    whole = result["rows lost"] == result["rows repeated"] == result["exit code"] == 0 and result["rows of every step equal"]
+    has_all_rows = result["rows lost"] == result["rows repeated"] == result["exit code"] == 0 and result["rows of every step equal"]
     tracked = (result["runs"], result["status"]) == (1, "FINISHED") and result["points of the curve once"]
     equal = result["loss curve equal"] and result["weights equal"] if exact else result["loss curve's largest difference"] < 1e-3
-    return bool(whole and tracked and equal)
+    return bool(has_all_rows and tracked and equal)

@@ -1,4 +1,4 @@
-"""What the workers wrote down, and which of it survived: of every step, what the last attempt that made it says."""
+"""The steps that the workers wrote down, and those that survived: of every step, what the last attempt that took it says."""
 
 import json
 from collections import Counter
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Made:
-    """A step that one worker made, or a shard of it."""
+class StepRecord:
+    """A step that one worker took, or a shard of it."""
 
     step: int
     time: float
@@ -26,24 +26,24 @@ class Attempt:
     """When its last process began."""
     ready: float
     """When its last worker had torch, the group and the task."""
-    made: dict[int, list[Made]]
+    steps: dict[int, list[StepRecord]]
     """By rank."""
 
     @property
     def first(self) -> float:
-        """When its first step was made; infinite if it made none."""
-        return min((made[0].time for made in self.made.values() if made), default=float("inf"))
+        """When it took its first step; infinite if it took none."""
+        return min((steps[0].time for steps in self.steps.values() if steps), default=float("inf"))
 
 
 def attempts(folder: Path) -> list[Attempt]:
     """All attempts that left records, in the order in which they began."""
-    found: dict[str, Attempt] = {}
+    by_name: dict[str, Attempt] = {}
     for file in folder.glob("*.jsonl"):
         head, *lines = [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
-        attempt = found.setdefault(head["attempt"], Attempt(head["attempt"], head["world_size"], 0.0, 0.0, {}))
+        attempt = by_name.setdefault(head["attempt"], Attempt(head["attempt"], head["world_size"], 0.0, 0.0, {}))
         attempt.born, attempt.ready = max(attempt.born, head["born"]), max(attempt.ready, head["time"])
-        attempt.made[head["rank"]] = [Made(line["step"], line["time"], line["loss"], tuple(line["rows"])) for line in lines]
-    return sorted(found.values(), key=lambda attempt: attempt.ready)
+        attempt.steps[head["rank"]] = [StepRecord(line["step"], line["time"], line["loss"], tuple(line["rows"])) for line in lines]
+    return sorted(by_name.values(), key=lambda attempt: attempt.ready)
 
 
 @dataclass
@@ -68,20 +68,21 @@ class Trajectory:
         return [sum(self.losses[step]) for step in sorted(self.losses)]
 
 
-def surviving(found: list[Attempt]) -> Trajectory:
+def surviving_steps(attempts: list[Attempt]) -> Trajectory:
     rows: dict[int, list[int]] = {}
     losses: dict[int, list[float]] = {}
-    for attempt in found:  # a later one replaces what it made again
-        steps = sorted({made.step for worker in attempt.made.values() for made in worker})
-        for step in steps:
-            of_step = [made for rank in sorted(attempt.made) for made in attempt.made[rank] if made.step == step]
-            rows[step] = [row for made in of_step for row in made.rows]
-            losses[step] = [made.loss for made in of_step]
+    for attempt in attempts:  # a later one replaces the steps that it took again
+        by_step: dict[int, list[StepRecord]] = {}
+        for rank in sorted(attempt.steps):
+            for record in attempt.steps[rank]:
+                by_step.setdefault(record.step, []).append(record)
+        rows |= {step: [row for record in records for row in record.rows] for step, records in by_step.items()}
+        losses |= {step: [record.loss for record in records] for step, records in by_step.items()}
     return Trajectory(rows, losses)
 
 
-def steps_lost(found: list[Attempt]) -> list[int]:
-    """Of every attempt but the first: steps that it had to make again."""
-    made = [max((worker[-1].step for worker in attempt.made.values() if worker), default=0) for attempt in found]
-    began = [min((worker[0].step for worker in attempt.made.values() if worker), default=0) for attempt in found]
-    return [max(0, max(made[:number]) - start + 1) if start else 0 for number, start in enumerate(began) if number]
+def steps_lost(attempts: list[Attempt]) -> list[int]:
+    """Steps that each attempt but the first had to take again."""
+    last = [max((worker[-1].step for worker in attempt.steps.values() if worker), default=0) for attempt in attempts]
+    first = [min((worker[0].step for worker in attempt.steps.values() if worker), default=0) for attempt in attempts]
+    return [max(0, max(last[:number]) - start + 1) if start else 0 for number, start in enumerate(first) if number]

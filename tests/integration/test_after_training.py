@@ -39,7 +39,7 @@ def good(config: Config) -> tuple[str, str]:
     return finished_run(config, weights_of(config, seed=1))
 
 
-def changed(config: Config, **registry: Any) -> Config:
+def registry_config(config: Config, **registry: Any) -> Config:
     return config.model_copy(update={"registry": config.registry.model_copy(update=registry)})
 
 
@@ -53,56 +53,56 @@ def raw(config: Config, folder: Path, *numbers: int) -> Path:
 
 def test_every_row_is_predicted_once_or_refused_with_its_reason(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
     inputs, output = raw(config, tmp_path / "in", 0, 1), tmp_path / "out"
-    made = api.predict(config, good[1], str(output), [str(inputs)])
-    assert made.rows_in == 2 * ROWS // 3 == made.rows_out + sum(made.refused.values())
-    assert set(made.refused) == {"plausible age"}
-    found = api.open_predictions(str(output)).to_table().to_pandas().set_index("id").sort_index()
+    result = api.predict(config, good[1], str(output), [str(inputs)])
+    assert result.rows_in == 2 * ROWS // 3 == result.rows_out + sum(result.refused.values())
+    assert set(result.refused) == {"plausible age"}
+    predictions = api.open_predictions(str(output)).to_table().to_pandas().set_index("id").sort_index()
     columns = ["id", "age", "height", "city", "job", "rich"]
     rows = pd.concat([pd.read_csv(file, names=columns, keep_default_na=False) for file in sorted(inputs.iterdir())])
     rows["height"] = pd.to_numeric(rows["height"])
     expected = api.load_model(config, good[1]).predict(rows.drop(columns="rich")).set_axis(rows["id"]).sort_index()
-    taken = expected[expected["refused"].isna()]
-    assert found.index.tolist() == taken.index.tolist()
-    assert found["prediction"].tolist() == taken["prediction"].tolist()
-    assert (found["probability_true"] - taken["probability_true"]).abs().max() < 1e-7
-    assert list(found.columns) == [*columns[1:], "prediction", "probability_false", "probability_true"]
-    kept = pa.concat_tables(pq.read_table(output / file) for file in made.quarantine).to_pylist()
-    assert {row["reason"] for row in kept} == {"plausible age"}
-    assert all(json.loads(row["record"])["age"] == 130 for row in kept)
+    expected = expected[expected["refused"].isna()]
+    assert predictions.index.tolist() == expected.index.tolist()
+    assert predictions["prediction"].tolist() == expected["prediction"].tolist()
+    assert (predictions["probability_true"] - expected["probability_true"]).abs().max() < 1e-7
+    assert list(predictions.columns) == [*columns[1:], "prediction", "probability_false", "probability_true"]
+    refused = pa.concat_tables(pq.read_table(output / file) for file in result.quarantine).to_pylist()
+    assert {row["reason"] for row in refused} == {"plausible age"}
+    assert all(json.loads(row["record"])["age"] == 130 for row in refused)
 
 
 def test_the_same_input_is_up_to_date_and_new_files_alone_are_predicted(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
     inputs, output = raw(config, tmp_path / "in", 0), str(tmp_path / "out")
 
-    def predicted(**keep: list[str]) -> Any:
+    def predict(**keep: list[str]) -> Any:
         return api.predict(config, good[1], output, [f"people={inputs}"], keep.get("keep", ["id"]))
 
-    first = predicted()
-    assert predicted().attempt == first.attempt
+    first = predict()
+    assert predict().attempt == first.attempt
     raw(config, inputs, 1)
-    second = predicted()
+    second = predict()
     assert second.continues == first.snapshot and first.files.items() < second.files.items()
     assert second.rows_in == 2 * first.rows_in
     ids = api.open_predictions(output).to_table()["id"].to_pylist()
     assert len(ids) == len(set(ids)) == second.rows_out
     (inputs / "0.csv").write_text("".join((inputs / "0.csv").read_text().splitlines(keepends=True)[:500]))
-    third = predicted()
+    third = predict()
     assert not third.continues and third.rows_in == 500 + ROWS // 3
     assert api.open_predictions(f"{output}/{first.snapshot}").count_rows() == first.rows_out
-    assert not predicted(keep=["id", "city"]).continues
+    assert not predict(keep=["id", "city"]).continues
 
 
 COLUMNS = ["id", "age", "height", "city", "job", "rich"]
 
 
-def unlabelled(config: Config, number: int) -> pd.DataFrame:
+def rows_without_label(config: Config, number: int) -> pd.DataFrame:
     """A file of the pipeline without the label, as pandas reads it: integers are int64."""
     rows = pd.read_csv(Path(config.source.tables["people"].path, f"{number}.csv"), names=COLUMNS, keep_default_na=False)
     return rows.assign(height=pd.to_numeric(rows["height"])).drop(columns="rich")
 
 
-def predictions(made: Any, output: Path, columns: Sequence[str] = ("prediction", "probability_true")) -> pd.DataFrame:
-    return api.open_predictions(f"{output}/{made.snapshot}").to_table().to_pandas().set_index("id").sort_index()[list(columns)]
+def read_predictions(result: Any, output: Path, columns: Sequence[str] = ("prediction", "probability_true")) -> pd.DataFrame:
+    return api.open_predictions(f"{output}/{result.snapshot}").to_table().to_pandas().set_index("id").sort_index()[list(columns)]
 
 
 @pytest.mark.parametrize("takes", ["rows", "query"])
@@ -116,28 +116,28 @@ def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_panda
     table = config.source.tables["people"].model_copy(update={"file_column": "file"})
     config = config.model_copy(update={"source": config.source.model_copy(update={"tables": {"people": table}})})
     labelled = api.predict(config, uri, str(tmp_path / "out"), [str(raw(config, tmp_path / "in", 0))])
-    expected = predictions(labelled, tmp_path / "out")
-    rows = unlabelled(config, 0)
+    expected = read_predictions(labelled, tmp_path / "out")
+    rows = rows_without_label(config, 0)
     (tmp_path / "short").mkdir()
     rows.to_csv(tmp_path / "short/rows.csv", header=False, index=False)
-    made = api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "short")])
-    assert (made.rows_in, made.refused) == (labelled.rows_in, labelled.refused)
-    pd.testing.assert_frame_equal(predictions(made, tmp_path / "out"), expected)
-    assert set(predictions(made, tmp_path / "out", ["file"])["file"]) == {"rows.csv"}
+    result = api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "short")])
+    assert (result.rows_in, result.refused) == (labelled.rows_in, labelled.refused)
+    pd.testing.assert_frame_equal(read_predictions(result, tmp_path / "out"), expected)
+    assert set(read_predictions(result, tmp_path / "out", ["file"])["file"]) == {"rows.csv"}
 
     far = pd.DataFrame({"id": [2**40, 999_999], "age": [40, 3_000_000_000], "height": 1.7, "city": "Ulm", "job": "job 1"})
     pd.concat([rows, far]).to_parquet(tmp_path / "rows.parquet")
-    made = api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "rows.parquet")])
+    result = api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "rows.parquet")])
     assert "rows.parquet is Parquet, and is read as that, not as csv" in caplog.text
-    assert made.rows_in == labelled.rows_in + 2 == made.rows_out + sum(made.refused.values())
-    faults = {reason.removeprefix("people: ") for reason in made.refused if reason not in labelled.refused}
+    assert result.rows_in == labelled.rows_in + 2 == result.rows_out + sum(result.refused.values())
+    faults = {reason.removeprefix("people: ") for reason in result.refused if reason not in labelled.refused}
     assert faults == {f"the values of column {name} cannot be cast to int32" for name in ("id", "age")}
-    found = predictions(made, tmp_path / "out", ["age", "file", *expected.columns])
-    assert set(found["file"]) == {"rows.parquet"}
-    pd.testing.assert_frame_equal(found[list(expected.columns)], expected, check_index_type=False)  # id is kept as in the file
-    assert "rich" not in pq.read_schema(tmp_path / "out" / next(iter(made.files))).names
-    kept = pa.concat_tables(pq.read_table(tmp_path / "out" / file) for file in made.quarantine).to_pylist()
-    assert {json.loads(row["record"])["id"] for row in kept if "cannot be cast" in row["reason"]} == {2**40, 999_999}
+    predictions = read_predictions(result, tmp_path / "out", ["age", "file", *expected.columns])
+    assert set(predictions["file"]) == {"rows.parquet"}
+    pd.testing.assert_frame_equal(predictions[list(expected.columns)], expected, check_index_type=False)  # id is kept as in the file
+    assert "rich" not in pq.read_schema(tmp_path / "out" / next(iter(result.files))).names
+    refused = pa.concat_tables(pq.read_table(tmp_path / "out" / file) for file in result.quarantine).to_pylist()
+    assert {json.loads(row["record"])["id"] for row in refused if "cannot be cast" in row["reason"]} == {2**40, 999_999}
     if takes == "query":  # with the column, in the type of the schema, they have been predicted above
         rows.drop(columns="age").to_parquet(tmp_path / "rows.parquet")
         with pytest.raises(ConfigError, match=r"has no column age, which source.query needs for features or .*; add it to the input"):
@@ -149,7 +149,7 @@ def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_panda
 
 def test_a_file_of_another_format_than_its_table_is_named(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
     (tmp_path / "mixed").mkdir()
-    unlabelled(config, 0).to_parquet(tmp_path / "mixed/b.parquet")
+    rows_without_label(config, 0).to_parquet(tmp_path / "mixed/b.parquet")
     raw(config, tmp_path / "mixed", 1)
     (tmp_path / "book.csv").write_bytes(b"PK\x03\x04 and so on")
     table = config.source.tables["people"].model_copy(update={"format": "parquet", "ddl": ""})
@@ -212,7 +212,7 @@ def test_a_column_of_the_name_of_a_prediction_is_not_kept(config: Config, good: 
 
 
 def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(config: Config, good: tuple[str, str]) -> None:
-    gates = changed(config, slices=("city",), slice_bound=1e4, latency_ms=60_000.0, size_mb=100.0, at_most={"loss": 1e4})
+    gates = registry_config(config, slices=("city",), slice_bound=1e4, latency_ms=60_000.0, size_mb=100.0, at_most={"loss": 1e4})
     client = MlflowClient(config.tracking.uri)
     first = api.promote(gates, good[0])
     assert first.version == "1"
@@ -223,7 +223,7 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
     assert api.promote(gates, good[0]).text.endswith("already, as version 1")
     worse, worse_uri = finished_run(config, weights_of(config, seed=1, times=4.0))
     with pytest.raises(RefusedError, match=r"loss below the champion's, [\d.]+ and [\d.]+ on the same rows, at confidence 0.95 is -"):
-        api.promote(changed(config), worse)
+        api.promote(registry_config(config), worse)
     assert str(client.get_model_version_by_alias("people", "champion").version) == "1"
     assert client.get_run(worse).data.tags["lockstep.decision"].startswith("refused: ")
     (artifact,) = client.list_artifacts(worse, "registry")
@@ -231,15 +231,15 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
     assert [gate["name"] for gate in recorded["gates"] if not gate["holds"]] == [recorded["gates"][-1]["name"]]
 
     equal, _ = finished_run(config, weights_of(config, seed=1))
-    assert api.promote(changed(config), equal).version == "2"
+    assert api.promote(registry_config(config), equal).version == "2"
     # A champion that somebody set by hand has passed no gate, and is compared with the last one that did.
     by_hand = client.create_model_version("people", worse_uri, worse, model_id=worse_uri.removeprefix("models:/"))
     client.set_registered_model_alias("people", "champion", by_hand.version)
     with pytest.raises(RefusedError, match="loss below the champion's"):
-        api.promote(changed(config), worse)
+        api.promote(registry_config(config), worse)
     client.delete_registered_model_alias("people", "champion")
     with pytest.raises(RefusedError, match="loss below the champion's"):
-        api.promote(changed(config), worse)
+        api.promote(registry_config(config), worse)
     client.set_registered_model_alias("people", "champion", by_hand.version)
     assert api.rollback(config).text.startswith(f"run {equal}, version 2 of people, is the champion again as version 4, after version 3")
     assert api.rollback(config).run_id == good[0]
@@ -253,14 +253,14 @@ def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> Non
     run_id, _ = finished_run(config, weights_of(config, seed=3))
     first = "sources (there is no other champion to compare with), skew (there is no other champion to compare with)"
     with pytest.raises(RefusedError, match=r"skew is required and not checked \(there is no other champion to compare with") as refused:
-        api.promote(changed(config, model="unchecked", required=("skew",)), run_id)
+        api.promote(registry_config(config, model="unchecked", required=("skew",)), run_id)
     assert refused.value.exit_code == 8
-    made = api.promote(changed(config, model="unchecked"), run_id)
+    decision = api.promote(registry_config(config, model="unchecked"), run_id)
     tag = MlflowClient(config.tracking.uri).get_run(run_id).data.tags["lockstep.decision"]
-    assert "held: lineage, commit; not checked: " in made.text and first in made.text and tag == made.text
+    assert "held: lineage, commit; not checked: " in decision.text and first in decision.text and tag == decision.text
     other, _ = finished_run(config, weights_of(config, seed=4))
-    made = api.promote(changed(config, model="unchecked", compare=False), other)
-    assert "skew (registry.compare is false), champion (registry.compare is false)" in made.text
+    decision = api.promote(registry_config(config, model="unchecked", compare=False), other)
+    assert "skew (registry.compare is false), champion (registry.compare is false)" in decision.text
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> Non
 def test_a_refusal_names_the_gate_with_both_numbers(config: Config, registry: dict[str, Any], commit: str, message: str) -> None:
     run_id, _ = finished_run(config, weights_of(config, seed=2), commit)
     with pytest.raises(RefusedError, match=message) as refused:
-        api.promote(changed(config, **registry, slices=("city",), slice_bound=0.1, model="refusals"), run_id)
+        api.promote(registry_config(config, **registry, slices=("city",), slice_bound=0.1, model="refusals"), run_id)
     assert "slices (another gate failed before)" in str(refused.value)
     assert "latency (registry.latency_ms is not set)" in str(refused.value)
     assert not MlflowClient(config.tracking.uri).search_registered_models("name = 'refusals'")
@@ -283,4 +283,4 @@ def test_a_refusal_names_the_gate_with_both_numbers(config: Config, registry: di
 
 def test_a_slice_has_its_own_bound(config: Config, good: tuple[str, str]) -> None:
     with pytest.raises(RefusedError, match=r"loss of the \d+ rows with city Bonn is [\d.]+, and at most 0.1 is wanted"):
-        api.promote(changed(config, slices=("city",), slice_bound=0.1, slice_rows=20, model="slices"), good[0])
+        api.promote(registry_config(config, slices=("city",), slice_bound=0.1, slice_rows=20, model="slices"), good[0])

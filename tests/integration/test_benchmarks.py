@@ -19,7 +19,7 @@ from benchmarks.train.spread_worker import Case
 ROOT = Path(__file__).parents[2]
 
 
-def result_of(folder: Path, name: str, output: str) -> dict[str, Any]:
+def read_result(folder: Path, name: str, output: str) -> dict[str, Any]:
     (file,) = folder.glob(f"{name}-*.json")
     assert output.splitlines()[-1] == str(file)
     return json.loads(file.read_text())
@@ -35,7 +35,7 @@ def results(folder: Path, benchmark: str, *arguments: str, name: str) -> dict[st
         finally:
             process.terminate()  # it ends what it started
     assert process.returncode == 0, errors
-    return result_of(folder, name, output)
+    return read_result(folder, name, output)
 
 
 def test_ways_to_train_are_compared_by_their_means_over_seeds() -> None:
@@ -44,7 +44,7 @@ def test_ways_to_train_are_compared_by_their_means_over_seeds() -> None:
     assert quality.make_row("ddp", [0.5], [0.5])["standard error"] is None
 
 
-class Here:
+class BenchmarkRunner:
     """Runs a benchmark in this process, in the tests' own Spark or Ray."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
@@ -53,12 +53,12 @@ class Here:
     def results(self, benchmark: str, *arguments: str, name: str) -> dict[str, Any]:
         self._patch.setattr(sys, "argv", [benchmark, "--small", "--results", str(self._folder), *arguments])
         run_module(f"benchmarks.{benchmark}", run_name="__main__", alter_sys=True)
-        return result_of(self._folder, name, self._captured.readouterr().out)
+        return read_result(self._folder, name, self._captured.readouterr().out)
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
-    return Here(tmp_path, monkeypatch, capsys)
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> BenchmarkRunner:
+    return BenchmarkRunner(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 @pytest.mark.full
 def test_the_loaders_tables_have_their_rows_and_positive_numbers(tmp_path: Path) -> None:
-    found = results(tmp_path, "loader.against_peers", "--no-peers", "--tables", "narrow", "resume", "memory", "planning", name="loader")
-    assert {"torch", "pyarrow"} <= found["versions"].keys()
-    assert found["machine"]["cores"] >= 1
-    tables = found["tables"]
+    result = results(tmp_path, "loader.against_peers", "--no-peers", "--tables", "narrow", "resume", "memory", "planning", name="loader")
+    assert {"torch", "pyarrow"} <= result["versions"].keys()
+    assert result["machine"]["cores"] >= 1
+    tables = result["tables"]
     rates = {row["loader"]: row["rows/s"] for row in tables["narrow"]}
     assert {"bare Parquet decode", "Lockstep, first epoch", "Lockstep, later epochs", "Lockstep, cache off"} < rates.keys()
     assert all(rate > 0 for rate in rates.values())
@@ -89,8 +89,8 @@ def test_the_loaders_tables_have_their_rows_and_positive_numbers(tmp_path: Path)
 
 
 @pytest.mark.full
-def test_shuffle_quality_tells_a_shuffle_from_none(here: Here) -> None:
-    tables = here.results("loader.shuffle_quality", name="shuffle_quality")["tables"]
+def test_shuffle_quality_tells_a_shuffle_from_none(runner: BenchmarkRunner) -> None:
+    tables = runner.results("loader.shuffle_quality", name="shuffle_quality")["tables"]
     ks_distance = {row["order"]: row["KS distance"] for row in tables["orders"]}
     assert ks_distance["full permutation"] < ks_distance["Lockstep, window 64"] < ks_distance["Lockstep, window 4"]
     assert ks_distance["Lockstep, window 4"] < 0.5 < ks_distance["shuffle buffer of 10 batches"]
@@ -101,16 +101,16 @@ def test_shuffle_quality_tells_a_shuffle_from_none(here: Here) -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("shared_spark")
-def test_etl_is_measured_beside_a_job_written_by_hand(here: Here, tmp_path: Path) -> None:
-    (rows,) = here.results("etl.against_by_hand", "--format", "csv", "--folder", str(tmp_path / "work"), name="etl")["tables"].values()
+def test_etl_is_measured_beside_a_job_written_by_hand(runner: BenchmarkRunner, tmp_path: Path) -> None:
+    (rows,) = runner.results("etl.against_by_hand", "--format", "csv", "--folder", str(tmp_path / "work"), name="etl")["tables"].values()
     assert [row["job"] for row in rows] == ["by hand", "ours"]
     assert rows[0]["ratio"] == 1 and all(row["seconds"] > 0 for row in rows)
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("shared_spark")
-def test_etl_of_many_rows_reads_them_once_to_fit_and_is_measured_beside_others(here: Here, tmp_path: Path) -> None:
-    stages, jobs = here.results("etl.long", "--folder", str(tmp_path / "work"), name="etl-long")["tables"].values()
+def test_etl_of_many_rows_reads_them_once_to_fit_and_is_measured_beside_others(runner: BenchmarkRunner, tmp_path: Path) -> None:
+    stages, jobs = runner.results("etl.long", "--folder", str(tmp_path / "work"), name="etl-long")["tables"].values()
     by_stage = {row["stage"]: row for row in stages}
     assert 50_000 <= by_stage["fit"]["rows read"] < 60_000, "a key that does not repeat costs no second pass"
     assert 100_000 <= by_stage["write"]["rows read"] < 110_000, "before the shuffle and after it"
@@ -121,8 +121,10 @@ def test_etl_of_many_rows_reads_them_once_to_fit_and_is_measured_beside_others(h
 @pytest.mark.full
 @pytest.mark.usefixtures("shared_spark")
 @pytest.mark.parametrize("kind", ["pictures", "texts"])
-def test_etl_of_small_files_is_measured_beside_one_file_and_a_job_written_by_hand(here: Here, tmp_path: Path, kind: str) -> None:
-    (rows,) = here.results("etl.small_files", "--kind", kind, "--folder", str(tmp_path / "work"), name=f"etl-small-{kind}")[
+def test_etl_of_small_files_is_measured_beside_one_file_and_a_job_written_by_hand(
+    runner: BenchmarkRunner, tmp_path: Path, kind: str
+) -> None:
+    (rows,) = runner.results("etl.small_files", "--kind", kind, "--folder", str(tmp_path / "work"), name=f"etl-small-{kind}")[
         "tables"
     ].values()
     assert [row["job"] for row in rows] == ["by hand", "ours, one file", "ours, many files"]
@@ -142,8 +144,8 @@ def test_training_is_measured_beside_a_bare_script(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("ray_cluster")
-def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(here: Here) -> None:
-    meeting, training, tracking = here.results("gpu.training", name="gpu-small")["tables"].values()
+def test_the_gpu_benchmark_runs_on_processors_in_its_small_form(runner: BenchmarkRunner) -> None:
+    meeting, training, tracking = runner.results("gpu.training", name="gpu-small")["tables"].values()
     assert meeting[0]["GB/s"] > 0
     assert {(row["model"], row["precision"]) for row in training} == {
         (model, precision) for model in ("ResNet-18", "MLP") for precision in ("fp32", "bf16", "fp16")
@@ -161,7 +163,7 @@ def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(sharded, "measure_workers", measure_workers)
     monkeypatch.setattr(sys, "argv", ["sharded", "--small", "--results", str(tmp_path)])
     sharded.main()
-    memory, activations, speed = result_of(tmp_path, "sharded", capsys.readouterr().out)["tables"].values()
+    memory, activations, speed = read_result(tmp_path, "sharded", capsys.readouterr().out)["tables"].values()
     assert [row["of ddp's"] for row in memory] == [1, *[0.5] * (len(sharded.WAYS) - 1)]
     assert [(row["of ddp's"], row["x ddp"]) for row in activations] == [(1, 1), *[(0.5, 0.5)] * 5]
     # Workers that compute the same rows compute all of the step's.
@@ -175,5 +177,5 @@ def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_worker_of_a_spread_model_says_what_it_needs() -> None:
-    found = spread_worker.measure_workers(2, spread_worker.TINY, sharded.sharding(tensor=2))
-    assert 0 < found["kept"] <= found["peak"] and found["seconds"] > 0 and found["parameters"] == 458_752
+    needs = spread_worker.measure_workers(2, spread_worker.TINY, sharded.sharding(tensor=2))
+    assert 0 < needs["kept"] <= needs["peak"] and needs["seconds"] > 0 and needs["parameters"] == 458_752

@@ -57,8 +57,8 @@ def small_spark(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
-def made(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Manifest, Path]:
-    """The version of a pipeline, made and committed as ETL does, without MLflow and checksums."""
+def make_version(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Manifest, Path]:
+    """Make and commit the version of a pipeline as ETL does, without MLflow and checksums."""
     config = parse(values, "small.yaml")
     filesystem, place = storage.locate(config.dataset.path)
     attempt = Attempt(filesystem, f"{place}/{'0' * 12}", uuid4().hex[:8])
@@ -70,12 +70,12 @@ def made(spark: SparkSession, values: dict[str, Any], folder: Path) -> tuple[Man
     return manifest, Path(attempt.root)
 
 
-def set_aside(root: Path, manifest: Manifest) -> list[dict[str, Any]]:
+def quarantine_rows(root: Path, manifest: Manifest) -> list[dict[str, Any]]:
     folder = root / f"quarantine-{manifest.attempt}"
     return pq.read_table(folder).to_pylist() if folder.exists() else []
 
 
-def in_parts(root: Path, column: str) -> list[Any]:
+def part_values(root: Path, column: str) -> list[Any]:
     return [
         value for file in sorted(root.glob("data-*/*/*.parquet")) for value in pq.read_table(file, columns=[column])[column].to_pylist()
     ]
@@ -88,15 +88,15 @@ def test_p2_every_row_is_found_once(small_spark: SparkSession, small: Small) -> 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         try:
-            manifest, root = made(small_spark, small.config(folder), folder)
+            manifest, root = make_version(small_spark, small.config(folder), folder)
         except (SourceError, ConfigError) as error:
             assert re.search("no row is left for|in the training split", str(error)) and not list(folder.rglob("manifest.json"))
             return
         finally:
             small_spark.catalog.clearCache()
-        refused = set_aside(root, manifest)
+        refused = quarantine_rows(root, manifest)
         rows = [json.loads(row["record"])["uid"] for row in refused if row["source"] is None]
-        assert Counter(in_parts(root, "uid") + rows) == small.uids
+        assert Counter(part_values(root, "uid") + rows) == small.uids
         assert Counter(row["source"] is None for row in refused)[False] == small.malformed
         assert sum(manifest.quarantined.values()) == len(refused)
         balance = manifest.balance
@@ -129,12 +129,12 @@ def test_p2_every_document_is_in_the_windows_or_in_the_quarantine(small_spark: S
             },
             "task": {"kind": "language"},
         }
-        manifest, root = made(small_spark, values, folder)
+        manifest, root = make_version(small_spark, values, folder)
         small_spark.catalog.clearCache()
-        refused = [json.loads(row["record"])["text"] for row in set_aside(root, manifest)]
+        refused = [json.loads(row["record"])["text"] for row in quarantine_rows(root, manifest)]
         documents = [text for text in ["aa", *texts] if text and text != "b"]
         assert Counter(refused) + Counter(documents) == Counter(["aa", *texts])
-        tokens = Counter(token for window in in_parts(root, "text") for token in list(window)[1:])
+        tokens = Counter(token for window in part_values(root, "text") for token in list(window)[1:])
         assert {number: count for number, count in tokens.items() if number != END} == Counter(
             byte + 1 for text in documents for byte in text.encode()
         )
@@ -174,10 +174,10 @@ def test_p2_what_lost_rows_and_doubled_them_is_refused(numbers: dict[str, Any], 
 
 
 def test_p2_half_of_the_rows_are_refused_and_all_are_there(spark: SparkSession, numbers: dict[str, Any], tmp_path: Path) -> None:
-    manifest, root = made(spark, numbers, tmp_path)
-    refused = set_aside(root, manifest)
+    manifest, root = make_version(spark, numbers, tmp_path)
+    refused = quarantine_rows(root, manifest)
     uids = [json.loads(row["record"])["uid"] for row in refused if row["source"] is None]
-    assert sorted(in_parts(root, "uid") + uids) == list(range(ROWS)) and 9_700 < len(uids) < 10_300
+    assert sorted(part_values(root, "uid") + uids) == list(range(ROWS)) and 9_700 < len(uids) < 10_300
     lines = version_summary(parse(numbers, "numbers.yaml"), manifest).splitlines()
     assert lines[1].startswith(f"{len(refused):,} of 20,003 rows were refused (") and lines[1].endswith(
         f"{root}/quarantine-{manifest.attempt}:"
@@ -187,23 +187,23 @@ def test_p2_half_of_the_rows_are_refused_and_all_are_there(spark: SparkSession, 
     assert any(" × t: " in line and ", such as " in line for line in lines[3:])
 
 
-def _without_a_taken_row(report: Report) -> None:
+def _drop_accepted_row(report: Report) -> None:
     report.accepted -= 1
 
 
-def _with_a_row_twice(report: Report) -> None:
+def _add_accepted_row(report: Report) -> None:
     report.accepted += 1
 
 
-def _without_a_refused_row(report: Report) -> None:
+def _drop_refused_row(report: Report) -> None:
     report.refused["by a hash"] -= 1
 
 
-def _without_a_quarantined_file(report: Report) -> None:
+def _drop_quarantine_file(report: Report) -> None:
     report.quarantine.popitem()
 
 
-def _without_a_written_row(report: Report) -> None:
+def _drop_written_row(report: Report) -> None:
     report.row_groups[0] = replace(report.row_groups[0], rows=report.row_groups[0].rows - 1)
 
 
@@ -211,11 +211,11 @@ def _without_a_written_row(report: Report) -> None:
 @pytest.mark.parametrize(
     ("alter", "words"),
     [
-        (_without_a_taken_row, "the query gave 20,000 rows, of which "),
-        (_with_a_row_twice, "the query gave 20,000 rows, of which "),
-        (_without_a_refused_row, "the query gave 20,000 rows, of which "),
-        (_without_a_quarantined_file, "rows were refused, and the quarantine holds "),
-        (_without_a_written_row, "and the parts hold "),
+        (_drop_accepted_row, "the query gave 20,000 rows, of which "),
+        (_add_accepted_row, "the query gave 20,000 rows, of which "),
+        (_drop_refused_row, "the query gave 20,000 rows, of which "),
+        (_drop_quarantine_file, "rows were refused, and the quarantine holds "),
+        (_drop_written_row, "and the parts hold "),
     ],
 )
 def test_p2_p8_a_row_that_no_task_reports_is_no_version_and_leaves_no_file(
@@ -225,12 +225,12 @@ def test_p2_p8_a_row_that_no_task_reports_is_no_version_and_leaves_no_file(
     alter: Callable[[Report], None],
     words: str,
 ) -> None:
-    def altered(rows: DataFrame, job: WritingJob) -> Report:
+    def write_and_alter(rows: DataFrame, job: WritingJob) -> Report:
         report = write_parts(rows, job)
         alter(report)
         return report
 
-    monkeypatch.setattr(making, "write_parts", altered)
+    monkeypatch.setattr(making, "write_parts", write_and_alter)
     new_store(tmp_path)
     with pytest.raises(DatasetError, match=f"^rows do not balance, so that nothing is committed: .*{words}"):
         run(parse(numbers, "numbers.yaml"))

@@ -75,7 +75,7 @@ def records(options: dict[str, Any]) -> dict[str, str]:
     return reasons
 
 
-def judged(spark: SparkSession, options: dict[str, Any], number: int) -> DataFrame:
+def parse_records(spark: SparkSession, options: dict[str, Any], number: int) -> DataFrame:
     table = raw_table({"format": "csv", "path": "nowhere", "schema": SCHEMA, "options": options})
     assert isinstance(table, Csv)
     text = "\n".join(records(options)).encode()
@@ -87,7 +87,7 @@ def judged(spark: SparkSession, options: dict[str, Any], number: int) -> DataFra
 
 def test_every_kind_of_malformed_record_has_its_reason_under_every_two_options(spark: SparkSession, tmp_path: Path) -> None:
     choices = list(pairwise(OPTIONS))
-    frames = [judged(spark, options, number) for number, options in enumerate(choices)]
+    frames = [parse_records(spark, options, number) for number, options in enumerate(choices)]
     joined = frames[0]
     for frame in frames[1:]:
         joined = joined.unionAll(frame)

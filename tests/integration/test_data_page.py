@@ -69,10 +69,10 @@ def pipeline(folder: Path, uri: str, name: str = "planted") -> Config:
 
 
 @dataclass(frozen=True)
-class PlantedData:
+class DataPage:
     manifest: Manifest
-    page: str
-    described: dict
+    html: str
+    description: dict
     metrics: dict[str, float]
 
 
@@ -82,15 +82,15 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> PlantedData:
+def data_page(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> DataPage:
     manifest = run(pipeline(tmp_path_factory.mktemp("planted"), uri), profile_files)
     run_in_mlflow = MlflowClient(uri).get_run(manifest.run_id)
-    page, described = (mlflow.artifacts.load_text(f"{run_in_mlflow.info.artifact_uri}/{name}") for name in ("data.html", "data.json"))
-    return PlantedData(manifest, page, json.loads(described), run_in_mlflow.data.metrics)
+    page, description = (mlflow.artifacts.load_text(f"{run_in_mlflow.info.artifact_uri}/{name}") for name in ("data.html", "data.json"))
+    return DataPage(manifest, page, json.loads(description), run_in_mlflow.data.metrics)
 
 
-def test_the_page_warns_of_what_was_planted_and_of_nothing_else(planted: PlantedData) -> None:
-    warnings = {(finding["kind"], *finding["columns"]) for finding in planted.described["findings"]}
+def test_the_page_warns_of_what_was_planted_and_of_nothing_else(data_page: DataPage) -> None:
+    warnings = {(finding["kind"], *finding["columns"]) for finding in data_page.description["findings"]}
     assert warnings == {("leak", "paid"), ("constant", "only"), ("drift", "drifted")}
 
 
@@ -102,12 +102,12 @@ def test_rows_that_are_alike_are_found_though_they_are_written_otherwise(tmp_pat
     assert finding["kind"] == "shared" and f"({len(twins)} of {manifest.splits['validation'].rows} sampled rows)" in finding["text"]
 
 
-def test_all_rows_are_accounted_for(planted: PlantedData) -> None:
-    described = planted.described
-    assert sum(described["rows"].values()) + sum(reason["rows"] for reason in described["refused"]) == ROWS
-    assert described["refused"][0]["reason"] == "plausible age" and '"age": 400' in described["refused"][0]["record"]
-    assert described["sources"][0]["listed"][0]["checksum"].startswith("sha256:")
-    columns = {column["name"]: column for column in described["columns"]}
+def test_all_rows_are_accounted_for(data_page: DataPage) -> None:
+    description = data_page.description
+    assert sum(description["rows"].values()) + sum(reason["rows"] for reason in description["refused"]) == ROWS
+    assert description["refused"][0]["reason"] == "plausible age" and '"age": 400' in description["refused"][0]["record"]
+    assert description["sources"][0]["listed"][0]["checksum"].startswith("sha256:")
+    columns = {column["name"]: column for column in description["columns"]}
     missing = columns["drifted"]["missing"]
     assert all(0.05 < values["share"] < 0.15 for values in missing.values()) and len(missing) == 3
     for name in ("rich", "city", "only"):
@@ -115,43 +115,43 @@ def test_all_rows_are_accounted_for(planted: PlantedData) -> None:
         assert chart["sampled"] == {} and all(sum(shares) == pytest.approx(1, abs=1e-4) for shares in chart["shares"].values())
 
 
-def test_target_shares_are_those_of_all_rows(planted: PlantedData, tmp_path: Path, uri: str) -> None:
+def test_target_shares_are_those_of_all_rows(data_page: DataPage, tmp_path: Path, uri: str) -> None:
     """And not those of the sample, which has fewer rows than the splits of this table."""
     pipeline(tmp_path, uri)
     rows = [line.split("\t") for line in (tmp_path / "raw.tsv").read_text().splitlines()]
-    chart = next(column for column in planted.described["columns"] if column["name"] == "rich")["chart"]
+    chart = next(column for column in data_page.description["columns"] if column["name"] == "rich")["chart"]
     for split, shares in chart["shares"].items():
         rich = [row[2] == "true" for row in rows if row[1] == split and int(row[8]) <= 120]
         assert shares[chart["names"].index("true")] == pytest.approx(sum(rich) / len(rich), abs=1e-5)
 
 
-def test_spark_tells_seconds_spill_and_skew_of_the_stages(planted: PlantedData) -> None:
-    assert {stage["stage"] for stage in planted.described["spark"]} >= {"read", "fit", "write"}
-    for stage in planted.described["spark"]:
+def test_spark_tells_seconds_spill_and_skew_of_the_stages(data_page: DataPage) -> None:
+    assert {stage["stage"] for stage in data_page.description["spark"]} >= {"read", "fit", "write"}
+    for stage in data_page.description["spark"]:
         assert stage["tasks"] > 0 and stage["longest_seconds"] >= stage["median_seconds"] >= 0 and stage["skew"] >= 1
-    assert planted.metrics["spark/fit/task_seconds"] > 0 and planted.metrics["spark/write/spilled_bytes"] == 0
-    assert planted.metrics["spark/write/skew"] >= 1
+    assert data_page.metrics["spark/fit/task_seconds"] > 0 and data_page.metrics["spark/write/spilled_bytes"] == 0
+    assert data_page.metrics["spark/write/skew"] >= 1
 
 
-def test_values_from_the_data_stay_text(planted: PlantedData) -> None:
-    assert HOSTILE not in planted.page and "&lt;script&gt;alert(1)" in planted.page and "&lt;/pre&gt;" in planted.page
+def test_values_from_the_data_stay_text(data_page: DataPage) -> None:
+    assert HOSTILE not in data_page.html and "&lt;script&gt;alert(1)" in data_page.html and "&lt;/pre&gt;" in data_page.html
 
 
-def test_a_browser_shows_it_without_a_complaint_or_a_request_and_it_fits(planted: PlantedData, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(planted.page)
+def test_a_browser_shows_it_without_a_complaint_or_a_request_and_it_fits(data_page: DataPage, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(data_page.html)
     assert seen(tmp_path / "page.html") == GOOD
-    assert len(planted.page) < 5e6
+    assert len(data_page.html) < 5e6
 
 
 def test_a_page_that_cannot_be_drawn_fails_nothing(
-    planted: PlantedData, tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
+    data_page: DataPage, tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(survey: Survey) -> Files:
         raise ZeroDivisionError("planted")
 
     with caplog.at_level(logging.WARNING, "pipelines"):
         manifest = run(pipeline(tmp_path, uri), broken)
-    assert manifest.digest == planted.manifest.digest, "what is shown of the rows does not change them"
+    assert manifest.digest == data_page.manifest.digest, "what is shown of the rows does not change them"
     assert MlflowClient(uri).get_run(manifest.run_id).info.status == "FINISHED"
     assert [record.getMessage() for record in caplog.records if "planted" in record.getMessage()] == [
         f"{tmp_path}/planted/{manifest.version} is committed; afterwards ZeroDivisionError: planted"

@@ -67,7 +67,7 @@ def port(model: Exported, ray_cluster: None) -> Iterator[int]:
     os.environ.pop("LOCKSTEP_TOKEN") if before is None else os.environ.update(LOCKSTEP_TOKEN=before)
 
 
-def asked(port: int, path: str, content: Any = None, token: str = TOKEN) -> tuple[int, Any, dict[str, str]]:
+def send_request(port: int, path: str, content: Any = None, token: str = TOKEN) -> tuple[int, Any, dict[str, str]]:
     """Status, content and headers of an answer; `content` is posted."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     body = content if content is None or isinstance(content, bytes) else json.dumps(content).encode()
@@ -78,8 +78,8 @@ def asked(port: int, path: str, content: Any = None, token: str = TOKEN) -> tupl
     return answer.status, json.loads(text) if "json" in kind else text.decode(), dict(answer.headers)
 
 
-def predicted(port: int, *rows: dict[str, Any]) -> Any:
-    status, content, _ = asked(port, "/invocations", {"dataframe_records": rows})
+def predict(port: int, *rows: dict[str, Any]) -> Any:
+    status, content, _ = send_request(port, "/invocations", {"dataframe_records": rows})
     assert status == 200, content
     return content["predictions"]
 
@@ -91,25 +91,28 @@ def test_rows_are_predicted_as_by_the_model_in_mlflow(model: Exported, port: int
         {**row, "pixels": b64encode(row["pixels"]).decode(), "born": str(row["born"]), "price": float(row["price"])}
         for row in model.raw.slice(0, 20).select(list(ROW)).to_pylist()
     ]
-    predictions = predicted(port, *rows)
+    predictions = predict(port, *rows)
     assert [row["prediction"] for row in predictions] == expected["prediction"].tolist()
     assert [row["probability_true"] for row in predictions] == pytest.approx(expected["probability_true"].tolist(), abs=1e-6)
 
 
 def test_a_row_is_refused_and_the_others_are_answered(port: int) -> None:
-    first, second = predicted(port, ROW, {**ROW, "pixels": "AAEC"})
+    first, second = predict(port, ROW, {**ROW, "pixels": "AAEC"})
     assert first["refused"] is None and second == {**dict.fromkeys(first), "refused": "pixels: image cannot encode 3 bytes"}
 
 
 def test_bad_requests_have_one_answer_each(port: int) -> None:
-    assert asked(port, "/invocations", b"{")[0] == 400
-    assert asked(port, "/invocations", {"rows": []})[0] == 422
-    assert asked(port, "/invocations", {"dataframe_records": [{}] * 51})[0] == 413
-    assert asked(port, "/invocations", b" " * 9_000_000)[0] == 413
-    assert asked(port, "/nowhere")[0] == 404
+    assert send_request(port, "/invocations", b"{")[0] == 400
+    assert send_request(port, "/invocations", {"rows": []})[0] == 422
+    assert send_request(port, "/invocations", {"dataframe_records": [{}] * 51})[0] == 413
+    assert send_request(port, "/invocations", b" " * 9_000_000)[0] == 413
+    assert send_request(port, "/nowhere")[0] == 404
     for path in ("/invocations", "/metrics", "/openapi.json"):
-        assert asked(port, path, token="another")[:2] == (401, {"error": "the token is missing or wrong; send Authorization: Bearer TOKEN"})
-    assert asked(port, "/health", token="")[0] == asked(port, "/metrics")[0] == 200
+        assert send_request(port, path, token="another")[:2] == (
+            401,
+            {"error": "the token is missing or wrong; send Authorization: Bearer TOKEN"},
+        )
+    assert send_request(port, "/health", token="")[0] == send_request(port, "/metrics")[0] == 200
 
 
 def test_a_browser_is_asked_for_the_token_and_its_page_has_a_row_that_is_predicted(port: int) -> None:
@@ -127,21 +130,21 @@ def test_a_browser_is_asked_for_the_token_and_its_page_has_a_row_that_is_predict
     content = json.loads(page("/openapi.json", **password)[2])["paths"]["/invocations"]["post"]["requestBody"]["content"]
     example = content["application/json"]["example"]
     assert escape(json.dumps(example, indent=1, ensure_ascii=False)) in page("/docs", **password)[2]
-    assert predicted(port, *example["dataframe_records"])[0]["refused"] is None
+    assert predict(port, *example["dataframe_records"])[0]["refused"] is None
 
 
 def test_all_forms_of_mlflow_are_taken(port: int) -> None:
     split = {"columns": list(ROW), "data": [list(ROW.values())] * 2}
     columns = {name: [value] * 2 for name, value in ROW.items()}
     forms = [{"dataframe_split": split}, {"instances": [ROW] * 2}, {"inputs": columns}]
-    answers = [asked(port, "/invocations", form) for form in forms]
+    answers = [send_request(port, "/invocations", form) for form in forms]
     assert [status for status, _, _ in answers] == [200] * 3
-    assert all(content["predictions"] == predicted(port, ROW, ROW) for _, content, _ in answers)
+    assert all(content["predictions"] == predict(port, ROW, ROW) for _, content, _ in answers)
 
 
 def test_replicas_listen_on_loopback_only(port: int) -> None:
     """For HAProxy, and for calls between replicas, which Ray Serve would take from everywhere."""
-    predicted(port, ROW)
+    predict(port, ROW)
     for process in replicas():
         listening = {connection.laddr.ip for connection in process.net_connections("inet") if connection.status == psutil.CONN_LISTEN}
         assert "127.0.0.1" in listening and listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
@@ -166,9 +169,9 @@ def test_a_client_that_drips_is_cut_off(port: int, spaces: int | None) -> None:
 
 
 def test_it_describes_itself(port: int) -> None:
-    assert "/invocations" in asked(port, "/openapi.json")[1]["paths"]
-    assert "probability_true" in asked(port, "/docs")[1]
-    wait_until(lambda: "lockstep_rows_total{" in asked(port, "/metrics")[1], "a count of rows", 120)
+    assert "/invocations" in send_request(port, "/openapi.json")[1]["paths"]
+    assert "probability_true" in send_request(port, "/docs")[1]
+    wait_until(lambda: "lockstep_rows_total{" in send_request(port, "/metrics")[1], "a count of rows", 120)
 
 
 def replicas() -> list[psutil.Process]:
@@ -192,7 +195,7 @@ class Load(Thread):
     def run(self) -> None:
         while not self._over.is_set():
             try:
-                status, _, headers = asked(self._port, "/invocations", self._content)
+                status, _, headers = send_request(self._port, "/invocations", self._content)
                 self.answers.append((status, headers.get("model-version", "")))
             except http.client.RemoteDisconnected:
                 self.answers.append((CLOSED, ""))
@@ -214,7 +217,9 @@ def test_the_alias_is_followed_without_a_failed_request(model: Exported, port: i
         client.set_registered_model_alias("served", "champion", version)
         wait_until(partial(load.has_only, version, len(load.answers)), f"answers of version {version} only", 120)
     client.delete_registered_model_alias("served", "champion")
-    wait_until(lambda: re.search("lockstep_follow_failures_total [1-9]", asked(port, "/metrics")[1]), "a count of failures to follow", 120)
+    wait_until(
+        lambda: re.search("lockstep_follow_failures_total [1-9]", send_request(port, "/metrics")[1]), "a count of failures to follow", 120
+    )
     load.stop()
     assert {status for status, _ in load.answers} == {200}
     assert load.answers[-1][1] == "2", "without an alias the last version is served on"
@@ -222,11 +227,11 @@ def test_the_alias_is_followed_without_a_failed_request(model: Exported, port: i
 
 
 def test_what_cannot_wait_is_answered_503(port: int) -> None:
-    ask = partial(asked, port, "/invocations", {"dataframe_records": [ROW] * 50})
+    ask = partial(send_request, port, "/invocations", {"dataframe_records": [ROW] * 50})
     with ThreadPoolExecutor(20 * WAITING) as clients:
         statuses = [answer[0] for answer in clients.map(lambda _: ask(), range(40 * WAITING))]
     assert set(statuses) == {200, 503}
-    assert predicted(port, ROW)[0]["refused"] is None
+    assert predict(port, ROW)[0]["refused"] is None
 
 
 def test_haproxy_has_a_whole_request_before_it_passes_any_of_it_on(port: int) -> None:
@@ -259,23 +264,26 @@ def test_a_killed_haproxy_is_started_again(port: int) -> None:
     (haproxy,) = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("haproxy")]
     haproxy.kill()
     wait_until(lambda: answers(port), "an answer through a new HAProxy", 120)
-    assert predicted(port, ROW)[0]["refused"] is None
+    assert predict(port, ROW)[0]["refused"] is None
 
 
 def answers(port: int) -> bool:
     with suppress(OSError):
-        return asked(port, "/health")[0] == 200
+        return send_request(port, "/health")[0] == 200
     return False
 
 
 def test_what_cannot_be_served_is_said_before_anything_starts(model: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.serving.http.start import endpoint
 
-    def changed(**settings: Any) -> Any:
+    def endpoint_config(**settings: Any) -> Any:
         return model.config.model_copy(update={"endpoint": model.config.endpoint.model_copy(update=settings)})
 
     monkeypatch.delenv("LOCKSTEP_TOKEN", raising=False)
-    with pytest.raises(TrackingError, match="models:/served@nobody cannot be read"), endpoint(changed(model="models:/served@nobody")):
+    with (
+        pytest.raises(TrackingError, match="models:/served@nobody cannot be read"),
+        endpoint(endpoint_config(model="models:/served@nobody")),
+    ):
         pass
-    with pytest.raises(ConfigError, match="without a token"), endpoint(changed(host="0.0.0.0")):
+    with pytest.raises(ConfigError, match="without a token"), endpoint(endpoint_config(host="0.0.0.0")):
         pass

@@ -20,13 +20,13 @@ COMBINED = (
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Path, str, dict[str, Any]]:
+def plain_version(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Path, str, dict[str, Any]]:
     """The raw tables, a store, and the version that the tests' session makes."""
     folder = tmp_path_factory.mktemp("here")
     write_raw(folder)
     uri = new_store(folder)
     manifest = run(load(write_pipeline(folder, folder, uri)))
-    rows = {split: found.rows for split, found in manifest.splits.items()}
+    rows = {split: summary.rows for split, summary in manifest.splits.items()}
     return folder, uri, {"version": manifest.version, "digest": manifest.digest, "quarantined": manifest.quarantined, "rows": rows}
 
 
@@ -36,6 +36,8 @@ def test_every_environment_is_in_one_process() -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("names", [COMBINED[0], *(pytest.param(names, marks=pytest.mark.full) for names in COMBINED[1:])], ids=" + ".join)
-def test_p6_hostile_environments_make_one_digest(tmp_path: Path, here: tuple[Path, str, dict[str, Any]], names: tuple[str, ...]) -> None:
-    raw, uri, wanted = here
-    assert made_in(together(*names), tmp_path, raw, uri) == wanted
+def test_p6_hostile_environments_make_one_digest(
+    tmp_path: Path, plain_version: tuple[Path, str, dict[str, Any]], names: tuple[str, ...]
+) -> None:
+    raw, uri, expected = plain_version
+    assert made_in(together(*names), tmp_path, raw, uri) == expected

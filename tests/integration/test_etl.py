@@ -42,33 +42,33 @@ def pipeline(tmp_path: Path, uri: str, spark: SparkSession) -> Path:
 def version(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSession) -> Version:
     """The pipeline's version, made once."""
     config = load(write_pipeline(tmp_path_factory.mktemp("people"), uri))
-    made = run(config)
+    manifest = run(config)
     version = open_version(config.dataset.path, config.data_identity)
-    assert version.manifest == made
+    assert version.manifest == manifest
     return version
 
 
 def column(version: Version, name: str, groups: tuple[RowGroup, ...] | None = None) -> np.ndarray:
     """A tensor column of all splits, or of some row groups, in their order."""
-    (wanted,) = [found for found in version.columns if found.name == name]
+    (schema,) = [column for column in version.columns if column.name == name]
     pieces = []
     for group in version.row_groups if groups is None else groups:
         table = pq.ParquetFile(f"{version.root}/{group.file}").read_row_group(group.index, [name])
-        pieces.append(to_numpy(wanted, table.column(name).combine_chunks()))
+        pieces.append(to_numpy(schema, table.column(name).combine_chunks()))
     return np.concatenate(pieces)
 
 
-def quarantined(version: Version) -> list[dict[str, Any]]:
+def quarantine_rows(version: Version) -> list[dict[str, Any]]:
     return pq.read_table(f"{version.root}/quarantine-{version.manifest.attempt}").to_pylist()
 
 
-def left_in(config: Config) -> list[Path]:
+def dataset_files(config: Config) -> list[Path]:
     """Files in the dataset's folder."""
     return [path for path in Path(config.dataset.path).rglob("*") if path.is_file()]
 
 
 def test_p2_every_row_is_in_one_split_or_in_the_quarantine(version: Version) -> None:
-    refused = quarantined(version)
+    refused = quarantine_rows(version)
     assert Counter(row["reason"] for row in refused) == version.manifest.quarantined == {"plausible age": 7}
     records = [json.loads(row["record"]) for row in refused]
     assert {record["age"] for record in records} == {130}
@@ -78,11 +78,11 @@ def test_p2_every_row_is_in_one_split_or_in_the_quarantine(version: Version) -> 
 
 def test_p8_a_version_holds_its_own_files_and_no_others(version: Version) -> None:
     splits = version.manifest.splits
-    assert {split: found.rows for split, found in splits.items()} == {split: version.rows(split) for split in splits}
-    assert all(found.parts > 1 and found.rows > 200 for found in splits.values())
+    assert {split: summary.rows for split, summary in splits.items()} == {split: version.rows(split) for split in splits}
+    assert all(summary.parts > 1 and summary.rows > 200 for summary in splits.values())
     attempt = version.manifest.attempt
-    left = {path.name for path in Path(version.root).iterdir()}
-    assert left == {
+    names = {path.name for path in Path(version.root).iterdir()}
+    assert names == {
         f"data-{attempt}",
         f"quarantine-{attempt}",
         f"rows-{attempt}",
@@ -141,16 +141,16 @@ def test_training_opens_the_version_that_etl_found_up_to_date(pipeline: Path, tm
     assert second.digest != first.digest
     raw.write_text(text)
     assert run(config) == first
-    again = open_version(config.dataset.path, config.data_identity)
-    assert again.manifest == first
-    (Path(again.root) / again.row_groups[0].file).unlink()
+    reopened = open_version(config.dataset.path, config.data_identity)
+    assert reopened.manifest == first
+    (Path(reopened.root) / reopened.row_groups[0].file).unlink()
     assert run(config) == first
     with pytest.raises(CorruptError, match=r"the file is missing; restore the file, or remove the version's folder and run jobs/etl.py"):
-        list(Loader(again, again.row_groups[0].split, Order(shards=1, global_batch=1)))
-    shutil.rmtree(again.root)
+        list(Loader(reopened, reopened.row_groups[0].split, Order(shards=1, global_batch=1)))
+    shutil.rmtree(reopened.root)
     assert run(config).digest == first.digest
-    made_again = open_version(config.dataset.path, config.data_identity)
-    assert len(list(Loader(made_again, "train", Order(shards=1, global_batch=1)))) == made_again.rows("train")
+    rebuilt = open_version(config.dataset.path, config.data_identity)
+    assert len(list(Loader(rebuilt, "train", Order(shards=1, global_batch=1)))) == rebuilt.rows("train")
 
 
 def test_p6_another_source_is_another_version(pipeline: Path, version: Version) -> None:
@@ -165,7 +165,7 @@ def test_p6_another_source_is_another_version(pipeline: Path, version: Version) 
 def test_what_encoders_refuse_is_kept_with_its_reason(pipeline: Path) -> None:
     config = load(pipeline, {"dataset.features.height.impute": "none", "source.max_quarantined": 0.03})
     manifest = run(config)
-    refused = quarantined(open_version(config.dataset.path))
+    refused = quarantine_rows(open_version(config.dataset.path))
     assert manifest.quarantined == {"height: standardize cannot encode NULL": 60, "plausible age": 7}
     assert {json.loads(row["record"])["height"] for row in refused if row["reason"].startswith("height")} == {None}
     assert sum(split.rows for split in manifest.splits.values()) == ROWS - 67
@@ -186,7 +186,7 @@ def test_p8_too_many_refused_rows_leave_no_version(pipeline: Path, overrides: di
     with pytest.raises(QualityError) as raised:
         run(config)
     assert all(word in str(raised.value) for word in words)
-    assert left_in(config) == []
+    assert dataset_files(config) == []
 
 
 def test_a_column_that_the_query_does_not_give(pipeline: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_split_that_gets_no_rows(pipeline: Path) -> None:
     config = load(pipeline, {"source.query": "SELECT *, 1 AS ratio FROM people WHERE id < 5"})
     with pytest.raises(SourceError, match=r"no row is left for .*; give more rows, or change dataset.split"):
         run(config)
-    assert left_in(config) == []
+    assert dataset_files(config) == []
 
 
 def test_p8_a_place_that_cannot_be_written_is_named(pipeline: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_published_split_of_real_data_is_kept(tmp_path: Path, uri: str, monkey
     assert manifest.splits["train"].rows + manifest.splits["validation"].rows == 32_561
     assert manifest.rows_parsed == 48_842 and manifest.quarantined == {}
     sources = open_version(config.dataset.path).sources()
-    files = {(file.path, file.bytes, file.checksum) for found in sources.values() for file in found}
+    files = {(file.path, file.bytes, file.checksum) for table_files in sources.values() for file in table_files}
     assert files == {
         (str(path), path.stat().st_size, f"sha256:{sha256(path.read_bytes()).hexdigest()}") for path in raw("adult").glob("adult-t*.csv")
     }
@@ -260,4 +260,4 @@ def test_a_missing_source_is_named_by_its_table(pipeline: Path) -> None:
     config = load(pipeline, {"source.tables.people.path": "/nowhere/people.csv"})
     with pytest.raises(SourceError, match=r"^source\.tables\.people: /nowhere/people\.csv: no such file"):
         run(config)
-    assert left_in(config) == []
+    assert dataset_files(config) == []

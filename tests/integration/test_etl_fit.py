@@ -84,8 +84,8 @@ def test_the_profile_describes_the_training_split(spark: SparkSession) -> None:
     kinds = {row.kind: row["count"] for row in train.where("kind IS NOT NULL").groupBy("kind").count().collect()}
     assert fitted.profile["kind"]["most_frequent"] == kinds and fitted.profile["kind"]["distinct"] == 3
     moments = train.selectExpr("avg(x)", "stddev_pop(x)", "min(x)", "max(x)").head()
-    found = [fitted.profile["x"][name] for name in ("mean", "deviation", "minimum", "maximum")]
-    assert moments is not None and found == pytest.approx(list(moments), rel=1e-12)
+    values = [fitted.profile["x"][name] for name in ("mean", "deviation", "minimum", "maximum")]
+    assert moments is not None and values == pytest.approx(list(moments), rel=1e-12)
 
 
 def test_a_column_that_teaches_nothing(spark: SparkSession) -> None:

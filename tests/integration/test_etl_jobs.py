@@ -42,8 +42,8 @@ def start(pipeline: Path, master: str = "local[2]", **settings: str) -> "subproc
     )
 
 
-def finished(job: "subprocess.Popen[str]") -> str:
-    """What it printed, once it has ended well."""
+def finish(job: "subprocess.Popen[str]") -> str:
+    """Wait until the job has ended well, and return what it printed."""
     printed, errors = job.communicate(timeout=240)
     assert job.returncode == 0, errors
     return printed
@@ -62,7 +62,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory, uri: str) -> tuple[Path, lis
     """The dataset's folder, and what each of two jobs at once has printed. They cannot both be first."""
     folder = tmp_path_factory.mktemp("twins")
     jobs = [start(write_pipeline(folder, uri), "local[1]") for _ in range(2)]
-    return folder / "data", [finished(job) for job in jobs]
+    return folder / "data", [finish(job) for job in jobs]
 
 
 @pytest.mark.timeout(600)
@@ -78,13 +78,13 @@ def test_p8_two_runs_at_once_make_one_version(twins: tuple[Path, list[str]]) -> 
     assert len(parts) > 8
 
 
-def is_the_same(folder: Path, first: Path) -> None:
-    """Whether a version has the other's bytes, though it was made from other files."""
-    (manifest, parts), (wanted, wanted_parts) = content(folder), content(first)
-    assert manifest.version != wanted.version and manifest.digest == wanted.digest
-    assert manifest.encoders == wanted.encoders
-    assert manifest.profile == wanted.profile and manifest.quarantined == wanted.quarantined
-    assert parts == wanted_parts
+def assert_same_content(folder: Path, first: Path) -> None:
+    """A version has the other's bytes, though it was made from other files."""
+    (manifest, parts), (expected, expected_parts) = content(folder), content(first)
+    assert manifest.version != expected.version and manifest.digest == expected.digest
+    assert manifest.encoders == expected.encoders
+    assert manifest.profile == expected.profile and manifest.quarantined == expected.quarantined
+    assert parts == expected_parts
 
 
 @pytest.mark.timeout(600)
@@ -104,9 +104,9 @@ def test_p6_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_equal_b
     assert list(tmp_path.glob("data/*/quarantine-*"))
     with pytest.raises(DatasetError, match="holds no dataset version"):
         open_version(str(tmp_path / "data"))
-    finished(start(pipeline, "local[4]", spark_sql_shuffle_partitions="7", spark_sql_files_maxPartitionBytes="20000"))
+    finish(start(pipeline, "local[4]", spark_sql_shuffle_partitions="7", spark_sql_files_maxPartitionBytes="20000"))
     assert content(tmp_path / "data")[0].rows_parsed == ROWS
-    is_the_same(tmp_path / "data", twins[0])
+    assert_same_content(tmp_path / "data", twins[0])
 
 
 @pytest.fixture
@@ -127,9 +127,9 @@ def test_a_full_disk_is_told_in_a_line(small_disk: Path, tmp_path: Path, uri: st
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(small_disk))
     printed, errors = (job := start(write_pipeline(tmp_path, uri))).communicate(timeout=240)
     assert job.returncode == DatasetError.exit_code, errors
-    said = [
+    complaints = [
         line for line in errors.splitlines() if "space" in line or "Exception" in line or line.startswith(("error", "\tat ", "Traceback"))
     ]
     remedy = "point SPARK_LOCAL_DIRS to a larger one, on a cluster that of its workers"
-    assert said == [f"error: no space left on {small_disk}, where Spark shuffles; {remedy}"]
+    assert complaints == [f"error: no space left on {small_disk}, where Spark shuffles; {remedy}"]
     assert not printed and not (tmp_path / "data").exists()

@@ -31,7 +31,7 @@ def tables(spark: SparkSession) -> None:
     spark.sql("SELECT * FROM VALUES (1, 0.5D, 'a'), (2, 1.5D, 'b') AS t(i, x, s)").createOrReplaceTempView("t")
 
 
-def analysed(spark: SparkSession, config: Config) -> tuple[str, ...]:
+def analysis_warnings(spark: SparkSession, config: Config) -> tuple[str, ...]:
     return analyse(spark, config, raw_tables(config.source))
 
 
@@ -58,13 +58,13 @@ def run_rows(spark: SparkSession, query: str) -> DataFrame:
     ],
 )
 def test_p6_what_may_come_out_otherwise_is_warned_of_by_name(spark: SparkSession, query: str, words: str) -> None:
-    (warning,) = analysed(spark, config(query))
+    (warning,) = analysis_warnings(spark, config(query))
     assert warning.startswith(f"source.query: {words}")
 
 
 def test_p6_so_is_an_expectation_and_only_for_itself(spark: SparkSession) -> None:
     expect = {"plain": "i > 0", "past": "day < current_date()", "small": "x < (SELECT avg(x) FROM u)"}
-    warnings = analysed(spark, config("SELECT * FROM t LIMIT 7", expect))
+    warnings = analysis_warnings(spark, config("SELECT * FROM t LIMIT 7", expect))
     assert [warning.split(" ")[:2] for warning in warnings] == [
         ["source.query:", "LIMIT"],
         ["source.expect.past:", "current_date()"],
@@ -94,18 +94,18 @@ CHANCES = {
 def test_p2_chance_decides_nothing_about_a_row(spark: SparkSession, condition: str) -> None:
     words = rf"{re.escape(CHANCES[condition])} may give another result each time it is computed.*take a function of the row's values"
     with pytest.raises(ConfigError, match=f"^source.expect.by chance: {words}"):
-        analysed(spark, config("SELECT * FROM t", {"fine": "i > 0", "by chance": condition}))
+        analysis_warnings(spark, config("SELECT * FROM t", {"fine": "i > 0", "by chance": condition}))
     for query in (
         f"SELECT * FROM t WHERE {condition}",
         f"WITH drawn AS (SELECT *, {condition} AS luck FROM t) SELECT a.* FROM drawn a JOIN u b ON a.i = b.i AND luck",
     ):
         with pytest.raises(ConfigError, match=f"^source.query: {words}"):
-            analysed(spark, config(query))
+            analysis_warnings(spark, config(query))
 
 
 def test_a_hash_of_the_key_decides_in_the_place_of_chance(spark: SparkSession) -> None:
     tenth = "pmod(xxhash64(id), 100) < 10"
-    assert list(analysed(spark, config(f"SELECT * FROM t WHERE {tenth.replace('id', 'i')}"))) == []
+    assert list(analysis_warnings(spark, config(f"SELECT * FROM t WHERE {tenth.replace('id', 'i')}"))) == []
     assert 900 < spark.range(10_000).where(tenth).count() < 1_100
 
 
@@ -124,7 +124,7 @@ def test_a_hash_of_the_key_decides_in_the_place_of_chance(spark: SparkSession) -
 )
 def test_p2_nor_about_what_the_query_gives(spark: SparkSession, query: str, name: str) -> None:
     with pytest.raises(ConfigError, match=rf"^source.query: {re.escape(name)} may give another result"):
-        analysed(spark, config(query))
+        analysis_warnings(spark, config(query))
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_a_query_that_only_selects_is_not_held_in_memory(spark: SparkSession, tm
 )
 def test_columns_that_cannot_be_meant(spark: SparkSession, query: str, dataset: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        analysed(spark, config(query, **dataset))
+        analysis_warnings(spark, config(query, **dataset))
     assert str(raised.value).startswith(words)
 
 
 def test_columns_with_other_names_can(spark: SparkSession) -> None:
-    assert analysed(spark, config("SELECT i, x, x AS second, s AS part FROM t")) == ()
+    assert analysis_warnings(spark, config("SELECT i, x, x AS second, s AS part FROM t")) == ()
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_columns_with_other_names_can(spark: SparkSession) -> None:
 )
 def test_only_a_query_is_one_and_nothing_else_is_run(spark: SparkSession, tmp_path: Path, query: str, statement: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        analysed(spark, config(query.format(tmp_path, "made_by_a_query")))
+        analysis_warnings(spark, config(query.format(tmp_path, "made_by_a_query")))
     assert (
         str(raised.value) == f"source.query: {statement} is not part of a query; only what reads the tables may stand here, such as SELECT"
     )
@@ -232,7 +232,7 @@ def test_only_a_query_is_one_and_nothing_else_is_run(spark: SparkSession, tmp_pa
     ],
 )
 def test_every_query_is_one(spark: SparkSession, query: str) -> None:
-    analysed(spark, config(query))
+    analysis_warnings(spark, config(query))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_every_query_is_one(spark: SparkSession, query: str) -> None:
 )
 def test_a_query_reads_the_tables_that_are_named_and_checksummed(spark: SparkSession, query: str, words: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        analysed(spark, config(query))
+        analysis_warnings(spark, config(query))
     assert str(raised.value).startswith(f"source.query: {words}")
 
 
@@ -266,7 +266,7 @@ def test_a_query_reads_the_tables_that_are_named_and_checksummed(spark: SparkSes
 )
 def test_an_expectation_that_is_none_is_named(spark: SparkSession, expect: dict[str, str], error: type[Exception], words: str) -> None:
     with pytest.raises(error) as raised:
-        analysed(spark, config("SELECT * FROM t", expect))
+        analysis_warnings(spark, config("SELECT * FROM t", expect))
     assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
 
 
@@ -281,7 +281,7 @@ def test_an_expectation_that_is_none_is_named(spark: SparkSession, expect: dict[
 )
 def test_what_is_wrong_with_a_query_is_said_before_anything_is_read(spark: SparkSession, query: str, words: str) -> None:
     with pytest.raises(SourceError) as raised:
-        analysed(spark, config(query))
+        analysis_warnings(spark, config(query))
     assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
 
 
@@ -299,11 +299,11 @@ def test_casts_of_text_to_numbers_are_named_with_what_they_take(spark: SparkSess
     assert rule.startswith("float and double 12D, 0x1p4, NaN and 1e400, decimal digits of any script, and all of them, as whole numbers do")
     assert text_cast_notes(query_execution(spark.sql("SELECT i, x / 2 AS x, CAST(i AS string) AS s FROM t")).analyzed()) == ()
     texts = "12D", "0x1p4", "NaN", "1e400", "٣", " 1\t", "1.5", "1,234", "1_0", "٣.٣", "1L"
-    taken = {
+    accepted_texts = {
         kind: [text for text in texts if spark.sql(f"SELECT try_cast('{text}' AS {kind}) IS NOT NULL AS v").first().v]  # type: ignore[union-attr]
         for kind in ("double", "decimal(9,2)", "bigint", "int")
     }
-    assert taken == {
+    assert accepted_texts == {
         "double": ["12D", "0x1p4", "NaN", "1e400", " 1\t", "1.5"],
         "decimal(9,2)": ["٣", " 1\t", "1.5", "٣.٣"],
         "bigint": [" 1\t"],
@@ -313,19 +313,19 @@ def test_casts_of_text_to_numbers_are_named_with_what_they_take(spark: SparkSess
 
 def test_p6_a_query_takes_no_value_from_the_machine(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match=r"^source.query: \$\{env:HOME\} would be a value of the machine that runs it"):
-        analysed(spark, config("SELECT i, x, '${env:HOME}' AS home FROM t"))
+        analysis_warnings(spark, config("SELECT i, x, '${env:HOME}' AS home FROM t"))
     assert spark.sql("SELECT '${spark.app.name} ${x}' AS text").first() == ("${spark.app.name} ${x}",)
 
 
 def test_so_is_what_no_table_can_be(spark: SparkSession, tmp_path: Path) -> None:
     for schema in ("i int x double", "i int, x array"):
         with pytest.raises(ConfigError, match=r"^source.tables.t.schema: "):
-            analysed(spark, config("SELECT * FROM t", tables={"t": UNREAD | {"schema": schema}}))
+            analysis_warnings(spark, config("SELECT * FROM t", tables={"t": UNREAD | {"schema": schema}}))
     split = {"time": "day", "validation": "soon", "test": "2017-06-01"}
     with pytest.raises(ConfigError, match=r"^dataset.split: column day is date"):
-        analysed(spark, config("SELECT * FROM t", split=split))
+        analysis_warnings(spark, config("SELECT * FROM t", split=split))
     with pytest.raises(ConfigError, match=r"^dataset.features.i: standardize cannot encode column i, which is string"):
-        analysed(spark, config("SELECT s AS i, x FROM t"))
+        analysis_warnings(spark, config("SELECT s AS i, x FROM t"))
 
 
 def test_tables_of_every_format_have_their_columns_before_they_are_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -346,14 +346,14 @@ def test_tables_of_every_format_have_their_columns_before_they_are_read(spark: S
     }
     query = """SELECT p.i + p.part AS i, q.x, images.class, files.length, one.value, archives.content, lines.value AS line, records.a.b
         FROM p, q, images, files, one, archives, lines, records"""
-    assert analysed(spark, config(query, tables=tables)) == ()
+    assert analysis_warnings(spark, config(query, tables=tables)) == ()
 
 
 @pytest.mark.parametrize("conf", sorted(Path(__file__).parents[2].glob("conf/*.yaml")), ids=lambda path: path.stem)
 def test_the_queries_of_the_repository_are_queries_of_no_chance(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, conf: Path) -> None:
     monkeypatch.setenv("LOCKSTEP_RAW", str(raw("adult").parent))
     try:
-        warnings = analysed(spark, load(conf))
+        warnings = analysis_warnings(spark, load(conf))
     except SourceError as error:
         if "no such file" not in str(error):
             raise

@@ -54,8 +54,8 @@ def test_p6_where_rows_go_is_pinned(spark: SparkSession) -> None:
     values = "(1, 0.5D, 'a'), (2, -1.5D, NULL), (3, NULL, 'ü'), (4, 0D, 'd'), (5, 9D, 'e'), (6, 1D, 'f'), (7, 2D, 'g')"
     rows = splits.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(i, x, s)"), ())
     dealt = splits.assign_split(rows, ByFraction(train=0.6, validation=0.2, test=0.2))
-    found = splits.assign_part(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
-    assert [tuple(row) for row in found.select(ROW, CONTENT, SPLIT, PART, PLACE).collect()] == KNOWN
+    placed = splits.assign_part(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
+    assert [tuple(row) for row in placed.select(ROW, CONTENT, SPLIT, PART, PLACE).collect()] == KNOWN
 
 
 def test_null_and_its_neighbour_do_not_change_places(spark: SparkSession) -> None:
@@ -67,21 +67,21 @@ def test_every_type_has_a_hash_and_maps_one_for_any_order_of_entries(spark: Spar
     sql = """SELECT map('a', map(1, {0}), 'b', NULL) m, named_struct('inner', array(map('x', 1))) s, parse_json('{{"k": [1]}}') v,
         array(1, NULL) a, X'00FF' b, DATE'2020-01-01' d, TIMESTAMP'2020-01-01 00:00:00' t, 1.50BD n, NULL nothing"""
     turned = "SELECT map_from_entries(reverse(map_entries(m))) m, s, v, a, b, d, t, n, nothing FROM ({0})"
-    one, same, other = (spark.sql(text) for text in (sql.format(7), turned.format(sql.format(7)), sql.format(8)))
-    assert hashes(one) == hashes(same) != hashes(other)
+    rows, reordered_rows, other_rows = (spark.sql(text) for text in (sql.format(7), turned.format(sql.format(7)), sql.format(8)))
+    assert hashes(rows) == hashes(reordered_rows) != hashes(other_rows)
 
 
 def test_shares_are_kept_and_do_not_depend_on_the_other_rows(spark: SparkSession) -> None:
     rows = spark.range(20_000).selectExpr("id", "id % 7 AS x")
     split = ByFraction(train=0.7, validation=0.2, test=0.1)
-    found = split_numbers(rows, split)
-    counts = [list(found.values()).count(number) for number in range(3)]
+    numbers = split_numbers(rows, split)
+    counts = [list(numbers.values()).count(number) for number in range(3)]
     assert all(
         abs(count - share * 20_000) < 4 * (20_000 * share * (1 - share)) ** 0.5
         for count, share in zip(counts, (0.7, 0.2, 0.1), strict=True)
     )
     few = split_numbers(rows.where("id % 100 = 3").repartition(7), split)
-    assert few == {key: found[key] for key in few} and len(few) == 200
+    assert few == {key: numbers[key] for key in few} and len(few) == 200
 
 
 def test_nothing_goes_to_a_split_without_a_share(spark: SparkSession) -> None:
@@ -90,9 +90,9 @@ def test_nothing_goes_to_a_split_without_a_share(spark: SparkSession) -> None:
 
 def test_a_group_stays_together(spark: SparkSession) -> None:
     rows = spark.range(3_000).selectExpr("id", "nullif(id % 100, 0) AS g")
-    found = split_numbers(rows, ByFraction(train=0.5, validation=0.25, test=0.25, group="g"))
-    by_group = {group: {found[key] for key in range(3_000) if key % 100 == group} for group in range(100)}
-    assert all(len(numbers) == 1 for numbers in by_group.values())
+    numbers = split_numbers(rows, ByFraction(train=0.5, validation=0.25, test=0.25, group="g"))
+    by_group = {group: {numbers[key] for key in range(3_000) if key % 100 == group} for group in range(100)}
+    assert all(len(group_numbers) == 1 for group_numbers in by_group.values())
     assert set.union(*by_group.values()) == {0, 1, 2}
 
 
@@ -122,12 +122,12 @@ def test_limits_that_are_no_times_in_order(spark: SparkSession, validation: str,
 
 def test_one_row_of_each_key_is_kept_the_same_for_any_order(spark: SparkSession) -> None:
     rows = spark.range(300).selectExpr("id % 100 AS k", "nullif(id % 100, 5) AS j", "id AS v")
-    found = []
+    accepted = []
     for arrangement in (rows.orderBy("v"), rows.orderBy(F.desc("v")).repartition(3)):
         judged = splits.find_and_refuse_repeats(splits.add_identity(arrangement, ("k", "j")), ("k", "j"))
         assert reasons(judged) == {"repeated key: k, j": 200}
-        found.append(sorted(row.v for row in accepted_rows(judged).collect()))
-    assert found[0] == found[1] and sorted(value % 100 for value in found[0]) == list(range(100))
+        accepted.append(sorted(row.v for row in accepted_rows(judged).collect()))
+    assert accepted[0] == accepted[1] and sorted(value % 100 for value in accepted[0]) == list(range(100))
 
 
 def test_a_row_that_was_refused_before_keeps_its_reason_and_repeats_no_key(spark: SparkSession) -> None:
@@ -148,8 +148,8 @@ def test_a_split_without_rows_is_an_error_with_the_counts() -> None:
     splits.check_splits({0: 9, 1: 0, 2: 0}, ByColumn(by="s"))
 
 
-def shares_said(rows: DataFrame, split: dict[str, object], key: tuple[str, ...] = (), bound: float = 0.3) -> str:
-    """What is said of the shares of these rows."""
+def shares_message(rows: DataFrame, split: dict[str, object], key: tuple[str, ...] = (), bound: float = 0.3) -> str:
+    """The sentence about the shares of these rows; empty if they came as requested."""
     tensors = {"features": {"x": "identity"}, "target": {"y": "identity"}}
     dataset = Dataset.model_validate({"path": "data", "key": key, "split": split, "max_share_error": bound, **tensors})
     dealt = splits.assign_split(splits.add_identity(rows, key), dataset.split)
@@ -158,31 +158,33 @@ def shares_said(rows: DataFrame, split: dict[str, object], key: tuple[str, ...] 
 
 
 def test_shares_that_did_not_come_are_said_with_their_cause(spark: SparkSession) -> None:
-    asked = {"train": 0.7, "validation": 0.1, "test": 0.2}
+    shares = {"train": 0.7, "validation": 0.1, "test": 0.2}
     rows = spark.range(3_000).selectExpr("id", "if(id < 900, 1, id) AS x", "if(id < 1200, 'one', 'g' || id) AS g").persist()
     repeated = rows.select("x")
-    said = shares_said(repeated, asked)
-    assert ": one row repeats 900 times; " in said and "asked 70 %" in said and "SELECT DISTINCT" in said
-    assert shares_said(repeated.distinct(), asked) == "" == shares_said(rows.select("id", "x"), asked, ("id",)), "both remedies work"
-    grouped = shares_said(rows, {**asked, "group": "g"}, bound=0.9)
+    message = shares_message(repeated, shares)
+    assert ": one row repeats 900 times; " in message and "asked 70 %" in message and "SELECT DISTINCT" in message
+    assert shares_message(repeated.distinct(), shares) == "" == shares_message(rows.select("id", "x"), shares, ("id",)), (
+        "both remedies work"
+    )
+    grouped = shares_message(rows, {**shares, "group": "g"}, bound=0.9)
     assert ": the group g = one has 1,200 rows; " in grouped and "leave dataset.split.group out" in grouped
-    assert shares_said(rows, asked) == "", "which is a remedy"
+    assert shares_message(rows, shares) == "", "which is a remedy"
     smaller = rows.selectExpr("x", "'h' || id DIV 4 AS g")
-    assert shares_said(smaller, {**asked, "group": "g"}, bound=0.05) == "", "a column of smaller groups is another"
+    assert shares_message(smaller, {**shares, "group": "g"}, bound=0.05) == "", "a column of smaller groups is another"
     with pytest.raises(SourceError, match=r"the group g = one has 1,200 rows; .* or raise dataset.max_share_error"):
-        shares_said(rows, {**asked, "group": "g"}, bound=0.05)
+        shares_message(rows, {**shares, "group": "g"}, bound=0.05)
     published = repeated.selectExpr("x", "if(x % 10 = 9, 'validation', 'train') AS s")
-    moved = shares_said(published, {"by": "s", "validation": 0.1})
+    moved = shares_message(published, {"by": "s", "validation": 0.1})
     assert ": one row repeats 900 times; " in moved and moved.startswith("validation has 40 %, asked 10 %") and "test" not in moved
-    assert shares_said(published.distinct(), {"by": "s", "validation": 0.1}) == "", "rows that were published as validation do not count"
-    few = shares_said(spark.range(20).toDF("id"), {"train": 0.8, "validation": 0.1, "test": 0.1}, ("id",))
+    assert shares_message(published.distinct(), {"by": "s", "validation": 0.1}) == "", "rows that were published as validation do not count"
+    few = shares_message(spark.range(20).toDF("id"), {"train": 0.8, "validation": 0.1, "test": 0.1}, ("id",))
     assert "train has 90 %, asked 80 %" in few and ": chance, with only 20 rows; give more of them" in few
     days = rows.selectExpr("id", "if(id < 200, '2020', '2021') AS t")
-    timed = shares_said(days, {"time": "t", "validation": "2021", "test": "2022"})
+    timed = shares_message(days, {"time": "t", "validation": "2021", "test": "2022"})
     assert timed.startswith("validation has 93 % of the rows, test has 0 % of the rows: 2,800 rows, all in validation, have t = 2021; ")
     assert "choose other bounds" in timed
     by_number = rows.selectExpr("id", "format_string('%04d', id) AS t")
-    assert shares_said(by_number, {"time": "t", "validation": "2400", "test": "2700"}) == "", "other bounds are a remedy"
+    assert shares_message(by_number, {"time": "t", "validation": "2400", "test": "2700"}) == "", "other bounds are a remedy"
     rows.unpersist()
 
 
@@ -212,18 +214,18 @@ def repeating(folder: Path, query: str, bound: float) -> Config:
 
 @pytest.mark.usefixtures("spark")
 def test_shares_that_did_not_come_stand_at_the_end_in_the_manifest_and_on_the_page(tmp_path: Path) -> None:
-    drawn: list[Files] = []
+    pages: list[Files] = []
 
     def page(survey: Survey) -> Files:
-        drawn.append(profile_files(survey))
-        return drawn[0]
+        pages.append(profile_files(survey))
+        return pages[0]
 
     config = repeating(tmp_path, "SELECT * FROM t", 0.9)
     manifest = run(config, page)
-    said = manifest.shares.said
-    assert ": one row repeats 900 times; " in said and version_summary(config, manifest).splitlines()[1] == said
+    message = manifest.shares.said
+    assert ": one row repeats 900 times; " in message and version_summary(config, manifest).splitlines()[1] == message
     assert manifest.shares.came["train"] == pytest.approx(manifest.splits["train"].rows / 3_000)
-    html = drawn[0]["data.html"]
+    html = pages[0]["data.html"]
     assert "Shares of the splits. " in html and "one row repeats 900 times" in html and ">asked<" in html
     with pytest.raises(SourceError, match=r"one row repeats 900 times; .* SELECT DISTINCT .* or raise dataset.max_share_error"):
         run(repeating(tmp_path, "SELECT * FROM t", 0.05))

@@ -31,19 +31,19 @@ def config(pipeline: Path, store_options: str, spark: SparkSession) -> Config:
 
 
 def test_p1_a_version_on_a_store_has_the_local_one_s_digest_and_no_other_files(config: Config, pipeline: Path) -> None:
-    made = run(config)
-    assert made.digest == run(load(pipeline)).digest
-    assert run(config) == made, "it is there"
+    manifest = run(config)
+    assert manifest.digest == run(load(pipeline)).digest
+    assert run(config) == manifest, "it is there"
     version = open_version(config.dataset.path, config.data_identity)
     entries = storage.entries(version.filesystem, version.root, recursive=True)
-    left = {entry.path.removeprefix(f"{version.root}/") for entry in entries if entry.type == FileType.File}
+    paths = {entry.path.removeprefix(f"{version.root}/") for entry in entries if entry.type == FileType.File}
     written = {group.file for group in version.row_groups} | {
         "manifest.json",
-        *(f"{kind}-{made.attempt}.parquet" for kind in ("row_groups", "sources")),
+        *(f"{kind}-{manifest.attempt}.parquet" for kind in ("row_groups", "sources")),
     }
-    others = (f"quarantine-{made.attempt}/", f"rows-{made.attempt}/")
-    assert {path for path in left if not path.startswith(others)} == written
-    raw = read_raw_rows(version.filesystem, version.root, made.attempt, "test", [0, 1])
+    folders = (f"quarantine-{manifest.attempt}/", f"rows-{manifest.attempt}/")
+    assert {path for path in paths if not path.startswith(folders)} == written
+    raw = read_raw_rows(version.filesystem, version.root, manifest.attempt, "test", [0, 1])
     assert raw is not None and len(raw) == 2
 
 

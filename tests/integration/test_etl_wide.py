@@ -29,13 +29,13 @@ def calls_of_java(spark: SparkSession, columns: int, monkeypatch: pytest.MonkeyP
     schema, calls = fit.raw_schema(query), 0
     send = py4j.java_gateway.GatewayClient.send_command
 
-    def counted(self: object, command: str, *arguments: object, **named: object) -> object:
+    def count_call(self: object, command: str, *arguments: object, **named: object) -> object:
         nonlocal calls
         calls += not command.startswith(MEMORY_COMMAND_NAME)  # Python frees objects of Java at any time
         return send(self, command, *arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(py4j.java_gateway.GatewayClient, "send_command", counted)
+        patch.setattr(py4j.java_gateway.GatewayClient, "send_command", count_call)
         plan = query_execution(query).analyzed()
         refuse_nondeterminism("source.query", plan)
         assert list(plan_warnings(plan)) == []

@@ -48,8 +48,8 @@ def test_p5_one_model_for_any_number_of_workers_and_through_kills(home: Path, tm
     twice and resized."""
     command = [sys.executable, "-m", "benchmarks.exact.against_ddp", "--tables", "matrix", "--small", "--home", home, "--results", tmp_path]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOCKSTEP_RAW": str(FOLDER)}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert process.returncode == 0, process.stdout + process.stderr
     (tables,) = json.loads(next(tmp_path.glob("exact-matrix-*.json")).read_text())["tables"].values()
     for row in tables:
         digests = [row[key] for key in ("1", "3", "8", "killed and resized") if key in row]
@@ -70,31 +70,31 @@ def exact(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> tuple[
         return config, train(config)
 
 
-def placed(config: Config, **settings: Any) -> Config:
+def train_config(config: Config, **settings: Any) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update=settings)})
 
 
 def everything(config: Config) -> dict[str, Any]:
     """What a verification must leave as it is: MLflow's runs, and the folders of runs."""
     client = MlflowClient(config.tracking.uri)
-    found = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
     files = {file: file.stat().st_mtime_ns for file in Path(config.train.storage).rglob("*")}
-    return {"runs": [(run.info.run_id, run.info.status, run.data.metrics, run.data.tags) for run in found], "files": files}
+    return {"runs": [(run.info.run_id, run.info.status, run.data.metrics, run.data.tags) for run in runs], "files": files}
 
 
 def test_p5_a_run_is_verified_on_other_workers(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
     config, result = exact
     before = everything(config)
-    assert verify(placed(config, workers=3, balance=BalanceSettings(kind="auto")), result.run_id)
-    told = capsys.readouterr().out
-    assert f"identical: the losses of {STEPS} steps" in told and f"the model {result.model_digest}" in told
+    assert verify(train_config(config, workers=3, balance=BalanceSettings(kind="auto")), result.run_id)
+    output = capsys.readouterr().out
+    assert f"identical: the losses of {STEPS} steps" in output and f"the model {result.model_digest}" in output
     after = everything(config)
     assert after["runs"] == before["runs"]
     folder = Path(config.train.storage)  # whose own time changes with the verification's folder in it
     assert {**after["files"], folder: 0} == {**before["files"], folder: 0}
 
 
-def trail_of(config: Config) -> list[Path]:
+def trail_files(config: Config) -> list[Path]:
     return sorted(Path(config.train.storage).glob("*/trail/step-*.json"))
 
 
@@ -108,29 +108,29 @@ def altered(file: Path, **values: Any) -> Iterator[None]:
 
 def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
     config, result = exact
-    first, second, *_ = trail_of(config)
+    first, second, *_ = trail_files(config)
     earlier, values = json.loads(first.read_text()), json.loads(second.read_text())
     step = values["step"] - 1
     losses = [*values["losses"][:-2], 1.25, values["losses"][-1]]
     digests = {**values["digests"], "model.layers.3.weight": "0" * 64, "optimizer.state.layers.3.weight.exp_avg": "0" * 64}
     with altered(second, losses=losses, digests=digests):
-        assert not verify(placed(config, workers=1), result.run_id)
-    told = capsys.readouterr().out
-    assert f"differs: step {step} is the first whose loss differs" in told and "and 1.25 in the run" in told
-    assert f"after step {values['step']}, 2 tensors differ, the first is model.layers.3.weight; " in told
-    assert f"; after step {earlier['step']} none did" in told
+        assert not verify(train_config(config, workers=1), result.run_id)
+    output = capsys.readouterr().out
+    assert f"differs: step {step} is the first whose loss differs" in output and "and 1.25 in the run" in output
+    assert f"after step {values['step']}, 2 tensors differ, the first is model.layers.3.weight; " in output
+    assert f"; after step {earlier['step']} none did" in output
 
 
 @contextmanager
 def moved(config: Config, run_id: str) -> Iterator[Config]:
     """The run as a copy of it is: its folder in another place, and MLflow without the tags that were set."""
-    client, here = MlflowClient(config.tracking.uri), Path(config.train.storage)
+    client, storage = MlflowClient(config.tracking.uri), Path(config.train.storage)
     tags = {name: value for name, value in client.get_run(run_id).data.tags.items() if not name.startswith("mlflow.")}
-    there = here.rename(here.with_name("moved"))
+    moved_storage = storage.rename(storage.with_name("moved"))
     for name in tags:
         client.delete_tag(run_id, name)
-    yield placed(config, storage=str(there))
-    there.rename(here)
+    yield train_config(config, storage=str(moved_storage))
+    moved_storage.rename(storage)
     for name, value in tags.items():
         client.set_tag(run_id, name, value)
 
@@ -139,13 +139,13 @@ def test_the_first_steps_of_a_moved_run_can_be_verified_alone_with_its_own_confi
     exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, result = exact
-    saved = json.loads(trail_of(config)[0].read_text())["step"]
-    with moved(config, result.run_id) as there:
-        assert verify(placed(there, workers=1, lr=0.5), result.run_id, steps=saved + 3)
-    told = capsys.readouterr().out
-    assert "train.lr was 0.01 in the run, which is used, and not 0.5" in told
-    assert f"identical: the losses of {saved + 3} steps, model and optimizer after 1 saved steps ({saved})" in told
-    assert "the model " not in told
+    saved = json.loads(trail_files(config)[0].read_text())["step"]
+    with moved(config, result.run_id) as moved_config:
+        assert verify(train_config(moved_config, workers=1, lr=0.5), result.run_id, steps=saved + 3)
+    output = capsys.readouterr().out
+    assert "train.lr was 0.01 in the run, which is used, and not 0.5" in output
+    assert f"identical: the losses of {saved + 3} steps, model and optimizer after 1 saved steps ({saved})" in output
+    assert "the model " not in output
 
 
 @contextmanager

@@ -99,16 +99,16 @@ def test_its_script_predicts_from_raw_rows_what_the_model_in_mlflow_predicts(mod
 def test_its_script_takes_utf_8_in_every_locale_and_its_reader_may_leave(model: Exported, onnx: Path) -> None:
     rows = rows_in_json(model.raw.drop_columns(["rich", "unused"]))
     assert any(row["word"] == "dög" for row in rows)
-    given = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    expected = predict_alone(onnx, stdin=given.decode())
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    expected = predict_alone(onnx, stdin=text.decode())
     # Python takes UTF-8 in the locale C unless it is told not to.
     command = [sys.executable, "-I", "-X", "utf8=0", "-c", ALONE, str(onnx)]
-    ended = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False, env={**os.environ, "LC_ALL": "C"})
+    ended = subprocess.run(command, input=text, capture_output=True, timeout=120, check=False, env={**os.environ, "LC_ALL": "C"})
     assert (ended.returncode, ended.stdout.decode()) == (0, expected.stdout), ended.stderr
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as output:
-        process = subprocess.run(command, input=given, stdout=output, stderr=subprocess.PIPE, timeout=120, check=False)
+        process = subprocess.run(command, input=text, stdout=output, stderr=subprocess.PIPE, timeout=120, check=False)
     assert (process.returncode, process.stderr) == (0, b"")
 
 
@@ -151,7 +151,7 @@ def test_the_folder_is_logged_with_the_run_and_sealed(model: Exported, onnx: Pat
     assert "equal decisions" in client.get_run(model.run_id).data.tags["export.onnx"]
     assert manifest["model"]["uri"] == model.uri
     assert manifest["versions"]["onnxruntime"] == onnxruntime.__version__
-    by_encoder = {given["name"]: given.get("encoded by", {}).get("encoder", {}).get("encoder") for given in manifest["inputs"]}
+    by_encoder = {entry["name"]: entry.get("encoded by", {}).get("encoder", {}).get("encoder") for entry in manifest["inputs"]}
     assert by_encoder["word"] == "vocabulary" and by_encoder["age"] is None
 
 
@@ -261,8 +261,8 @@ def test_an_encoder_of_the_users_own_has_no_script_and_may_be_computed_before(mo
     assert note == "there is no predict.py, which lacks the encoder waves:Clip; encode these columns yourself"
     assert not list(tmp_path.iterdir())
     encoded = subject.first_rows("test", 5)
-    given = subject.numeric.raw(subject.features(encoded))
-    assert runner(onnx / "model.onnx")(given) == pytest.approx(subject.output(encoded), abs=1e-5)
+    numbers = subject.numeric.raw(subject.features(encoded))
+    assert runner(onnx / "model.onnx")(numbers) == pytest.approx(subject.output(encoded), abs=1e-5)
 
 
 def test_any_other_failure_of_an_exporter_is_one_line() -> None:

@@ -61,7 +61,7 @@ def pictures(folder: Path, uri: str, **source: Any) -> Config:
     return parse(values | {"tracking": {"uri": uri}}, "images.md")
 
 
-def files_of(folder: Path) -> list[Path]:
+def picture_files(folder: Path) -> list[Path]:
     return sorted([*folder.rglob("*.png"), *folder.rglob("*.jpg")])
 
 
@@ -69,11 +69,11 @@ def files_of(folder: Path) -> list[Path]:
 def test_class_and_split_come_from_the_path(folder: Path, uri: str) -> None:
     config = pictures(folder, uri)
     manifest = run(config)
-    split_files = files_of(folder)
+    split_files = picture_files(folder)
     assert manifest.rows_parsed == len(split_files) == PICTURES + 1
     assert list(manifest.quarantined.values()) == [1]
-    assert manifest.splits["test"].rows == len(files_of(folder / "test"))
-    assert manifest.splits["train"].rows + manifest.splits["validation"].rows == len(files_of(folder / "train")) - 1
+    assert manifest.splits["test"].rows == len(picture_files(folder / "test"))
+    assert manifest.splits["train"].rows + manifest.splits["validation"].rows == len(picture_files(folder / "train")) - 1
     assert manifest.encoders["class"].state["classes"] == [str(digit) for digit in range(10)]
     sources = open_version(config.dataset.path).sources()["files"]
     assert [file.path for file in sources] == list(map(str, split_files))
@@ -85,9 +85,9 @@ def test_class_and_split_come_from_the_path(folder: Path, uri: str) -> None:
 def test_p6_equal_rows_make_one_digest_from_a_folder_an_archive_and_a_single_file(folder: Path, uri: str, tmp_path: Path) -> None:
     first = run(pictures(folder, uri))
     with tarfile.open(tmp_path / "pictures.tar", "w") as archive:
-        for path in files_of(folder):
+        for path in picture_files(folder):
             archive.add(path, path.relative_to(folder))
-    rows = [(str(path.relative_to(folder)), path.read_bytes()) for path in files_of(folder)][::-1]
+    rows = [(str(path.relative_to(folder)), path.read_bytes()) for path in picture_files(folder)][::-1]
     pq.write_table(pa.table(dict(zip(("path", "content"), zip(*rows, strict=True), strict=True))), tmp_path / "pictures.parquet")
     for table in ({"format": "tar", "path": str(tmp_path / "pictures.tar")}, {"format": "parquet", "path": f"{tmp_path}/pictures.parquet"}):
         manifest = run(pictures(folder, uri, tables={"files": table}))
@@ -98,14 +98,14 @@ def test_p6_equal_rows_make_one_digest_from_a_folder_an_archive_and_a_single_fil
 def test_p6_a_file_that_moves_to_another_class_makes_another_version(folder: Path, uri: str, tmp_path: Path) -> None:
     config = pictures(shutil.copytree(folder, tmp_path / "pictures"), uri)
     first = run(config)
-    moved = files_of(tmp_path / "pictures/train/1")[0]
+    moved = picture_files(tmp_path / "pictures/train/1")[0]
     moved.rename(tmp_path / "pictures/train/7" / moved.name)
     second = run(config)
     assert second.version != first.version and second.digest != first.digest
     assert second.splits["train"].rows + second.splits["validation"].rows == first.splits["train"].rows + first.splits["validation"].rows
 
 
-def named(spark: SparkSession, table: dict[str, Any], query: str = "SELECT * FROM t") -> str:
+def table_version_name(spark: SparkSession, table: dict[str, Any], query: str = "SELECT * FROM t") -> str:
     """The name of the version that a table makes."""
     columns = {"features": {"x": "identity"}, "target": {"y": "label"}}
     values = {"source": {"tables": {"t": table}, "query": query}, "dataset": {"path": "data", **columns}, "task": {"kind": "tabular"}}
@@ -135,20 +135,21 @@ def test_p6_paths_name_a_version_where_rows_hold_them(
 ) -> None:
     """Never the place of the whole folder, nor, but of binaryFile, how its files are called in there. Folders that a glob matches, or that
     are paths themselves, make no columns, so that the rows are others."""
-    here, there = tmp_path / "here", tmp_path / "the re/below"
+    original, copy = tmp_path / "here", tmp_path / "the re/below"
     for number, name in enumerate(("class=cat/1", "class=dog/2")):
-        (here / name).parent.mkdir(parents=True)
-        (here / name).write_bytes(bytes([number]))
-    first = named(spark, table | {"path": str(here)}, query)
-    shutil.copytree(here, there)
-    for path in (str(there), there.as_uri().replace("%20", " ")):
-        assert named(spark, table | {"path": path}, query) == first
+        (original / name).parent.mkdir(parents=True)
+        (original / name).write_bytes(bytes([number]))
+    first = table_version_name(spark, table | {"path": str(original)}, query)
+    shutil.copytree(original, copy)
+    for path in (str(copy), copy.as_uri().replace("%20", " ")):
+        assert table_version_name(spark, table | {"path": path}, query) == first
     without = {
-        named(spark, table | {"path": path}, query) for path in (f"{there}/*", f"{there}/*/?", [f"{there}/class=cat", f"{there}/class=dog"])
+        table_version_name(spark, table | {"path": path}, query)
+        for path in (f"{copy}/*", f"{copy}/*/?", [f"{copy}/class=cat", f"{copy}/class=dog"])
     }
     assert len(without) == 1 and first not in without
-    (there / "class=dog/2").rename(there / "class=cat/2")
-    assert (named(spark, table | {"path": str(there)}, query) != first) == counts
+    (copy / "class=dog/2").rename(copy / "class=cat/2")
+    assert (table_version_name(spark, table | {"path": str(copy)}, query) != first) == counts
 
 
 def test_p6_the_order_of_idx_files_names_a_version(spark: SparkSession, tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_p6_the_order_of_idx_files_names_a_version(spark: SparkSession, tmp_path
     for path in paths:
         Path(path).write_text(path)
     table = {"format": "idx", "schema": "x binary, y binary"}
-    assert named(spark, table | {"path": paths}) != named(spark, table | {"path": paths[::-1]})
+    assert table_version_name(spark, table | {"path": paths}) != table_version_name(spark, table | {"path": paths[::-1]})
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def hours() -> np.ndarray:
 
 def windows(hours: np.ndarray, start: int, stop: int) -> np.ndarray:
     """All windows whose predicted hours are in [start, stop), shape (windows, STEPS + HORIZON, series), by time."""
-    found = sliding_window_view(hours, STEPS + HORIZON, axis=0).swapaxes(1, 2)
-    return found[max(start - STEPS, 0) : stop - STEPS - HORIZON + 1]
+    rows = sliding_window_view(hours, STEPS + HORIZON, axis=0).swapaxes(1, 2)
+    return rows[max(start - STEPS, 0) : stop - STEPS - HORIZON + 1]
 
 
 def test_the_published_scaling_and_the_baseline_to_the_digit(hours: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def version(config: Config) -> Version:
     return open_version(config.dataset.path, config.data_identity)
 
 
-def rows_of(version: Version, split: str) -> np.ndarray:
+def restore_rows(version: Version, split: str) -> np.ndarray:
     """History and future in the query's units, shape (rows, STEPS + HORIZON, series)."""
     pieces = []
     for column in version.columns:
@@ -77,17 +77,17 @@ def rows_of(version: Version, split: str) -> np.ndarray:
     return np.concatenate(pieces, axis=1)
 
 
-def by_content(rows: np.ndarray) -> np.ndarray:
+def sort_by_content(rows: np.ndarray) -> np.ndarray:
     return rows[np.lexsort(rows.reshape(len(rows), -1)[:, ::50].round(2).T)]
 
 
 @pytest.mark.full
 def test_p2_every_window_is_in_the_split_of_all_that_it_predicts(version: Version, hours: np.ndarray) -> None:
     for split, start, stop in (("train", 0, 12), ("validation", 12, 16), ("test", 16, 20)):
-        wanted = windows(hours, start * MONTH, stop * MONTH)
-        found = rows_of(version, split)
-        assert len(found) == len(wanted) == version.rows(split) == (stop - start) * MONTH - HORIZON + 1 - (0 if start else STEPS)
-        np.testing.assert_allclose(by_content(found), by_content(wanted), atol=1e-4)
+        expected = windows(hours, start * MONTH, stop * MONTH)
+        rows = restore_rows(version, split)
+        assert len(rows) == len(expected) == version.rows(split) == (stop - start) * MONTH - HORIZON + 1 - (0 if start else STEPS)
+        np.testing.assert_allclose(sort_by_content(rows), sort_by_content(expected), atol=1e-4)
     assert (version.manifest.rows_parsed, version.manifest.quarantined, version.manifest.warnings) == (len(hours), {}, ())
 
 
@@ -102,21 +102,21 @@ def test_p3_an_epoch_has_every_window_once_on_any_number_of_workers(version: Ver
 
 
 @pytest.fixture(scope="module")
-def trained(config: Config, ray_cluster: None) -> Result:
+def result(config: Config, ray_cluster: None) -> Result:
     return train(config)
 
 
 @pytest.mark.full
-def test_p7_served_forecasts_have_the_error_of_the_evaluation(config: Config, trained: Result, hours: np.ndarray) -> None:
+def test_p7_served_forecasts_have_the_error_of_the_evaluation(config: Config, result: Result, hours: np.ndarray) -> None:
     mlflow.set_tracking_uri(config.tracking.uri)
-    model = mlflow.pyfunc.load_model(trained.model)
+    model = mlflow.pyfunc.load_model(result.model)
     rows = windows(hours, 16 * MONTH, 20 * MONTH)
     history = pd.DataFrame({"history": [row.tolist() for row in rows[:, :STEPS]]})
-    found = model.predict(history)
+    forecasts = model.predict(history)
     settings = config.dataset.encoders["future"]
-    errors = (np.array(found["prediction"].tolist()) - rows[:, STEPS:]) / settings.deviation
-    assert trained.metrics["test/mse"] == pytest.approx((errors**2).mean(), rel=1e-5)
+    errors = (np.array(forecasts["prediction"].tolist()) - rows[:, STEPS:]) / settings.deviation
+    assert result.metrics["test/mse"] == pytest.approx((errors**2).mean(), rel=1e-5)
     last = (rows[:, STEPS - 1 : STEPS] - rows[:, STEPS:]) / settings.deviation
-    assert trained.metrics["test/repeat_last_mae"] == pytest.approx(abs(last).mean(), rel=1e-5)
+    assert result.metrics["test/repeat_last_mae"] == pytest.approx(abs(last).mean(), rel=1e-5)
     short = model.predict(pd.DataFrame({"history": [rows[0, 1:STEPS].tolist()]}))
     assert short["refused"][0].startswith("history: scale cannot encode [[")

@@ -86,7 +86,7 @@ def test_parquet_of_many_writers(spark: SparkSession) -> None:
     assert read_right >= 50
 
 
-def mutated(content: bytes, chance: random.Random) -> bytes:
+def mutate(content: bytes, chance: random.Random) -> bytes:
     """Bytes changed, cut out, zeroed or exchanged, mostly in the pages; the footer now and then."""
     changed = bytearray(content)
     for _ in range(chance.choice([1, 1, 4, 32])):
@@ -125,7 +125,7 @@ def test_mutated_parquet_is_read_or_refused_in_a_line_without_java_s_words(spark
     def end(number: int) -> str:
         chance = random.Random(number)
         path = tmp_path / f"m{number}.parquet"
-        path.write_bytes(mutated(chance.choice(sound), chance))
+        path.write_bytes(mutate(chance.choice(sound), chance))
         try:
             read_parquet(spark, f"m{number}", path)
         except SourceError as error:

@@ -56,7 +56,7 @@ def plays(home: Path) -> tuple[Config, str]:
     return config, text
 
 
-def version_of(config: Config) -> Version:
+def dataset_version(config: Config) -> Version:
     return open_version(config.dataset.path, config.data_identity)
 
 
@@ -67,7 +67,7 @@ def windows_in(version: Version, split: str) -> np.ndarray:
     return np.concatenate([to_numpy(column, table.column(0).combine_chunks()) for table in tables])
 
 
-def packer_of(version: Version) -> Packer:
+def text_packer(version: Version) -> Packer:
     packer = restore_encoder(version.manifest.encoders["text"])
     assert isinstance(packer, Packer)
     return packer
@@ -79,20 +79,20 @@ def multiset(windows: np.ndarray) -> Counter[bytes]:
 
 def test_p2_every_character_is_in_one_window_of_its_split(plays: tuple[Config, str]) -> None:
     config, text = plays
-    version = version_of(config)
-    packer, border = packer_of(version), int(len(text) * 0.9)
+    version = dataset_version(config)
+    packer, border = text_packer(version), int(len(text) * 0.9)
     for split, part in (("train", text[:border]), ("validation", text[border:])):
-        found = windows_in(version, split)
-        whole = packer.windows([np.array(packer.encode(pa.array([part]))[0].as_py())])
-        assert multiset(found) == multiset(whole)
-        assert version.rows(split) == version.manifest.splits[split].rows == len(found) == -(-(len(part) + 1) // 64)
+        windows = windows_in(version, split)
+        expected = packer.windows([np.array(packer.encode(pa.array([part]))[0].as_py())])
+        assert multiset(windows) == multiset(expected)
+        assert version.rows(split) == version.manifest.splits[split].rows == len(windows) == -(-(len(part) + 1) // 64)
     order = windows_in(version, "train")
     assert (order[1:, 0] == order[:-1, -1]).mean() < 0.3, "neighbours in the text are no neighbours in the part"
     assert (version.manifest.rows_parsed, version.manifest.quarantined) == (1, {})
 
 
 def test_p3_an_epoch_has_every_window_once_on_any_number_of_workers(plays: tuple[Config, str]) -> None:
-    version = version_of(plays[0])
+    version = dataset_version(plays[0])
     order = Order(8, 32, seed=3, window=2, remainder="keep")
     steps = {}
     for world_size in (1, 2, 3, 8):
@@ -104,33 +104,33 @@ def test_p3_an_epoch_has_every_window_once_on_any_number_of_workers(plays: tuple
 
 
 @pytest.fixture(scope="module")
-def trained(plays: tuple[Config, str], ray_cluster: None) -> Result:
+def result(plays: tuple[Config, str], ray_cluster: None) -> Result:
     return train(plays[0])
 
 
 @pytest.mark.full
-def test_it_is_one_run_with_a_text_for_every_epoch(plays: tuple[Config, str], trained: Result) -> None:
+def test_it_is_one_run_with_a_text_for_every_epoch(plays: tuple[Config, str], result: Result) -> None:
     client = MlflowClient(plays[0].tracking.uri)
-    names = [file.path for file in client.list_artifacts(trained.run_id, "samples")]
+    names = [file.path for file in client.list_artifacts(result.run_id, "samples")]
     assert names == ["samples/epoch-0001.txt", "samples/epoch-0002.txt"]
-    assert len(mlflow.artifacts.load_text(f"{client.get_run(trained.run_id).info.artifact_uri}/{names[0]}")) >= 20
-    assert client.get_run(trained.run_id).data.metrics["train/data_wait_fraction"] < 0.5
-    assert {"validation/nats_per_token", "validation/perplexity", "validation/bits_per_byte"} <= trained.metrics.keys()
-    assert trained.metrics["validation/nats_per_token"] < 3.6
+    assert len(mlflow.artifacts.load_text(f"{client.get_run(result.run_id).info.artifact_uri}/{names[0]}")) >= 20
+    assert client.get_run(result.run_id).data.metrics["train/data_wait_fraction"] < 0.5
+    assert {"validation/nats_per_token", "validation/perplexity", "validation/bits_per_byte"} <= result.metrics.keys()
+    assert result.metrics["validation/nats_per_token"] < 3.6
 
 
 @pytest.mark.full
-def test_p7_a_served_text_is_as_probable_as_in_the_evaluation(plays: tuple[Config, str], trained: Result) -> None:
+def test_p7_a_served_text_is_as_probable_as_in_the_evaluation(plays: tuple[Config, str], result: Result) -> None:
     """The validation split is one document: served as a raw row, it is cut into the very windows that were evaluated."""
     config, text = plays
     mlflow.set_tracking_uri(config.tracking.uri)
-    model = mlflow.pyfunc.load_model(trained.model)
+    model = mlflow.pyfunc.load_model(result.model)
     validation = text[int(len(text) * 0.9) :]
-    found = model.predict(pd.DataFrame({"text": [validation, "", "ROMEO:"]}))
-    assert found["nats_per_token"][0] == pytest.approx(trained.metrics["validation/nats_per_token"], rel=1e-6)
-    assert found["bits_per_byte"][0] == pytest.approx(trained.metrics["validation/bits_per_byte"], rel=1e-6)
-    assert (found["tokens"][0], found["tokens"][2]) == (len(validation) + 1, 7)
-    assert found["refused"].tolist() == [None, "text: characters cannot encode empty text", None]
+    predictions = model.predict(pd.DataFrame({"text": [validation, "", "ROMEO:"]}))
+    assert predictions["nats_per_token"][0] == pytest.approx(result.metrics["validation/nats_per_token"], rel=1e-6)
+    assert predictions["bits_per_byte"][0] == pytest.approx(result.metrics["validation/bits_per_byte"], rel=1e-6)
+    assert (predictions["tokens"][0], predictions["tokens"][2]) == (len(validation) + 1, 7)
+    assert predictions["refused"].tolist() == [None, "text: characters cannot encode empty text", None]
 
 
 @pytest.fixture(scope="module")
@@ -152,13 +152,15 @@ def code(home: Path, name: str, path: str, **changed: Any) -> Config:
 
 
 @pytest.fixture(scope="module")
-def packed(home: Path, sources: Path) -> Version:
+def code_version(home: Path, sources: Path) -> Version:
     config = code(home, "code", f"{sources}/**/*.py")
     run(config)
-    return version_of(config)
+    return dataset_version(config)
 
 
-def test_p6_the_digest_is_the_same_however_the_documents_come(home: Path, sources: Path, packed: Version, spark: SparkSession) -> None:
+def test_p6_the_digest_is_the_same_however_the_documents_come(
+    home: Path, sources: Path, code_version: Version, spark: SparkSession
+) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
     config = code(home, "again", str(sources))
     try:
@@ -166,22 +168,22 @@ def test_p6_the_digest_is_the_same_however_the_documents_come(home: Path, source
         run(config)
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
-    assert version_of(config).digest == packed.digest
-    assert all(len({group.part for group in packed.split_row_groups(split)}) > 1 for split in ("train",))
+    assert dataset_version(config).digest == code_version.digest
+    assert all(len({group.part for group in code_version.split_row_groups(split)}) > 1 for split in ("train",))
 
 
-def test_code_is_cleaned_and_deduplicated_and_what_is_refused_is_counted(packed: Version, sources: Path) -> None:
+def test_code_is_cleaned_and_deduplicated_and_what_is_refused_is_counted(code_version: Version, sources: Path) -> None:
     written = [path.read_text() for path in sources.glob("*.py") if path.name not in ("latin.py", "short.py", "copy.py")]
-    assert list(packed.manifest.quarantined.values()) == [1]
-    (record,) = pq.read_table(f"{packed.root}/quarantine-{packed.manifest.attempt}").to_pylist()
+    assert list(code_version.manifest.quarantined.values()) == [1]
+    (record,) = pq.read_table(f"{code_version.root}/quarantine-{code_version.manifest.attempt}").to_pylist()
     assert "latin.py" in record["source"]
-    assert packed.manifest.rows_parsed == len(list(sources.glob("*.py")))
-    windows = np.concatenate([windows_in(packed, split) for split in ("train", "validation", "test")])
+    assert code_version.manifest.rows_parsed == len(list(sources.glob("*.py")))
+    windows = np.concatenate([windows_in(code_version, split) for split in ("train", "validation", "test")])
     ends = int(((windows[:, :-1] != 0) & (windows[:, 1:] == 0)).sum())
     assert 0 < ends <= len([text for text in written if len(text) >= 200])
-    tokens = packer_of(packed).tokens
-    assert len(tokens) == 400 and len(packed.manifest.encoders["text"].state["merges"]) == 400 - 257
-    assert json.loads(packed.manifest.to_json())["encoders"]["text"]["column"]["cardinality"] == 400
+    tokens = text_packer(code_version).tokens
+    assert len(tokens) == 400 and len(code_version.manifest.encoders["text"].state["merges"]) == 400 - 257
+    assert json.loads(code_version.manifest.to_json())["encoders"]["text"]["column"]["cardinality"] == 400
 
 
 def test_documents_that_no_encoder_takes_refuse_the_version(home: Path) -> None:

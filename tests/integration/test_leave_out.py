@@ -65,8 +65,8 @@ def slow_node(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_p5_before_a_machine_is_taken_away_the_workers_save_and_the_run_goes_on_without_it(
     slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    own = {"workers": [1, 2], "cpus_per_worker": CPUS, "balance": "equal"}
-    config = training(tmp_path, rows=6_000, strategy="tests.unequal:UnequalMachines", epochs=4, **own)
+    layout = {"workers": [1, 2], "cpus_per_worker": CPUS, "balance": "equal"}
+    config = training(tmp_path, rows=6_000, strategy="tests.unequal:UnequalMachines", epochs=4, **layout)
     (host,) = {node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == slow_node}
     taking = Thread(target=take_away, args=(slow_node, tmp_path))
     taking.start()
@@ -79,7 +79,7 @@ def test_p5_before_a_machine_is_taken_away_the_workers_save_and_the_run_goes_on_
     attempts = (RunDirectory(str(folder)).get_json(ATTEMPTS) or {})["attempts"]
     assert [attempt["workers"] for attempt in attempts] == [2, 1]
     assert attempts[0]["steps"] == attempts[1]["step"] == int(saved) > 0, "no step is lost"
-    assert result.model_digest == undisturbed_digest(config, tmp_path)
+    assert result.model_digest == reference_digest(config, tmp_path)
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -105,8 +105,8 @@ def take_away(node: str, folder: Path) -> None:
 def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
     slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    own = {"workers": [1, 2], "cpus_per_worker": CPUS, "balance": {"leave_out": True}}
-    config = training(tmp_path, rows=6_000, strategy="tests.unequal:UnequalMachines", epochs=4, **own)
+    layout = {"workers": [1, 2], "cpus_per_worker": CPUS, "balance": {"leave_out": True}}
+    config = training(tmp_path, rows=6_000, strategy="tests.unequal:UnequalMachines", epochs=4, **layout)
     result = train(config)
     (host,) = {node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == slow_node}
     assert f"the run goes on without {host}, where a worker is too slow" in capsys.readouterr().out
@@ -114,10 +114,10 @@ def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
     (run,) = client.search_runs([client.get_experiment_by_name(config.experiment).experiment_id])
     assert run.info.status == "FINISHED" and run.data.tags["machines.left_out"] == host
     assert [metric.step for metric in client.get_metric_history(run.info.run_id, "train/loss")] == list(range(1, 4 * (6_000 // 64) + 1))
-    assert result.model_digest == undisturbed_digest(config, tmp_path)
+    assert result.model_digest == reference_digest(config, tmp_path)
 
 
-def undisturbed_digest(config: Config, folder: Path) -> str:
+def reference_digest(config: Config, folder: Path) -> str:
     """The digest of the model that one worker trains in this process."""
     version, context = version_of(config), WorkerContext()
     task = build_task(config.task, version.manifest)

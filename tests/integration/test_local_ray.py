@@ -13,8 +13,8 @@ from pipelines.errors import TrainingError
 from pipelines.launch.own_ray import _check_loopback
 
 
-def ended(program: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """A process that starts a Ray of its own in a new home."""
+def run_program(program: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program that starts a Ray of its own in a new home."""
     environment = {**{name: value for name, value in os.environ.items() if not name.startswith("RAY_")}, "HOME": str(home)}
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=180, check=False)
 
@@ -30,24 +30,24 @@ import ray
 from pipelines.config.train import Train
 from pipelines.launch.cluster import cluster
 
-found = set()
+addresses = set()
 with cluster(Train()):
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
-            found |= {socket.laddr.ip for socket in process.net_connections("inet") if socket.status == psutil.CONN_LISTEN}
+            addresses |= {socket.laddr.ip for socket in process.net_connections("inet") if socket.status == psutil.CONN_LISTEN}
     folder = Path(ray._private.worker._global_node.get_session_dir_path())
     private = [str(path) for path in folder.parents if path.stat().st_mode & 0o77 == 0]
-print(json.dumps({"addresses": sorted(found), "private": private, "left": folder.exists()}))
+print(json.dumps({"addresses": sorted(addresses), "private": private, "left": folder.exists()}))
 """
 
 
 def test_nobody_else_reaches_it_or_reads_what_it_keeps(tmp_path: Path) -> None:
-    done = ended(LISTENING, tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert "127.0.0.1" in found["addresses"] and set(found["addresses"]) <= {"127.0.0.1", "::ffff:127.0.0.1"}
-    assert len(found["private"]) == 1, "Ray lets everyone write to its own folders, so they lie in one of mode 700"
-    assert not found["left"]
+    process = run_program(LISTENING, tmp_path)
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout.splitlines()[-1])
+    assert "127.0.0.1" in report["addresses"] and set(report["addresses"]) <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    assert len(report["private"]) == 1, "Ray lets everyone write to its own folders, so they lie in one of mode 700"
+    assert not report["left"]
     modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in (tmp_path / ".ray").rglob("*")}
     assert ((tmp_path / ".ray").stat().st_mode & 0o777, modes) == (0o700, {".ray/auth_token": 0o600})
 
@@ -69,12 +69,12 @@ from pipelines.launch.cluster import cluster
 
 init = ray.init
 
-def signalled(*arguments, **settings):
+def init_and_signal(*arguments, **settings):
     init(*arguments, **settings)
     os.kill(os.getpid(), signal.SIGTERM)
 
 def main():
-    ray.init = signalled
+    ray.init = init_and_signal
     with cluster(Train()):
         print("entered")
 
@@ -83,6 +83,6 @@ exit_on_error(main)
 
 
 def test_p8_a_signal_while_ray_starts_finds_no_handler_of_ray_s(tmp_path: Path) -> None:
-    done = ended(SIGNALLED, tmp_path)
-    assert (done.returncode, done.stdout) == (143, ""), done.stderr
-    assert "SIGTERM" not in done.stderr
+    process = run_program(SIGNALLED, tmp_path)
+    assert (process.returncode, process.stdout) == (143, ""), process.stderr
+    assert "SIGTERM" not in process.stderr

@@ -34,13 +34,13 @@ def listening(_):
 
 
 JVM = psutil.Process().ppid()
-found = {address for (address,) in listening(None)}
+addresses = {address for (address,) in listening(None)}
 counted = spark.range(100).repartition(4).rdd.mapPartitions(lambda rows: [(sum(1 for _ in rows), sorted(listening(None)))]).collect()
-found |= {address for _, addresses in counted for (address,) in addresses}
+addresses |= {address for _, partition in counted for (address,) in partition}
 folder = spark.sparkContext.getConf().get("spark.local.dir", "")
-told = {
+report = {
     "rows": sum(rows for rows, _ in counted),
-    "addresses": sorted(found),
+    "addresses": sorted(addresses),
     "folder": folder,
     "mode": Path(folder).stat().st_mode & 0o777 if folder else None,
     "spilled": [name for name in os.listdir(folder)] if folder else [],
@@ -48,37 +48,37 @@ told = {
 }
 if url := spark.sparkContext.uiWebUrl:
     application = spark.sparkContext.applicationId
-    told["page"] = urllib.request.urlopen(f"{url}/api/v1/applications/{application}/environment").read().decode()
-print(json.dumps(told))
+    report["page"] = urllib.request.urlopen(f"{url}/api/v1/applications/{application}/environment").read().decode()
+print(json.dumps(report))
 """
 
 
-def looked(folder: Path, *options: str, **variables: str) -> dict[str, Any]:
+def inspect_spark(folder: Path, *options: str, **variables: str) -> dict[str, Any]:
     script = folder / "looking.py"
     script.write_text(LOOKING)
     environment = {name: value for name, value in os.environ.items() if name == "SPARK_SUBMIT_OPTS" or "SPARK_" not in name}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    own = {"PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **variables}
-    done = subprocess.run(
-        ["spark-submit", *options, str(script)], env={**environment, **own}, cwd=folder, capture_output=True, text=True, check=False
+    environment |= {"PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **variables}
+    process = subprocess.run(
+        ["spark-submit", *options, str(script)], env=environment, cwd=folder, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert found["rows"] == 100
-    return found
+    assert process.returncode == 0, process.stderr[-3000:]
+    report: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    assert report["rows"] == 100
+    return report
 
 
-def of_this_machine_alone(addresses: list[str]) -> bool:
+def is_loopback_only(addresses: list[str]) -> bool:
     return bool(addresses) and set(addresses) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
 def test_it_listens_on_loopback_alone_and_nobody_else_enters_its_folder(tmp_path: Path) -> None:
-    found = looked(tmp_path)
-    assert of_this_machine_alone(found["addresses"]), found
-    assert found["page"] == "", "without SPARK_LOCAL_IP its UI would listen everywhere"
-    assert (found["mode"], Path(found["folder"]).parent) == (0o700, tmp_path)
-    assert any(name.startswith("blockmgr-") for name in found["spilled"])
-    assert not Path(found["folder"]).exists(), "what Spark kept there goes with it"
+    report = inspect_spark(tmp_path)
+    assert is_loopback_only(report["addresses"]), report
+    assert report["page"] == "", "without SPARK_LOCAL_IP its UI would listen everywhere"
+    assert (report["mode"], Path(report["folder"]).parent) == (0o700, tmp_path)
+    assert any(name.startswith("blockmgr-") for name in report["spilled"])
+    assert not Path(report["folder"]).exists(), "what Spark kept there goes with it"
 
 
 def test_its_pages_are_this_machine_s_and_show_no_secret(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_its_pages_are_this_machine_s_and_show_no_secret(tmp_path: Path) -> None
         "spark.ui.port": "0",
     }
     options = [part for key, value in secrets.items() for part in ("--conf", f"{key}={value}")]
-    found = looked(tmp_path, *options, SPARK_LOCAL_IP="127.0.0.1")
-    assert of_this_machine_alone(found["addresses"]), found
-    assert "spark.hadoop.database" in found["page"]
-    assert not [secret for secret in PLANTED if secret in found["page"]]
+    report = inspect_spark(tmp_path, *options, SPARK_LOCAL_IP="127.0.0.1")
+    assert is_loopback_only(report["addresses"]), report
+    assert "spark.hadoop.database" in report["page"]
+    assert not [secret for secret in PLANTED if secret in report["page"]]
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "k8s://host", "yarn", "local-cluster[2,1,1024]"])

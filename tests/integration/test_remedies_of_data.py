@@ -29,7 +29,7 @@ def read_parquet(spark: SparkSession, path: Path, **settings: Any) -> list[tuple
         return rows_of(spark)
 
 
-def started(heap: str = "256m") -> Any:
+def launch_java(heap: str = "256m") -> Any:
     """Another Java driver than the session's."""
     with pytest.MonkeyPatch.context() as environment, driver_errors():
         environment.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
@@ -41,13 +41,13 @@ def started(heap: str = "256m") -> Any:
 def test_a_java_driver_that_does_not_start_or_dies_is_started_with_what_it_lacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with monkeypatch.context() as other, pytest.raises(DatasetError, match="Java 17 or newer; install one, or set JAVA_HOME"):
         other.setenv("JAVA_HOME", str(tmp_path))
-        started()
-    first = started()
+        launch_java()
+    first = launch_java()
     first.proc.kill()
     first.proc.wait(60)
     with pytest.raises(DatasetError, match="set SPARK_DRIVER_MEMORY to more"), driver_errors():
         first.jvm.java.lang.System.nanoTime()
-    second = started("512m")
+    second = launch_java("512m")
     try:
         assert second.jvm.java.lang.Runtime.getRuntime().maxMemory() > 400 * 2**20
     finally:

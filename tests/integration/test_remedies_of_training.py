@@ -12,7 +12,7 @@ from pipelines.errors import ConfigError
 from pipelines.train.reduce.context import WorkerContext
 
 
-def tried(context: WorkerContext) -> None:
+def check_remedies(context: WorkerContext) -> None:
     """On a worker of two: what one worker alone does not raise, or what another strategy can do with several."""
     torch.manual_seed(0)
     with pytest.raises(ConfigError, match="spare had no part in the loss, and strategy ddp waits for the gradients of all parameters"):
@@ -28,4 +28,4 @@ def tried(context: WorkerContext) -> None:
 
 
 def test_what_an_error_offers_works_on_several_workers(tmp_path: Path) -> None:
-    assert in_group(2, tmp_path, tried) == [None, None]
+    assert in_group(2, tmp_path, check_remedies) == [None, None]

@@ -29,35 +29,36 @@ from pipelines.tasks.bind import build_task
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def mlflow_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     before = mlflow.get_tracking_uri()
     yield filed(tmp_path_factory.mktemp("served"))
     mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture(scope="module")
-def model(served: Served) -> PyFuncModel:
-    return mlflow.pyfunc.load_model(served.uri)
+def model(mlflow_model: Served) -> PyFuncModel:
+    return mlflow.pyfunc.load_model(mlflow_model.uri)
 
 
-def evaluated(served: Served) -> tuple[list[str], np.ndarray]:
+def evaluate(mlflow_model: Served) -> tuple[list[str], np.ndarray]:
     """Predictions and probabilities of the rows that ETL would have written, as evaluation makes them."""
-    encoded, reasons = Encoders(served.manifest.encoders).encode(served.raw)
+    encoded, reasons = Encoders(mlflow_model.manifest.encoders).encode(mlflow_model.raw)
     assert reasons.null_count == ROWS
     batch = {
-        column.name: torch.from_numpy(to_numpy(column, encoded[column.name].combine_chunks()).copy()) for column in served.manifest.columns
+        column.name: torch.from_numpy(to_numpy(column, encoded[column.name].combine_chunks()).copy())
+        for column in mlflow_model.manifest.columns
     }
-    task = build_task(served.config.task, served.manifest)
+    task = build_task(mlflow_model.config.task, mlflow_model.manifest)
     model = task.model().eval()
-    model.load_state_dict(served.weights)
+    model.load_state_dict(mlflow_model.weights)
     with torch.inference_mode():
         predicted = task.predict(model(batch))
     return list(predicted["prediction"]), np.array(predicted["probability_true"])
 
 
-def test_p7_predictions_from_raw_rows_equal_those_from_encoded_rows(served: Served, model: PyFuncModel) -> None:
-    names, probabilities = evaluated(served)
-    rows = served.raw.drop_columns(["rich"]).to_pandas()
+def test_p7_predictions_from_raw_rows_equal_those_from_encoded_rows(mlflow_model: Served, model: PyFuncModel) -> None:
+    names, probabilities = evaluate(mlflow_model)
+    rows = mlflow_model.raw.drop_columns(["rich"]).to_pandas()
     predictions = model.predict(rows.sample(frac=1, random_state=0)).sort_index()
     assert predictions["prediction"].tolist() == names
     np.testing.assert_allclose(predictions["probability_true"], probabilities, rtol=0, atol=1e-7)
@@ -65,12 +66,12 @@ def test_p7_predictions_from_raw_rows_equal_those_from_encoded_rows(served: Serv
     assert len(set(names)) == 2
 
 
-def test_p7_the_encoders_that_are_served_are_those_that_were_fitted(served: Served) -> None:
-    predictor = Predictor(served.config.task, served.manifest, served.weights)
-    rows = to_arrow(served.raw.to_pandas(), predictor.inputs)
-    features = {name: fitted for name, fitted in served.manifest.encoders.items() if name != "rich"}
+def test_p7_the_encoders_that_are_served_are_those_that_were_fitted(mlflow_model: Served) -> None:
+    predictor = Predictor(mlflow_model.config.task, mlflow_model.manifest, mlflow_model.weights)
+    rows = to_arrow(mlflow_model.raw.to_pandas(), predictor.inputs)
+    features = {name: fitted for name, fitted in mlflow_model.manifest.encoders.items() if name != "rich"}
     encoded, _ = Encoders(features).encode(rows)
-    assert encoded.equals(Encoders(served.manifest.encoders).encode(served.raw)[0].drop_columns("rich"))
+    assert encoded.equals(Encoders(mlflow_model.manifest.encoders).encode(mlflow_model.raw)[0].drop_columns("rich"))
 
 
 def test_p7_the_signature_lists_the_raw_columns_and_not_the_target(model: PyFuncModel) -> None:
@@ -93,8 +94,8 @@ def test_p7_the_signature_lists_the_raw_columns_and_not_the_target(model: PyFunc
     assert signature.outputs.input_names() == ["prediction", "probability_false", "probability_true", "refused"]
 
 
-def test_a_refused_row_has_a_reason_and_no_prediction(served: Served, model: PyFuncModel) -> None:
-    rows = served.raw.slice(0, 4).to_pandas()
+def test_a_refused_row_has_a_reason_and_no_prediction(mlflow_model: Served, model: PyFuncModel) -> None:
+    rows = mlflow_model.raw.slice(0, 4).to_pandas()
     rows.index = pd.Index(["a", "b", "c", "d"])
     rows.at["b", "x"] = np.nan
     rows.at["d", "pixels"] = b"xyz"
@@ -107,16 +108,16 @@ def test_a_refused_row_has_a_reason_and_no_prediction(served: Served, model: PyF
     assert list(model.predict(rows.iloc[:0]).columns) == list(predictions.columns)
 
 
-def test_missing_values_arrive_as_null(served: Served, model: PyFuncModel) -> None:
-    rows = served.raw.slice(0, 2).to_pandas()
+def test_missing_values_arrive_as_null(mlflow_model: Served, model: PyFuncModel) -> None:
+    rows = mlflow_model.raw.slice(0, 2).to_pandas()
     rows["rooms"] = [np.nan, 3.0]  # as pandas has whole numbers with a NULL among them
     rows["word"] = [None, "never seen"]
     rows["member"] = pd.Series([None, True], dtype=object)
     assert model.predict(rows)["refused"].isna().all()
 
 
-def test_whole_numbers_stand_for_others(served: Served, model: PyFuncModel) -> None:
-    rows = served.raw.slice(0, 2).to_pandas()
+def test_whole_numbers_stand_for_others(mlflow_model: Served, model: PyFuncModel) -> None:
+    rows = mlflow_model.raw.slice(0, 2).to_pandas()
     rows["x"], rows["y"], rows["price"] = [1, 2], [3, 2**60], [10, 20]
     rows["pair"] = [[1, 2], None]
     predictions = model.predict(rows)
@@ -128,14 +129,14 @@ def test_whole_numbers_stand_for_others(served: Served, model: PyFuncModel) -> N
 @pytest.mark.parametrize(
     ("column", "values"), [("x", ["1", "2"]), ("x", [True, False]), ("member", [1, 0]), ("word", [1, 2]), ("pair", [["1", "2"]] * 2)]
 )
-def test_other_sorts_of_values_do_not(served: Served, model: PyFuncModel, column: str, values: list[Any]) -> None:
-    rows = served.raw.slice(0, 2).to_pandas().assign(**{column: values})
+def test_other_sorts_of_values_do_not(mlflow_model: Served, model: PyFuncModel, column: str, values: list[Any]) -> None:
+    rows = mlflow_model.raw.slice(0, 2).to_pandas().assign(**{column: values})
     with pytest.raises((SourceError, MlflowException), match=rf"column {column}"):
         model.predict(rows)
 
 
-def test_a_value_that_its_type_does_not_have_refuses_its_row_alone(served: Served, model: PyFuncModel) -> None:
-    rows = served.raw.slice(0, 5).to_pandas()
+def test_a_value_that_its_type_does_not_have_refuses_its_row_alone(mlflow_model: Served, model: PyFuncModel) -> None:
+    rows = mlflow_model.raw.slice(0, 5).to_pandas()
     rows["children"] = [1.5, 2.0, 2**31, 2.0, 1.0]
     rows["code"] = pd.Series([1, 2, 3, 2**63, 2**80], dtype=object)
     predictions = model.predict(rows)
@@ -158,8 +159,8 @@ def test_columns_that_cannot_be_cast_are_named() -> None:
         to_arrow(pd.DataFrame({"n": [1.5], "day": [pd.Timestamp("2026-01-01")]}), schema)
 
 
-def test_the_model_is_filed_whole_and_unpickles_nothing(served: Served) -> None:
-    folder = Path(mlflow.artifacts.download_artifacts(served.uri))
+def test_the_model_is_filed_whole_and_unpickles_nothing(mlflow_model: Served) -> None:
+    folder = Path(mlflow.artifacts.download_artifacts(mlflow_model.uri))
     files = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     assert {"artifacts/config.json", "artifacts/manifest.json", "artifacts/weights.safetensors"} <= files
     assert {file for file in files if file.startswith("code/")} == {"code/pipelines.zip"} and len(files) < 20
@@ -168,9 +169,9 @@ def test_the_model_is_filed_whole_and_unpickles_nothing(served: Served) -> None:
     assert not [file for file in files if file.endswith((".pkl", ".pt", ".pth", ".pyc"))]
     pinned = (folder / "requirements.txt").read_text().split()
     assert {f"torch=={torch.__version__.partition('+')[0]}", f"pyarrow=={pa.__version__}", f"mlflow=={mlflow.__version__}"} <= set(pinned)
-    logged = mlflow.MlflowClient(served.config.tracking.uri).get_logged_model(served.uri.removeprefix("models:/"))
-    assert (logged.source_run_id, [metric.value for metric in logged.metrics]) == (served.run_id, [0.5])
-    run = mlflow.get_run(served.run_id)
+    logged = mlflow.MlflowClient(mlflow_model.config.tracking.uri).get_logged_model(mlflow_model.uri.removeprefix("models:/"))
+    assert (logged.source_run_id, [metric.value for metric in logged.metrics]) == (mlflow_model.run_id, [0.5])
+    run = mlflow.get_run(mlflow_model.run_id)
     assert run.info.status == "RUNNING"  # whoever opened the run ends it
     assert logged.experiment_id == run.info.experiment_id
 
@@ -198,24 +199,24 @@ def test_a_task_and_an_encoder_of_the_users_own_are_filed_with_the_model(tmp_pat
     assert all("==" in requirement and "+" not in requirement for requirement in requirements)
 
 
-def test_p7_it_serves_from_any_folder(served: Served, model: PyFuncModel, tmp_path: Path) -> None:
+def test_p7_it_serves_from_any_folder(mlflow_model: Served, model: PyFuncModel, tmp_path: Path) -> None:
     """One server for all requests, since it takes long to start. Its answers are parsed strictly: NaN is no JSON."""
-    example = json.loads(Path(mlflow.artifacts.download_artifacts(served.uri), "serving_input_example.json").read_text())
+    example = json.loads(Path(mlflow.artifacts.download_artifacts(mlflow_model.uri), "serving_input_example.json").read_text())
     row = dict(zip(example["dataframe_split"]["columns"], example["dataframe_split"]["data"][0], strict=True))
-    with model_server(served.uri, tmp_path, {"MLFLOW_TRACKING_URI": served.config.tracking.uri}) as ask:
+    with model_server(mlflow_model.uri, tmp_path, {"MLFLOW_TRACKING_URI": mlflow_model.config.tracking.uri}) as ask:
 
         def answers(**changed: Any) -> Any:
             return ask({"dataframe_records": [{**row, **changed}, row]})["predictions"]
 
         answer = ask(example)
-        whole = answers(x=1)
+        whole_number = answers(x=1)
         refused = [answers(**changed) for changed in ({"pixels": "AAEC"}, {"children": 2**31}, {"code": 2**63}, {"code": 2**80})]
         unknown, missing = answers(member=None), answers(member=2)
         failed = [
             ask.post(json.dumps({"dataframe_records": rows}).encode(), "application/json")
             for rows in ([{**row, "x": "old"}], [{**row, "word": 5}])
         ]
-    assert whole[0]["refused"] is None
+    assert whole_number[0]["refused"] is None
     (first,) = answer["predictions"]
     expected = model.predict(model.input_example).iloc[0]
     assert first["refused"] is None
@@ -236,8 +237,8 @@ def test_mlflow_reads_csv_as_the_model_takes_it(tmp_path: Path, monkeypatch: pyt
     """In MLflow's own application. Integers beyond 2^53 stay exact, beside a NULL too."""
     monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "false")  # which the application sets
     before = mlflow.get_tracking_uri()
-    made = filed(tmp_path, left_out=("pair", "pixels"))
-    model = mlflow.pyfunc.load_model(made.uri)
+    csv_model = filed(tmp_path, left_out=("pair", "pixels"))
+    model = mlflow.pyfunc.load_model(csv_model.uri)
     client = TestClient(scoring_server.init(model))
 
     def answer(text: str) -> tuple[int, Any]:

@@ -43,21 +43,21 @@ STEPS = EPOCHS * (ROWS // 64)
 
 
 def settings(folder: Path, mode: str = "sync", **more: Any) -> Config:
-    given = {"servers": 2, "mode": mode, "backups": 1}
-    strategy = {"strategy": "exact"} if mode == "exact" else {"strategy": {"kind": "parameter_server", **given}}
+    servers = {"kind": "parameter_server", "servers": 2, "mode": mode, "backups": 1}
+    strategy = {"strategy": "exact" if mode == "exact" else servers}
     return training(folder, rows=ROWS, task={"dropout": 0.2}, **{"workers": 2, "epochs": EPOCHS, "clip_norm": 1.0, **strategy, **more})
 
 
 def server_processes() -> list[psutil.Process]:
     """Of servers and of backups, in the order in which they were started."""
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         try:
             if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::ServerActor"):
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
-    return sorted(found, key=lambda process: process.create_time())
+    return sorted(processes, key=lambda process: process.create_time())
 
 
 def watermarks(config: Config) -> list[int]:
@@ -71,7 +71,7 @@ def watermarks(config: Config) -> list[int]:
     return state["servers"]["next_steps"].tolist()
 
 
-def every_update_was_applied_once(config: Config, result: Result) -> None:
+def check_updates_applied_once(config: Config, result: Result) -> None:
     """The rows are summed by the servers, beside the gradients that they apply."""
     assert watermarks(config) == [STEPS] * SHARDS
     assert result.rows == STEPS * 64
@@ -88,11 +88,12 @@ def test_synchronous_weights_are_those_of_exact_whoever_is_killed(tmp_path: Path
         once_at(config, 90, lambda: [process.kill() for process in server_processes()]),
     ):
         result = train(config)
-    every_update_was_applied_once(config, result)
+    check_updates_applied_once(config, result)
     for name in ("staleness", "pull_seconds", "push_seconds", "queue"):
         assert history(config, result.run_id, f"servers/{name}")[-1] == STEPS
     assert verify(config, result.run_id)  # it trains with `exact`
-    assert f"identical: the losses of {STEPS} steps" in (said := capsys.readouterr().out) and result.model_digest in said
+    output = capsys.readouterr().out
+    assert f"identical: the losses of {STEPS} steps" in output and result.model_digest in output
 
 
 def test_asynchronous_updates_are_applied_once_whoever_is_killed_stopped_or_interrupted(tmp_path: Path) -> None:
@@ -110,16 +111,16 @@ def test_asynchronous_updates_are_applied_once_whoever_is_killed_stopped_or_inte
         once_at(config, 20, lambda: chance.choice(workers()).kill()),
         once_at(config, 40, lambda: chance.choice(server_processes()).kill()),
         once_at(config, 70, lambda: os.kill(os.getpid(), signal.SIGTERM)),
-        pytest.raises(SystemExit) as left,
+        pytest.raises(SystemExit) as exit_info,
     ):
         train(config)
-    assert left.value.code == 128 + signal.SIGTERM
+    assert exit_info.value.code == 128 + signal.SIGTERM
     assert latest_run(config).info.status == "KILLED"
     assert 70 * SHARDS <= sum(watermarks(config)) < STEPS * SHARDS
     with once_at(config, 90, stop_a_worker):
         result = train(config)
     assert result.run_id == latest_run(config).info.run_id and latest_run(config).info.status == "FINISHED"
-    every_update_was_applied_once(config, result)
+    check_updates_applied_once(config, result)
     assert result.metrics["test/auc"] > 0.9
     stale = MlflowClient(config.tracking.uri).get_metric_history(result.run_id, "servers/most_stale")
     assert max(point.value for point in stale) >= 1
@@ -150,14 +151,14 @@ def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_pa
         def push(servers: Servers, shard: int, step: int) -> None:
             servers.push(strategy.updates(streams.take(shard, step), shard, step, [0, 0], plan))
 
-        kept = stopped.take(0, end)
-        assert kept is not None
-        done = []
+        first_turn = stopped.take(0, end)
+        assert first_turn is not None
+        turns = []
         while (turn := other.take(1, end)) is not None:
             push(other, *turn)
-            done.append(turn)
-        assert done[-1] == kept and len(done) == end * SHARDS
-        push(stopped, *kept)
+            turns.append(turn)
+        assert turns[-1] == first_turn and len(turns) == end * SHARDS
+        push(stopped, *first_turn)
         assert other.positions() == ([end] * SHARDS, [end * SHARDS] * 2)
         assert stopped.take(0, end) is None
 
@@ -214,12 +215,12 @@ class Dies(Silent):
 @pytest.mark.parametrize("mode", [pytest.param("sync", marks=pytest.mark.full), "async"])
 def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode: str, tmp_path: Path) -> None:
     """A worker dies in the third epoch, and the checkpoint of the second one's end is damaged, whose steps the servers have forgotten."""
-    per_epoch, given = 3, {"servers": 2, "mode": mode}
-    config = training(tmp_path, rows=200, strategy={"kind": "parameter_server", **given}, epochs=EPOCHS)
+    per_epoch, strategy_settings = 3, {"kind": "parameter_server", "servers": 2, "mode": mode}
+    config = training(tmp_path, rows=200, strategy=strategy_settings, epochs=EPOCHS)
     version, context, directory = version_of(config), WorkerContext(), RunDirectory(str(tmp_path / "run"))
     task = build_task(config.task, version.manifest)
 
-    def loop_of(actors: Any, hooks: Silent) -> Loop:
+    def create_loop(actors: Any, hooks: Silent) -> Loop:
         strategy = create_strategy(config.train, task, context)
         assert isinstance(strategy, ParameterServerStrategy)
         strategy.connect(actors)
@@ -227,10 +228,10 @@ def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode:
 
     with run_servers(config.train) as actors:
         with pytest.raises(TrainingError, match="died"):
-            loop_of(actors, Dies(2 * per_epoch + 1)).run()
+            create_loop(actors, Dies(2 * per_epoch + 1)).run()
         newest = max((tmp_path / "run" / "checkpoints").iterdir())
         assert newest.name.startswith(f"step-{2 * per_epoch:09d}")
         for part in newest.glob("*.distcp"):
             part.write_bytes(b"damaged")
-        trained = loop_of(actors, Dies(None)).run()
+        trained = create_loop(actors, Dies(None)).run()
     assert (trained.finished, trained.steps, trained.rows) == (True, EPOCHS * per_epoch, EPOCHS * per_epoch * 64)

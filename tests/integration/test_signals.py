@@ -24,8 +24,8 @@ pytestmark = pytest.mark.timeout(300)
     ],
 )
 def test_p8_a_training_leaves_as_documented(tmp_path: Path, stage: str, way: str, number: int) -> None:
-    left, fault = stages.train(tmp_path, stage, way, number)
-    assert fault == "", left.printed
+    job_exit, fault = stages.train(tmp_path, stage, way, number)
+    assert fault == "", job_exit.printed
 
 
 @pytest.mark.parametrize(
@@ -44,5 +44,5 @@ def test_p8_a_training_leaves_as_documented(tmp_path: Path, stage: str, way: str
 def test_p8_etl_leaves_as_documented_and_removes_what_it_wrote(
     tmp_path: Path, stage: str, way: str, number: int, under_submit: bool
 ) -> None:
-    left, fault = stages.etl(tmp_path, stage, way, number, under_submit)
-    assert fault == "", left.printed
+    job_exit, fault = stages.etl(tmp_path, stage, way, number, under_submit)
+    assert fault == "", job_exit.printed

@@ -65,10 +65,10 @@ def fit(config: Config, folder: Path) -> tuple[Trained, Strategy]:
 
 
 @pytest.fixture(scope="module")
-def trained(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Slice]:
+def slice_by_name(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Slice]:
     """By name, made when it is asked for."""
 
-    class Made(dict[str, Slice]):
+    class LazySlices(dict[str, Slice]):
         def __missing__(self, name: str) -> Slice:
             folder = tmp_path_factory.mktemp(name)
             with pytest.MonkeyPatch.context() as monkeypatch:
@@ -77,80 +77,83 @@ def trained(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
             self[name] = Slice(config, manifest, *fit(config, folder / "checkpoints"))
             return self[name]
 
-    return Made()
+    return LazySlices()
 
 
 @pytest.mark.parametrize("name", SLICES)
-def test_a_slice_goes_all_the_way(trained: dict[str, Slice], name: str) -> None:
-    found = trained[name]
-    assert found.result.finished
-    assert not found.manifest.quarantined, "no row of the real data is refused"
-    assert not found.manifest.warnings
-    task = build_task(found.config.task, found.manifest)
-    assert np.isfinite(found.result.metrics[f"test/{task.monitor[0]}"])
+def test_a_slice_goes_all_the_way(slice_by_name: dict[str, Slice], name: str) -> None:
+    trained_slice = slice_by_name[name]
+    assert trained_slice.result.finished
+    assert not trained_slice.manifest.quarantined, "no row of the real data is refused"
+    assert not trained_slice.manifest.warnings
+    task = build_task(trained_slice.config.task, trained_slice.manifest)
+    assert np.isfinite(trained_slice.result.metrics[f"test/{task.monitor[0]}"])
 
 
 @pytest.mark.parametrize("name", SLICES)
 @pytest.mark.parametrize("world_size", [1, 3, 8])
-def test_p2_every_row_is_in_one_batch(trained: dict[str, Slice], name: str, world_size: int) -> None:
-    config = trained[name].config
+def test_p2_every_row_is_in_one_batch(slice_by_name: dict[str, Slice], name: str, world_size: int) -> None:
+    config = slice_by_name[name].config
     version = open_version(config.dataset.path, config.data_identity)
     order = Order(8, config.train.global_batch, seed=1, remainder="keep")
-    seen = [
+    batch_row_numbers = [
         batch[ROW_NUMBERS]
         for rank in range(world_size)
         for batch in Loader(version, "train", order, shard_range(rank, world_size, 8), row_numbers=True)
     ]
-    assert torch.equal(torch.cat(seen).sort().values, torch.arange(version.rows("train")))
+    assert torch.equal(torch.cat(batch_row_numbers).sort().values, torch.arange(version.rows("train")))
 
 
 @pytest.mark.parametrize("name", SLICES)
-def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(spark: SparkSession, trained: dict[str, Slice], name: str) -> None:
-    found = trained[name]
-    client = mlflow.MlflowClient(found.config.tracking.uri)
-    experiment = client.get_experiment_by_name(found.config.experiment)
+def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(
+    spark: SparkSession, slice_by_name: dict[str, Slice], name: str
+) -> None:
+    trained_slice = slice_by_name[name]
+    client = mlflow.MlflowClient(trained_slice.config.tracking.uri)
+    experiment = client.get_experiment_by_name(trained_slice.config.experiment)
     assert experiment
     run_id = client.create_run(experiment.experiment_id).info.run_id
-    weights = found.strategy.model.state_dict()
+    weights = trained_slice.strategy.model.state_dict()
     before = mlflow.get_tracking_uri()
-    model = mlflow.pyfunc.load_model(log_model(found.config, found.manifest, weights, run_id))
+    model = mlflow.pyfunc.load_model(log_model(trained_slice.config, trained_slice.manifest, weights, run_id))
     mlflow.set_tracking_uri(before)
-    served = model.predict(raw_rows(spark, found).to_pandas())
+    served = model.predict(raw_rows(spark, trained_slice).to_pandas())
     assert served["refused"].isna().all()
     numbers = PREDICTED[name]
-    assert sorted_rows(numbers(served)) == pytest.approx(sorted_rows(numbers(evaluated(found))), abs=1e-5)
+    assert sort_rows(numbers(served)) == pytest.approx(sort_rows(numbers(evaluate(trained_slice))), abs=1e-5)
 
 
-def raw_rows(spark: SparkSession, found: Slice) -> pa.Table:
+def raw_rows(spark: SparkSession, trained_slice: Slice) -> pa.Table:
     """The rows that the model takes: all of the table's, or the query's; of the test split, where the query says which they are."""
-    predictor = Predictor(found.config.task, found.manifest, found.strategy.model.state_dict())
-    read_tables(spark, found.config.source)  # another pipeline may have a table of the same name
-    query = found.manifest.served_query
-    rows = spark.table(query.table) if query else spark.sql(found.config.source.sql)
-    taken = rows.where("split = 'test'") if "split" in rows.columns else rows
-    return to_arrow(taken.select(*predictor.inputs.names).toArrow().to_pandas(), predictor.inputs)
+    predictor = Predictor(trained_slice.config.task, trained_slice.manifest, trained_slice.strategy.model.state_dict())
+    read_tables(spark, trained_slice.config.source)  # another pipeline may have a table of the same name
+    query = trained_slice.manifest.served_query
+    rows = spark.table(query.table) if query else spark.sql(trained_slice.config.source.sql)
+    if "split" in rows.columns:
+        rows = rows.where("split = 'test'")
+    return to_arrow(rows.select(*predictor.inputs.names).toArrow().to_pandas(), predictor.inputs)
 
 
-def evaluated(found: Slice) -> pd.DataFrame:
+def evaluate(trained_slice: Slice) -> pd.DataFrame:
     """Predictions of those rows as ETL has written them."""
-    version = open_version(found.config.dataset.path, found.config.data_identity)
-    task = build_task(found.config.task, found.manifest)
-    of_test = "by" in type(found.config.dataset.split).model_fields and not found.manifest.served_query
-    splits = ("test",) if of_test else ("train", "validation", "test")
+    version = open_version(trained_slice.config.dataset.path, trained_slice.config.data_identity)
+    task = build_task(trained_slice.config.task, trained_slice.manifest)
+    has_named_splits = "by" in type(trained_slice.config.dataset.split).model_fields and not trained_slice.manifest.served_query
+    splits = ("test",) if has_named_splits else ("train", "validation", "test")
     order = Order(1, 256, shuffle=False, remainder="keep")
-    outputs = [found.strategy.predict(batch) for split in splits for batch in Loader(version, split, order)]
+    outputs = [trained_slice.strategy.predict(batch) for split in splits for batch in Loader(version, split, order)]
     return pd.DataFrame(task.predict(torch.cat(outputs)))
 
 
-def sorted_rows(numbers: np.ndarray) -> np.ndarray:
+def sort_rows(numbers: np.ndarray) -> np.ndarray:
     return numbers[np.lexsort(numbers.T)].ravel()
 
 
-def test_a_file_that_is_latin_1_loses_no_row(spark: SparkSession, trained: dict[str, Slice]) -> None:
-    found = trained["trec"]
-    read_tables(spark, found.config.source)
-    assert spark.sql(found.config.source.sql).where("question LIKE '%sisterðcity%'").count() == 1
-    assert sum(split.rows for split in found.manifest.splits.values()) == found.manifest.rows_parsed == 480
+def test_a_file_that_is_latin_1_loses_no_row(spark: SparkSession, slice_by_name: dict[str, Slice]) -> None:
+    trained_slice = slice_by_name["trec"]
+    read_tables(spark, trained_slice.config.source)
+    assert spark.sql(trained_slice.config.source.sql).where("question LIKE '%sisterðcity%'").count() == 1
+    assert sum(split.rows for split in trained_slice.manifest.splits.values()) == trained_slice.manifest.rows_parsed == 480
 
 
 def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,24 +165,24 @@ def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp
     client = mlflow.MlflowClient(config.tracking.uri)
     experiment = client.get_experiment_by_name("adult")
     assert experiment
-    (found,) = client.search_runs([experiment.experiment_id], "tags.`mlflow.lockstep.kind` = 'baseline'")
-    assert (found.info.status, found.data.metrics) == ("FINISHED", metrics)
-    assert found.data.params["model"] == "LogisticRegression"
-    assert found.data.tags["dataset.digest"] == manifest.digest
-    filed = {entry.path for entry in client.list_artifacts(found.info.run_id)}
+    (baseline_run,) = client.search_runs([experiment.experiment_id], "tags.`mlflow.lockstep.kind` = 'baseline'")
+    assert (baseline_run.info.status, baseline_run.data.metrics) == ("FINISHED", metrics)
+    assert baseline_run.data.params["model"] == "LogisticRegression"
+    assert baseline_run.data.tags["dataset.digest"] == manifest.digest
+    filed = {entry.path for entry in client.list_artifacts(baseline_run.info.run_id)}
     assert filed >= {"report.html", "evaluation", "config.json", "manifest.json"}
-    page = api.report(config.tracking.uri, found.info.run_id)
+    page = api.report(config.tracking.uri, baseline_run.info.run_id)
     assert "LogisticRegression of Spark ML, a linear baseline" in page and "ROC: area" in page and "Most wrong rows" in page
     assert "random weights" not in page and "no points" not in page
     areas = re.findall(r"ROC: area ([\d.]+)\.<", page)
     assert f"{metrics['test/auc']:.4f}" in areas, "figures are of the rows in their order"
 
 
-def test_a_ranking_has_no_linear_baseline(trained: dict[str, Slice]) -> None:
+def test_a_ranking_has_no_linear_baseline(slice_by_name: dict[str, Slice]) -> None:
     with pytest.raises(ConfigError, match=r"task.kind is next_item, which has no linear baseline"):
-        baseline.fit_baseline(trained["video_games"].config)
+        baseline.fit_baseline(slice_by_name["video_games"].config)
 
 
-def test_words_and_classes_have_a_linear_baseline(trained: dict[str, Slice]) -> None:
-    metrics = baseline.fit_baseline(trained["trec"].config)
+def test_words_and_classes_have_a_linear_baseline(slice_by_name: dict[str, Slice]) -> None:
+    metrics = baseline.fit_baseline(slice_by_name["trec"].config)
     assert metrics["test/accuracy"] > 0.4

@@ -93,13 +93,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(home: Path) -> tuple[Config, Result]:
+def training_run(home: Path) -> tuple[Config, Result]:
     config = training(home, workers=2, task={"slices": ["label"]}, profile={"steps": [5, 8], "ranks": [0, 1], "memory": True})
     return config, train(config)
 
 
-def test_a_training_becomes_one_finished_run(trained: tuple[Config, Result]) -> None:
-    config, result = trained
+def test_a_training_becomes_one_finished_run(training_run: tuple[Config, Result]) -> None:
+    config, result = training_run
     run = latest_run(config)
     assert (run.info.run_id, run.info.status) == (result.run_id, "FINISHED")
     steps = list(range(1, 3 * (2_000 // 64) + 1))
@@ -111,12 +111,12 @@ def test_a_training_becomes_one_finished_run(trained: tuple[Config, Result]) -> 
     assert result.rows == 93 * 64
 
 
-def test_it_files_figures_and_a_page_that_a_browser_shows(trained: tuple[Config, Result]) -> None:
-    _, result = trained
-    folder = Path(latest_run(trained[0]).info.artifact_uri.removeprefix("file://"))
+def test_it_files_figures_and_a_page_that_a_browser_shows(training_run: tuple[Config, Result]) -> None:
+    _, result = training_run
+    folder = Path(latest_run(training_run[0]).info.artifact_uri.removeprefix("file://"))
     for split in ("validation", "test"):
-        made = {file.name for file in (folder / "evaluation" / split).iterdir()}
-        assert made >= {
+        names = {file.name for file in (folder / "evaluation" / split).iterdir()}
+        assert names >= {
             "summary.json",
             "scores.parquet",
             "worst.parquet",
@@ -130,7 +130,7 @@ def test_it_files_figures_and_a_page_that_a_browser_shows(trained: tuple[Config,
         assert right == pytest.approx(result.metrics[f"{split}/accuracy"])
     page = folder / "report.html"
     text = page.read_text()
-    for told in (
+    for phrase in (
         result.run_id,
         result.model_digest,
         "training began with 2 workers",
@@ -138,13 +138,13 @@ def test_it_files_figures_and_a_page_that_a_browser_shows(trained: tuple[Config,
         "By label, test",
         "This run is finished",
     ):
-        assert told in text
+        assert phrase in text
     assert page.stat().st_size < 5_000_000
     assert seen(page) == GOOD
 
 
-def test_p6_its_lineage_is_in_its_tags(trained: tuple[Config, Result]) -> None:
-    config, result = trained
+def test_p6_its_lineage_is_in_its_tags(training_run: tuple[Config, Result]) -> None:
+    config, result = training_run
     tags = latest_run(config).data.tags
     assert tags["dataset.digest"] == version_of(config).digest
     assert tags["strategy"] == "ddp"
@@ -154,8 +154,8 @@ def test_p6_its_lineage_is_in_its_tags(trained: tuple[Config, Result]) -> None:
     assert tags["model.digest"] == result.model_digest == model_digest(weights)
 
 
-def test_where_its_time_goes_is_in_the_curves(trained: tuple[Config, Result]) -> None:
-    config, result = trained
+def test_where_its_time_goes_is_in_the_curves(training_run: tuple[Config, Result]) -> None:
+    config, result = training_run
     metrics = latest_run(config).data.metrics
     for phase in ("data", "forward", "backward", "exchange", "optimizer", "checkpoint"):
         mean, worst = metrics[f"system/workers/time/{phase}_seconds"], metrics[f"system/workers/time/{phase}_seconds_worst"]
@@ -165,8 +165,8 @@ def test_where_its_time_goes_is_in_the_curves(trained: tuple[Config, Result]) ->
     assert steps == sorted(set(steps)) and steps[-1] == 93
 
 
-def test_the_steps_that_it_should_profile_are_filed(trained: tuple[Config, Result], tmp_path: Path) -> None:
-    config, result = trained
+def test_the_steps_that_it_should_profile_are_filed(training_run: tuple[Config, Result], tmp_path: Path) -> None:
+    config, result = training_run
     uri = config.tracking.uri
     folder = Path(download_artifacts(run_id=result.run_id, artifact_path="profile", tracking_uri=uri, dst_path=str(tmp_path)))
     for rank in (0, 1):
@@ -180,22 +180,24 @@ def test_the_steps_that_it_should_profile_are_filed(trained: tuple[Config, Resul
         assert min(peaks[phase] for phase in ("forward", "backward", "optimizer")) > 2**27
 
 
-def test_its_model_takes_raw_rows(trained: tuple[Config, Result]) -> None:
-    config, result = trained
+def test_its_model_takes_raw_rows(training_run: tuple[Config, Result]) -> None:
+    config, result = training_run
     mlflow.set_tracking_uri(config.tracking.uri)
     rows = pd.DataFrame({f"x{number}": [1.5, 1.5] for number in range(FEATURES)} | {"x1": [1.5, -1.5]}).astype("float32")
     assert list(mlflow.pyfunc.load_model(result.model).predict(rows)["prediction"]) == ["true", "false"]
 
 
 @pytest.mark.full
-def test_a_run_starts_from_an_earlier_one_s_weights(home: Path, trained: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
-    _, earlier = trained
+def test_a_run_starts_from_an_earlier_one_s_weights(
+    home: Path, training_run: tuple[Config, Result], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, earlier = training_run
     config = training(home, workers=1, init_from=earlier.run_id, epochs=1, lr=1e-9, optimizer="sgd", profile={"steps": [500, 600]})
     result = train(config)
     assert result.metrics["test/auc"] == pytest.approx(earlier.metrics["test/auc"], abs=1e-6)
-    said = capsys.readouterr().out
-    assert f"run {result.run_id} of experiment toy" in said
-    assert "train.profile: there is no profile of worker 0, which did not exist or did not come to steps 500 to 600" in said
+    output = capsys.readouterr().out
+    assert f"run {result.run_id} of experiment toy" in output
+    assert "train.profile: there is no profile of worker 0, which did not exist or did not come to steps 500 to 600" in output
     page = api.report(config.tracking.uri, result.run_id)
     assert f"test of its parent {earlier.run_id[:8]}" in page
     compared = api.report(config.tracking.uri, earlier.run_id, result.run_id)
@@ -203,8 +205,8 @@ def test_a_run_starts_from_an_earlier_one_s_weights(home: Path, trained: tuple[C
 
 
 @pytest.mark.full
-def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, trained: tuple[Config, Result]) -> None:
-    config, by_ddp = trained
+def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, training_run: tuple[Config, Result]) -> None:
+    config, by_ddp = training_run
     spread = type(config.train).model_validate({**config.train.model_dump(), "strategy": "sharded"})
     result = train(config.model_copy(update={"train": spread}))
     assert result.metrics["validation/auc"] == pytest.approx(by_ddp.metrics["validation/auc"], rel=1e-3)
@@ -216,19 +218,19 @@ def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, traine
 
 def workers() -> list[psutil.Process]:
     """Ray Train's worker processes below this one."""
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         try:
             if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::RayTrainWorker"):
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
-    return found
+    return processes
 
 
 def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = training(tmp_path, strategy="tests.pausing:PausingSettings", **LONG)
-    seen: list[str] = []
+    diagnostics: list[str] = []
 
     def kill() -> None:
         """While both workers wait before a step, some steps after the last checkpoint: the page can tell how many are lost."""
@@ -238,19 +240,21 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, 
         )
         (folder,) = Path(config.train.storage).glob("*/")
         assert max(int(name.name.split("-")[1]) for name in (folder / "checkpoints").glob("step-*")) < PAUSED_BEFORE
-        seen.append("\n".join(describe_workers(RunDirectory(str(folder)))))
+        diagnostics.append("\n".join(describe_workers(RunDirectory(str(folder)))))
         with monkeypatch.context() as patched:
             patched.setenv("RAY_ADDRESS", "auto")
-            seen.append(remote_stack(read_beats(RunDirectory(str(folder)))[0]))
+            diagnostics.append(remote_stack(read_beats(RunDirectory(str(folder)))[0]))
         workers()[0].kill()
         let_go(config.train.storage)
 
     with once(lambda: paused(config.train.storage) == 2, f"two workers that wait before step {PAUSED_BEFORE}", kill):
         result = train(config)
     for rank in (0, 1):  # whose last beat may be from before the first step
-        assert re.search(rf"worker {rank}: process \d+ on \S+, for [\d.e-]+ s \w+", seen[0]), seen[0]
-    assert seen[0].count("pipelines/train/loop.py") >= 2 or "no stack: py-spy may not read the process" in seen[0], seen[0]
-    assert "pipelines/train/loop.py" in seen[1] or "no stack: py-spy may not read the process" in seen[1], seen[1]
+        assert re.search(rf"worker {rank}: process \d+ on \S+, for [\d.e-]+ s \w+", diagnostics[0]), diagnostics[0]
+    assert diagnostics[0].count("pipelines/train/loop.py") >= 2 or "no stack: py-spy may not read the process" in diagnostics[0], (
+        diagnostics[0]
+    )
+    assert "pipelines/train/loop.py" in diagnostics[1] or "no stack: py-spy may not read the process" in diagnostics[1], diagnostics[1]
     run = latest_run(config)
     assert (run.info.run_id, run.info.status) == (result.run_id, "FINISHED")
     assert history(config, result.run_id, "train/loss") == list(range(STRIDE, 4 * EPOCH + 1, STRIDE))
@@ -262,9 +266,9 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, 
 
 def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = training(tmp_path, **LONG)
-    with once_at(config, 60, lambda: os.kill(os.getpid(), signal.SIGTERM)), pytest.raises(SystemExit) as left:
+    with once_at(config, 60, lambda: os.kill(os.getpid(), signal.SIGTERM)), pytest.raises(SystemExit) as exit_info:
         train(config)
-    assert left.value.code == 128 + signal.SIGTERM
+    assert exit_info.value.code == 128 + signal.SIGTERM
     interrupted = latest_run(config)
     assert interrupted.info.status == "KILLED"
     assert "run the same command to resume" in capsys.readouterr().out
@@ -285,7 +289,7 @@ def test_p8_the_same_command_goes_on_whatever_ended_the_run(tmp_path: Path, monk
     def kill() -> None:
         workers()[0].kill()
 
-    def ended(message: str, **changes: Any) -> None:
+    def run_and_fail(message: str, **changes: Any) -> None:
         with pytest.raises(LockstepError, match=message):
             command(**changes)
         assert latest_run(config).info.status == "FAILED"
@@ -294,9 +298,9 @@ def test_p8_the_same_command_goes_on_whatever_ended_the_run(tmp_path: Path, monk
     with monkeypatch.context() as patched:
         patched.setattr(trainer, "_STARTS", 0)
         patched.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "1")
-        ended("Ray has no room for the workers: .*; lower train.workers or add machines", workers=5)
+        run_and_fail("Ray has no room for the workers: .*; lower train.workers or add machines", workers=5)
     with once_at(config, 60, kill):
-        ended("workers died more often than train.max_failures allows .*; run the same command to resume from the last checkpoint")
+        run_and_fail("workers died more often than train.max_failures allows .*; run the same command to resume from the last checkpoint")
     run_id = command().run_id
     assert (latest_run(config).info.run_id, latest_run(config).info.status) == (run_id, "FINISHED")
     assert len(MlflowClient(config.tracking.uri).search_runs([latest_run(config).info.experiment_id])) == 1
