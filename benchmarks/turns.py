@@ -34,7 +34,7 @@ class Program:
 
 
 @contextmanager
-def started(
+def start_program(
     command: Sequence[str], environment: dict[str, str], log: Path, points: Callable[[], Points], warm_up: int
 ) -> Iterator[Program]:
     """Start the command, and stop it after `warm_up` steps; it is killed at the end of the block. Exits if it ends before."""
@@ -46,14 +46,14 @@ def started(
             if time.monotonic() > limit:
                 sys.exit(f"{' '.join(command)}: not warm after {WARM_SECONDS:.0f} s\n{log.read_text()[-4_000:]}")
             _let_run(program, 0.5)
-        _tell(program, SIGSTOP)
+        _send_signal(program, SIGSTOP)
         yield program
     finally:
-        _tell(program, SIGKILL)
+        _send_signal(program, SIGKILL)
         process.wait()
 
 
-def _tell(program: Program, signal: int) -> None:
+def _send_signal(program: Program, signal: int) -> None:
     """Send a signal to all processes of a program, in any session: torchrun's workers have their own."""
     if not program.root.is_running():
         return
@@ -82,11 +82,11 @@ def rates(programs: Sequence[Program], turns: int, seconds: float) -> list[list[
 
 def _turn(program: Program, seconds: float) -> tuple[float, float]:
     """Let a program run for `seconds`. Returns the start and the end of the measured time."""
-    _tell(program, SIGCONT)
+    _send_signal(program, SIGCONT)
     start = time.time() + SETTLE_SECONDS
     _let_run(program, SETTLE_SECONDS + seconds)
     end = time.time()
-    _tell(program, SIGSTOP)
+    _send_signal(program, SIGSTOP)
     return start, end
 
 
@@ -94,12 +94,12 @@ def _last(program: Program) -> Points:
     """All points of a program. They are read while it runs, since a stopped program may hold a lock of its database. It writes
     them in order, so once there is a new one, all earlier ones are there."""
     woken, limit = time.time(), time.monotonic() + LAST_SECONDS
-    _tell(program, SIGCONT)
+    _send_signal(program, SIGCONT)
     points = program.points()
     while time.monotonic() < limit and not any(at > woken for at, _ in points):
         _let_run(program, 0.2)
         points = program.points()
-    _tell(program, SIGSTOP)
+    _send_signal(program, SIGSTOP)
     return points
 
 

@@ -94,7 +94,7 @@ def main() -> None:
         if pipeline not in metrics:
             metrics[pipeline] = measure_pipeline(figure, pipeline)
         rows.append(make_row(figure, metrics[pipeline]))
-        keep(rows[-1], arguments.results / "figures.json")
+        save_row(rows[-1], arguments.results / "figures.json")
     show("figures, on the published test splits unless said otherwise", rows)
     sys.exit(any(row["reached it"] == "NO" for row in rows))
 
@@ -174,7 +174,7 @@ def make_row(figure: Figure, metrics: dict[str, float]) -> Row:
     }
 
 
-def keep(row: Row, path: Path) -> None:
+def save_row(row: Row, path: Path) -> None:
     """Save the row in the file, replacing the one of the same pipeline and figure."""
     content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"benchmark": "figures", "rows": []}
     other_rows = [old for old in content["rows"] if (old["config"], old["figure"]) != (row["config"], row["figure"])]

@@ -32,11 +32,11 @@ def peak_memory() -> Iterator[list[int]]:
     """The most memory that this process's descendants had during the block, in bytes; shared memory is divided among them (PSS)."""
     most, stop = [0], Event()
 
-    def look() -> None:
+    def sample_memory() -> None:
         while not stop.wait(1.0):
             most[0] = max(most[0], sum(_bytes(child) for child in psutil.Process().children(recursive=True)))
 
-    thread = Thread(target=look)
+    thread = Thread(target=sample_memory)
     thread.start()
     try:
         yield most

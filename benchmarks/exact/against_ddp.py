@@ -24,7 +24,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from benchmarks.exact.matrix import Case, fit_all, have_data, join, matrix
+from benchmarks.exact.matrix import Case, create_datasets, fit_all, join, matrix
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.config.train import Train
@@ -155,7 +155,7 @@ def _cost_row(cost: Cost, seconds: dict[str, list[float]], parameters: int) -> R
 
 def difference_rows(home: Path, folder: Path, steps: int, workers: tuple[int, ...]) -> list[Row]:
     """How far models trained on several workers are from the one trained on one worker after `steps` steps, by strategy."""
-    have_data(home)
+    create_datasets(home)
     cases = {
         "digits": Case("digits"),
         "digits, without dropout": Case("digits", {"task.dropout": 0}),

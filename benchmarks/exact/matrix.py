@@ -78,7 +78,7 @@ CASES = {
 KILLED = "digits, convolutions, dropout, adamw"
 
 
-def have_data(home: Path) -> None:
+def create_datasets(home: Path) -> None:
     """Make the dataset versions that do not exist yet."""
     for pipeline in sorted({case.pipeline for case in CASES.values()}):
         if not (home / "data" / pipeline).exists():
@@ -121,7 +121,7 @@ def fit(context: WorkerContext, config: Config, folder: Path, hooks: Silent | No
     return model_digest(weights), to_bytes(weights)
 
 
-def plain(config: Config) -> dict[str, Any]:
+def config_values(config: Config) -> dict[str, Any]:
     """The config as plain values for another process, since its class may be created when it is parsed."""
     return config.model_dump(mode="json", by_alias=True)
 
@@ -130,7 +130,7 @@ def fit_all(jobs: list[tuple[Config, int]], folder: Path) -> list[tuple[str, byt
     """Train every config on its number of workers. Returns digests, models and seconds. One group of processes runs all, one
     after another, since starting processes takes longer than most runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    plain_jobs = [(plain(config), workers) for config, workers in jobs]
+    plain_jobs = [(config_values(config), workers) for config, workers in jobs]
     start_processes(_turns, (plain_jobs, folder), max(workers for _, workers in jobs), start_method="forkserver")
     results = []
     for number in range(len(jobs)):
@@ -161,7 +161,8 @@ def fit_killed(config: Config, folder: Path, resized: tuple[int, ...], kills: li
     for attempt, workers in enumerate(resized):
         reached = FORKING.Value("i", 0)
         members = [
-            FORKING.Process(target=_member, args=(rank, workers, attempt, plain(config), folder, reached)) for rank in range(workers)
+            FORKING.Process(target=_member, args=(rank, workers, attempt, config_values(config), folder, reached))
+            for rank in range(workers)
         ]
         for member in members:
             member.start()
@@ -195,7 +196,7 @@ def _member(rank: int, workers: int, attempt: int, values: dict[str, Any], folde
 
 def matrix(home: Path, folder: Path, steps: int, seed: int, small: bool) -> list[Row]:
     """A row for every case with its digest by number of workers, and a row for the killed run."""
-    have_data(home)
+    create_datasets(home)
     numbers, resized = (SMALL_WORKERS, SMALL_RESIZED) if small else (WORKERS, RESIZED)
     configs = {name: case.config(home, strategy="exact", epochs=1_000, max_steps=steps // case.slower) for name, case in CASES.items()}
     results = fit_all([(config, workers) for config in configs.values() for workers in numbers], folder)

@@ -50,14 +50,16 @@ class Bench:
         """The folder that the peer reads, and the seconds that its conversion took."""
         source, took = self.data(kind, self.rows(kind)), None
         if kind != "narrow" and peer in PARQUET:
-            source, took = self._once("lists", kind, lambda target: lockstep("write_lists", cores=ALL_CORES, source=source, target=target))
+            source, took = self._convert_once(
+                "lists", kind, lambda target: lockstep("write_lists", cores=ALL_CORES, source=source, target=target)
+            )
         if peer in DIRECTLY:
             return source, took
         rows = self.rows(kind) // 10 if kind == "narrow" and peer in ROW_BY_ROW else None
         convert = partial(measure, PEERS[peer], "convert", cores=ALL_CORES, peer=peer, source=source, rows=rows)
-        return self._once(peer, kind, lambda target: convert(target=target))
+        return self._convert_once(peer, kind, lambda target: convert(target=target))
 
-    def _once(self, name: str, kind: str, convert: Callable[[str], dict[str, Any]]) -> tuple[str, float | None]:
+    def _convert_once(self, name: str, kind: str, convert: Callable[[str], dict[str, Any]]) -> tuple[str, float | None]:
         if (name, kind) not in self._converted:
             target = f"{self.folder}/converted-{len(self._converted)}"
             self._converted[name, kind] = target, convert(target).get("seconds")

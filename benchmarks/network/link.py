@@ -11,7 +11,7 @@ INTERFACES = ("ls-left", "ls-right")
 ADDRESSES = ("10.78.0.1", "10.78.0.2")
 
 
-def missing() -> str:
+def missing_requirement() -> str:
     """Name what this machine lacks for the link; empty if nothing."""
     if os.geteuid():
         return "only root makes network namespaces"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.network.case import CASE
-from benchmarks.network.link import ADDRESSES, INTERFACES, enter_command, link, missing, shape
+from benchmarks.network.link import ADDRESSES, INTERFACES, enter_command, link, missing_requirement, shape
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from benchmarks.train.cases import case_config, write_version
 from pipelines.config.strategies import strategy_kinds, strategy_section
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--megabits", type=int, default=100)
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    if lacking := missing():
+    if lacking := missing_requirement():
         sys.exit(f"slow_link: {lacking}")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="slow-link-") as text, link():

@@ -50,7 +50,7 @@ def run_case(folder: Path, name: str, case: str, compiled: bool, seed: int) -> N
     pq.write_table(rows(case, seed), work / "visits.parquet")
     places = {"PYTHONPATH": str(ROOT), "LOCKSTEP_HOME": str(folder), "SPARK_CONF_DIR": str(ROOT / "cluster/local/spark")}
     environment = {**os.environ, **places, "PYSPARK_SUBMIT_ARGS": SPARK, VARIABLE: str(CASES.index(case))}
-    with limited(case, environment):
+    with slow_cpu_group(case, environment):
         for command in ("etl", "train"):
             called = [sys.executable, f"jobs/{command}.py", str(run_folder / "config.yaml")]
             with (run_folder / f"{command}.log").open("w") as log:
@@ -61,7 +61,7 @@ def run_case(folder: Path, name: str, case: str, compiled: bool, seed: int) -> N
 
 
 @contextmanager
-def limited(case: str, environment: dict[str, str]) -> Iterator[None]:
+def slow_cpu_group(case: str, environment: dict[str, str]) -> Iterator[None]:
     """With a slow CPU, the environment names a control group for its worker."""
     if case != "slow_cpu":
         yield

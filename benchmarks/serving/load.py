@@ -51,7 +51,7 @@ def main() -> None:
         body = Path(folder, "body.json")
         body.write_text(json.dumps({"dataframe_records": [example(config, options.model)]}))
         compared = [row for name in servers(options.conf, options.model, 1) for row in measure(name, options, config, body)]
-        faults = [under_faults(options, config, body)]
+        faults = [measure_under_faults(options, config, body)]
     show(f"one row a request, {CONNECTIONS} connections, and half of that rate", compared)
     show("3 moves of the champion and 2 killed replicas", faults)
     tables = {"load": compared, "faults": faults}
@@ -81,7 +81,7 @@ def servers(conf: str, model: str, replicas: int) -> dict[str, list[str]]:
 
 
 @contextmanager
-def running(command: list[str], config: Config, model: str, body: Path) -> Iterator[psutil.Process]:
+def run_server(command: list[str], config: Config, model: str, body: Path) -> Iterator[psutil.Process]:
     """The server, from its first answer on."""
     environment = {**os.environ, "MLFLOW_TRACKING_URI": config.tracking.uri, "BY_HAND_MODEL": model}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
@@ -110,14 +110,14 @@ def answers(body: Path) -> bool:
 
 
 def measure(name: str, options: argparse.Namespace, config: Config, body: Path) -> list[Row]:
-    with running(servers(options.conf, options.model, 1)[name], config, options.model, body):
-        at_most(body, 5)
-        most = at_most(body, options.seconds)
-        half = at_rate(body, options.seconds, float(str(most["requests_per_second"])) / 2)
+    with run_server(servers(options.conf, options.model, 1)[name], config, options.model, body):
+        measure_highest_rate(body, 5)
+        most = measure_highest_rate(body, options.seconds)
+        half = measure_at_rate(body, options.seconds, float(str(most["requests_per_second"])) / 2)
     return [{"server": name, "rate": "most", **most}, {"server": name, "rate": "half", **half}]
 
 
-def under_faults(options: argparse.Namespace, config: Config, body: Path) -> Row:
+def measure_under_faults(options: argparse.Namespace, config: Config, body: Path) -> Row:
     """Two replicas, whose alias moves at 1, 3 and 5 sixths of the time, and one of which is killed at 2 and 4 sixths."""
     client, (name, _, alias) = MlflowClient(config.tracking.uri), options.model.removeprefix("models:/").partition("@")
     first = client.get_model_version_by_alias(name, alias).version
@@ -130,21 +130,21 @@ def under_faults(options: argparse.Namespace, config: Config, body: Path) -> Row
         replica.send_signal(signal.SIGKILL)
 
     seconds = options.fault_seconds
-    with running(servers(options.conf, options.model, 2)["lockstep"], config, options.model, body) as server:
+    with run_server(servers(options.conf, options.model, 2)["lockstep"], config, options.model, body) as server:
         moves = [
             Timer(seconds * at / 6, client.set_registered_model_alias, (name, alias, to)) for at, to in ((1, other), (3, first), (5, other))
         ]
         kills = [Timer(seconds * at / 6, kill, (server,)) for at in (2, 4)]
         for timer in (*moves, *kills):
             timer.start()
-        row = at_most(body, seconds)
+        row = measure_highest_rate(body, seconds)
         with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
             swaps = re.findall(r"^lockstep_swaps_total (\d+)", answer.read().decode(), re.MULTILINE)
     client.set_registered_model_alias(name, alias, first)
     return {"seconds": seconds, **row, "killed_replicas": len(killed), "swaps_in_replicas": int(swaps[0]) if swaps else 0}
 
 
-def at_most(body: Path, seconds: int) -> Row:
+def measure_highest_rate(body: Path, seconds: int) -> Row:
     """As many requests as are answered with CONNECTIONS open ones."""
     output = _start(body, seconds, CONNECTIONS).communicate()[0]
     statuses = {status: int(count) for status, count in re.findall(r"\[(\d+)\]\s+(\d+) responses", output)}
@@ -155,7 +155,7 @@ def at_most(body: Path, seconds: int) -> Row:
     return {**row, "answered_200": statuses.pop("200", 0), "other_answers": json.dumps(statuses), "no_answer": errors}
 
 
-def at_rate(body: Path, seconds: int, rate: float) -> Row:
+def measure_at_rate(body: Path, seconds: int, rate: float) -> Row:
     """Requests at equal intervals: connections of one process would all send at the same moment, and too few of them would wait for
     their answers instead of keeping the rate."""
     clients = []

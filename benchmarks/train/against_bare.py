@@ -23,7 +23,7 @@ from sqlite3 import OperationalError, connect
 
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from benchmarks.train.cases import CASES, WORKERS, find_case
-from benchmarks.turns import Points, rates, started
+from benchmarks.turns import Points, rates, start_program
 from pipelines.launch.cluster import WORKERS_ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
@@ -43,9 +43,9 @@ def measure_in_turns(name: str, threads: int, turns: int, small: bool) -> list[l
         bare_command = [*TORCHRUN, "-m", "benchmarks.train.bare", *common_arguments, *more]
         plain_command = [*TORCHRUN, "-m", "benchmarks.train.without_ray", *common_arguments, f"{text}/plain", *more]
         with (
-            started(ours_command, variables, folder / "ours.log", lambda: points_from_mlflow(folder), case.warm_up) as first,
-            started(bare_command, variables, bare_log, lambda: points_in_log(bare_log), case.warm_up) as second,
-            started(
+            start_program(ours_command, variables, folder / "ours.log", lambda: points_from_mlflow(folder), case.warm_up) as first,
+            start_program(bare_command, variables, bare_log, lambda: points_in_log(bare_log), case.warm_up) as second,
+            start_program(
                 plain_command, {**variables, **WORKERS_ENVIRONMENT}, plain_log, lambda: points_in_log(plain_log), case.warm_up
             ) as third,
         ):

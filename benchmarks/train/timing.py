@@ -67,10 +67,10 @@ class Turns(Silent):
             if on:
                 vars(owner).pop(name, None)
             else:
-                setattr(owner, name, _nothing)
+                setattr(owner, name, _no_metrics)
 
 
-def _nothing(*_: Any) -> dict[str, float]:
+def _no_metrics(*_: Any) -> dict[str, float]:
     return {}
 
 

@@ -87,13 +87,13 @@ def run_signals(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
 
 
 def run_stages(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
-    outcomes = stages.every(folder, seed, seconds)
+    outcomes = stages.run_all(folder, seed, seconds)
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
 
 
 def run_starts(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     outcomes = []
-    for outcome in starts.every(folder, seed, seconds):
+    for outcome in starts.run_all(folder, seed, seconds):
         outcomes.append(outcome)
         print(f"{len(outcomes)}: {outcome.recovered}, {outcome.seconds:.0f} s, {outcome.note}", flush=True)
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
@@ -112,7 +112,7 @@ def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables,
 
 
 def run_environments(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
-    outcomes = environments.every(folder)
+    outcomes = environments.run_all(folder)
     return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
 
 

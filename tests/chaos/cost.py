@@ -1,4 +1,4 @@
-"""What checkpoints cost: the same steps of two workers with a save every ten seconds, and without."""
+"""The cost of checkpoints: the same steps of two workers with a save every ten seconds, and without."""
 
 import statistics
 import time
@@ -21,7 +21,7 @@ WITH, WITHOUT = {"every_seconds": 10}, {"every_seconds": 1e9}
 
 
 class Clock(Silent):
-    """When the warm steps began and when the last one did, by what the loop says before each."""
+    """Records when each step begins."""
 
     def __init__(self) -> None:
         self.began: list[float] = []

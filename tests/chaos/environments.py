@@ -7,7 +7,7 @@ from environments import ENVIRONMENTS, Environment, made_in, write_raw
 from chaos.training import Outcome
 
 
-def every(folder: Path) -> list[Outcome]:
+def run_all(folder: Path) -> list[Outcome]:
     """The outcomes, each compared with the version of an environment without any setting."""
     write_raw(folder)
     uri = f"sqlite:///{folder}/mlflow.db"

@@ -47,7 +47,7 @@ def digest(folder: Path) -> str | None:
     return open_version(entries[0][0]).digest if entries else None
 
 
-def below(job: Job, *words: str) -> list[psutil.Process]:
+def child_processes(job: Job, *words: str) -> list[psutil.Process]:
     """Processes of the job whose command line has all the words, the deepest last."""
     processes = []
     with suppress(psutil.NoSuchProcess):
@@ -89,11 +89,11 @@ def interrupt(job: Job, chance: random.Random) -> None:
 
 
 def _kill_one(job: Job, chance: random.Random, *words: str) -> None:
-    """Whichever there is first, if none is there now."""
+    """Kill a process with these words in its command line; wait for one if there is none."""
 
     def is_killed() -> bool:
         with suppress(psutil.NoSuchProcess):
-            if processes := below(job, *words):
+            if processes := child_processes(job, *words):
                 chance.choice(processes).kill()
                 return True
         return job.ended is not None
@@ -102,7 +102,7 @@ def _kill_one(job: Job, chance: random.Random, *words: str) -> None:
 
 
 def kill_python_worker(job: Job, chance: random.Random) -> None:
-    """One of Spark's Python workers, or the process that forks them."""
+    """Kill one of Spark's Python workers, or the process that forks them."""
     _kill_one(job, chance, "pyspark.worker")
 
 
@@ -111,7 +111,7 @@ def kill_executor(job: Job, chance: random.Random) -> None:
 
 
 def kill_java_driver(job: Job, chance: random.Random) -> None:
-    """The JVM, which the job talks to."""
+    """Kill the JVM, which the job talks to."""
     _kill_one(job, chance, "java")
 
 

@@ -29,7 +29,7 @@ def kill_worker(scene: Scene, server: Server, chance: random.Random) -> Outcome:
 
 
 def kill_worker_twice(scene: Scene, server: Server, chance: random.Random) -> Outcome:
-    """The second time while the group starts again."""
+    """Kill one, and again one while the group starts again."""
     earlier = _names(scene)
     scene.worker(chance).kill()
     time.sleep(chance.uniform(1.0, 9.0))
@@ -39,7 +39,7 @@ def kill_worker_twice(scene: Scene, server: Server, chance: random.Random) -> Ou
 
 
 def suspend_worker(scene: Scene, server: Server, chance: random.Random) -> Outcome:
-    """Stopped, not ended: its sockets stay open, and nothing tells the others."""
+    """Stop a worker without ending it: its sockets stay open, and nothing tells the others."""
     victim, earlier = scene.worker(chance), _names(scene)
     log_before = scene.job.log.stat().st_size
     moment = time.time()
@@ -53,20 +53,20 @@ def suspend_worker(scene: Scene, server: Server, chance: random.Random) -> Outco
 
 
 def kill_node(scene: Scene, server: Server, chance: random.Random) -> Outcome:
-    """With all its processes; it comes back. An elastic group goes on meanwhile."""
+    """Kill all processes of a node, and start it again. An elastic group goes on meanwhile."""
     number, earlier = chance.randrange(2), _names(scene)
     moment = time.time()
     scene.nodes.kill(number)
     elastic = scene.config.train.min_workers < scene.config.train.max_workers
     if not elastic:
         time.sleep(chance.uniform(0.5, 4.0))
-        scene.nodes.back(number)
+        scene.nodes.restart_node(number)
         return _since(scene.next_attempt(moment, earlier), moment)
     outcome = _since(scene.next_attempt(moment, earlier, 1), moment)
-    earlier, back = _names(scene), time.time()
-    scene.nodes.back(number)
-    grown = scene.next_attempt(back, earlier, 2)
-    outcome.note = f"grown again {grown.first - back:.0f} s after its return"
+    earlier, return_time = _names(scene), time.time()
+    scene.nodes.restart_node(number)
+    grown = scene.next_attempt(return_time, earlier, 2)
+    outcome.note = f"grown again {grown.first - return_time:.0f} s after its return"
     return outcome
 
 
@@ -96,7 +96,7 @@ def interrupt_job(scene: Scene, server: Server, chance: random.Random) -> Outcom
 
 
 def kill_server_and_worker(scene: Scene, server: Server, chance: random.Random) -> Outcome:
-    """The tracking server is away for a while, and a worker dies meanwhile."""
+    """Take the tracking server away for a while, and kill a worker meanwhile."""
     server.kill()
     time.sleep(chance.uniform(0.5, 3.0))
     outcome = kill_worker(scene, server, chance)
@@ -106,8 +106,8 @@ def kill_server_and_worker(scene: Scene, server: Server, chance: random.Random) 
 
 
 def break_store(scene: Scene, server: Server, chance: random.Random) -> Outcome:
-    """The checkpoints' folder is a file for some seconds, and the file that says how far it is a folder."""
-    folder: Path = scene.until("a checkpoint", scene.checkpoints)[-1].parent
+    """For some seconds put a file in place of the checkpoints' folder, and a folder in place of the progress file."""
+    folder: Path = scene.wait_for("a checkpoint", scene.checkpoints)[-1].parent
     earlier, newest = _names(scene), scene.checkpoints()[-1].name
     away = folder.with_name("away")
     moment = time.time()
@@ -118,7 +118,7 @@ def break_store(scene: Scene, server: Server, chance: random.Random) -> Outcome:
     progress.rmdir()
     folder.unlink()
     os.rename(away, folder)
-    scene.until("a later checkpoint", lambda: scene.checkpoints()[-1].name > newest)
+    scene.wait_for("a later checkpoint", lambda: scene.checkpoints()[-1].name > newest)
     later = [attempt for attempt in scene.attempts() if attempt.name not in earlier]
     return _since(later[0], moment) if later and later[0].first < float("inf") else Outcome("", True, note="went on without a start")
 
@@ -133,8 +133,8 @@ def _replace_by_folder(file: Path) -> Path:
 
 
 def tear_checkpoint(scene: Scene, server: Server, chance: random.Random) -> Outcome:
-    """A file of the newest checkpoint is altered, cut off or gone when a worker dies."""
-    scene.until("two checkpoints", lambda: len(scene.checkpoints()) > 1)
+    """Alter, truncate or delete a file of the newest checkpoint, and kill a worker."""
+    scene.wait_for("two checkpoints", lambda: len(scene.checkpoints()) > 1)
     newest, earlier = scene.checkpoints()[-1], _names(scene)
     file = chance.choice(sorted(path for path in newest.iterdir() if not path.name.endswith(".sha256")))
     content = bytearray(file.read_bytes())

@@ -70,13 +70,13 @@ def files(folder: Path) -> list[Path]:
 
 
 def flip_bit(path: Path, chance: random.Random) -> None:
-    _change(path, lambda content: _at(content, chance, lambda byte: byte ^ 1 << chance.randrange(8)))
+    _change(path, lambda content: _change_byte(content, chance, lambda byte: byte ^ 1 << chance.randrange(8)))
 
 
 def set_bytes(path: Path, chance: random.Random) -> None:
     def change(content: bytearray) -> bytearray:
         for _ in range(chance.choice([1, 2, 8, 64])):
-            content = _at(content, chance, lambda _: chance.choice([0, 255, chance.randrange(256)]))
+            content = _change_byte(content, chance, lambda _: chance.choice([0, 255, chance.randrange(256)]))
         return content
 
     _change(path, change)
@@ -112,7 +112,7 @@ def cut_out(path: Path, chance: random.Random) -> None:
 
 
 def exchange(path: Path, chance: random.Random) -> None:
-    """With another file of the version."""
+    """Swap the file with another one of the version."""
     other = chance.choice([file for file in files(_root(path)) if file != path])
     content = path.read_bytes()
     path.write_bytes(other.read_bytes())
@@ -120,7 +120,7 @@ def exchange(path: Path, chance: random.Random) -> None:
 
 
 def take_from_other_version(path: Path, chance: random.Random) -> None:
-    """The same file of a version with other rows, written by the same code."""
+    """Put in the file of this name from a version with other rows, written by the same code."""
     path.write_bytes((_root(path).parent / "other" / path.relative_to(_root(path))).read_bytes())
 
 
@@ -168,7 +168,7 @@ def _change(path: Path, change: Callable[[bytearray], bytearray]) -> None:
     path.write_bytes(change(bytearray(content)) if content else b"\0")
 
 
-def _at(content: bytearray, chance: random.Random, change: Callable[[int], int]) -> bytearray:
+def _change_byte(content: bytearray, chance: random.Random, change: Callable[[int], int]) -> bytearray:
     place = chance.randrange(len(content))
     content[place] = change(content[place])
     return content
@@ -182,12 +182,12 @@ ALTERATIONS: tuple[Callable[[Path, random.Random], None], ...] = (
 
 @dataclass
 class Fuzzing:
-    """What came of many alterations."""
+    """Results of many alterations."""
 
     counts: Counter[tuple[str, str]]
     """By alteration and what it ended in: `error`, `right rows`, `wrong rows`, or another exception's name."""
     bad: list[str]
-    """What must not be."""
+    """Sentences about results that must not be."""
 
 
 def fuzz(folder: Path, seed: int, faults: int) -> Fuzzing:
@@ -205,14 +205,14 @@ def fuzz(folder: Path, seed: int, faults: int) -> Fuzzing:
         alteration = chance.choice(ALTERATIONS)
         path = chance.choice(files(altered))
         alteration(path, chance)
-        end = _end(altered, right)
+        end = _read_outcome(altered, right)
         fuzzing.counts[alteration.__name__, end.partition(":")[0]] += 1
         if not end.startswith(("error", "right rows")):
             fuzzing.bad.append(f"{seed}/{number}: {alteration.__name__} of {path.relative_to(altered)}: {end}")
     return fuzzing
 
 
-def _end(folder: Path, right: dict[str, list[tuple]]) -> str:
+def _read_outcome(folder: Path, right: dict[str, list[tuple]]) -> str:
     try:
         rows = read(folder)
     except LockstepError as error:

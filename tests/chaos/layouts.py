@@ -94,11 +94,11 @@ def disturb(kind: str, chance: random.Random, folder: Path, losses: dict[int, fl
     deck = chance.sample(deck, len(deck))
     outcomes: list[Outcome] = []
     lives: list[Life] = []
-    wrong = ""
-    while not wrong and (not lives or lives[-1].error):
+    fault = ""
+    while not fault and (not lives or lives[-1].error):
         life = Life(_apply_layout(config, deck[len(lives)]), chance if len(outcomes) < kills else None)
         life.run()
-        wrong = life.wrong
+        fault = life.fault
         if lives and life.first_step:
             outcomes[-1].seconds = life.first_step - lives[-1].kills[-1].moment
         outcomes += [Outcome(f"{kind}: {kill.victims} of the workers killed", False) for kill in life.kills]
@@ -111,9 +111,9 @@ def disturb(kind: str, chance: random.Random, folder: Path, losses: dict[int, fl
         "layouts": len(lives),
         **_compare(config, lives[-1].result, losses),
     }
-    wrong = wrong or _faults(row, KINDS[kind].tolerance)
+    fault = fault or _faults(row, KINDS[kind].tolerance)
     for outcome in outcomes:
-        outcome.recovered, outcome.note = not wrong, wrong
+        outcome.recovered, outcome.note = not fault, fault
     return outcomes, row
 
 

@@ -47,8 +47,8 @@ class Life:
         return f"{killed}, first step {'seen' if self.first_step else 'not seen'}: {self.error[:150] or 'ended'}"
 
     @property
-    def wrong(self) -> str:
-        """What is not as it must be: whoever ends without a kill is done, and whoever is killed says so in one line."""
+    def fault(self) -> str:
+        """A sentence if something is wrong: without a kill it must end well, and after one in a TrainingError."""
         return self.error if self.error and (not self.kills or not self.error.startswith("TrainingError")) else ""
 
     def run(self) -> None:
@@ -91,7 +91,7 @@ class Life:
         return True
 
     def _steps(self) -> int:
-        """The step that this group of workers has told of."""
+        """The latest step in the progress files of this group of workers."""
         return max((int(json.loads(file.read_text())["step"]) for file in self._progress_files()), default=0)
 
     def _progress_files(self) -> list[Path]:

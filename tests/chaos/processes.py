@@ -1,4 +1,4 @@
-"""What can be killed: Ray's nodes, the tracking server, the jobs. Each is a process of its own, below this one."""
+"""Processes that can be killed: Ray's nodes, the tracking server, the jobs. All are children of this one."""
 
 import atexit
 import os
@@ -123,7 +123,7 @@ class Nodes:
         """SIGKILL to all of a node's processes, its workers too."""
         self.nodes[number].end_session()
 
-    def back(self, number: int) -> None:
+    def restart_node(self, number: int) -> None:
         self.nodes[number] = self._node()
 
     def workers(self) -> list[psutil.Process]:

@@ -125,7 +125,7 @@ def steps_saved(config: Config) -> int:
 
 
 def fault(job_exit: Exit, number: int, folder: Path, config: Config) -> str:
-    """What is not as documented, empty if all is."""
+    """A sentence about what is not as documented; empty if all is."""
     if job_exit.code not in (128 + number, -number):
         return f"left with {job_exit.code}"
     if set(job_exit.statuses) - {"KILLED"}:

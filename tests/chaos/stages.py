@@ -16,7 +16,7 @@ from sessions import session_pids
 from stores import new_store
 from waiting import wait_until
 
-from chaos.etl import below
+from chaos.etl import child_processes
 from chaos.processes import Job
 from chaos.signals import Exit, delay, fault, send_signal, start_training, steps_saved
 from chaos.training import Outcome
@@ -43,9 +43,9 @@ def wait_for_stage(job: Job, stage: str, is_reached: Callable[[], object]) -> No
     wait_until(holds, stage, STAGE_SECONDS, say=job.tail, pause_seconds=0.01)
 
 
-def imports(job: Job, folder: Path) -> bool:
-    """Whether the job's own Python is busy loading what it needs."""
-    for process in [psutil.Process(job.process.pid), *below(job, "jobs/")]:
+def is_importing(job: Job, folder: Path) -> bool:
+    """Whether the job's Python is loading packages."""
+    for process in [psutil.Process(job.process.pid), *child_processes(job, "jobs/")]:
         with suppress(psutil.Error):
             if "python" in process.name() and process.cpu_times().user > 0.3:
                 return True
@@ -84,7 +84,7 @@ def file_exists(pattern: str) -> Condition:
 
 
 ETL_STAGES: dict[str, Condition] = {
-    "start": imports,
+    "start": is_importing,
     "Spark starts": process_runs("java"),
     "checksums": stage_is_over("analysis"),
     "read": stage_is_over("checksums"),
@@ -98,7 +98,7 @@ BEFORE_THE_RUN = ("start", "Spark starts", "checksums")
 
 @dataclass
 class Stage:
-    """Of a training."""
+    """A stage of a training."""
 
     is_reached: Condition
     settings: dict[str, Any] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Stage:
 
 
 TRAINING_STAGES = {
-    "start": Stage(imports),
+    "start": Stage(is_importing),
     "Ray starts": Stage(process_runs("raylet")),
     "workers start": Stage(prints(" starts: ")),
     "epoch": Stage(step_is_made(3), {"step_seconds": 0.5}, 2),
@@ -123,7 +123,7 @@ KINDS: dict[str, dict[str, Any]] = {"training": {}, "training with servers": SER
 
 
 def etl_fault(job_exit: Exit, stage: str, number: int, folder: Path, under_submit: bool) -> str:
-    """What is not as documented, empty if all is: a version that FINISHED, or nothing and a run that is KILLED."""
+    """A sentence about what is not as documented; empty if all is: a version that FINISHED, or nothing and a run that is KILLED."""
     files = [str(path.relative_to(folder)) for path in folder.glob("data/**/*") if path.is_file()]
     signal_codes = (128 + number, -number)
     if "Traceback" in job_exit.printed:
@@ -139,7 +139,7 @@ def etl_fault(job_exit: Exit, stage: str, number: int, folder: Path, under_submi
 
 
 def etl(folder: Path, stage: str, way: str, number: int, under_submit: bool) -> tuple[Exit, str]:
-    """A signal to ETL in a stage: how it ended, and what is not as documented."""
+    """Send a signal to ETL in a stage. Returns how it ended, and what is not as documented."""
     pipeline = write_pipeline(folder, new_store(folder))
     job = Job([*(SPARK_SUBMIT if under_submit else []), "jobs/etl.py", str(pipeline)], folder / "job.log", **ETL)
     wait_for_stage(job, stage, lambda: ETL_STAGES[stage](job, folder))
@@ -148,7 +148,7 @@ def etl(folder: Path, stage: str, way: str, number: int, under_submit: bool) -> 
 
 
 def train(folder: Path, stage: str, way: str, number: int, kind: str = "training") -> tuple[Exit, str]:
-    """A signal to a training in a stage: how it ended, and what is not as documented."""
+    """Send a signal to a training in a stage. Returns how it ended, and what is not as documented."""
     training_stage = TRAINING_STAGES[stage]
     settings: dict[str, Any] = {"step_seconds": 0.0, "epochs": 1, **training_stage.settings, **KINDS[kind]}
     job, config = start_training(folder, rows=EVALUATED * 4, **settings)
@@ -166,8 +166,8 @@ def training_fault(job_exit: Exit, stage: Stage, number: int, folder: Path, conf
     return f"{saved} steps saved, and not {stage.saved}" if saved < stage.saved else ""
 
 
-def every(folder: Path, seed: int, seconds: float) -> list[Outcome]:
-    """Each signal in each stage, as long as there is time: to the group, to spark-submit alone as well."""
+def run_all(folder: Path, seed: int, seconds: float) -> list[Outcome]:
+    """Send each signal in each stage, as long as there is time: to the group, to spark-submit alone as well."""
     ways = [("ETL", stage, way) for stage in ETL_STAGES for way in ("to the process", "to its group")]
     ways += [(kind, stage, "to its group") for kind in KINDS for stage in TRAINING_STAGES]
     cases = [(*way, number) for way in ways for number in NUMBERS]

@@ -39,7 +39,7 @@ END_SECONDS = 180.0
 NOISE = re.compile(r"Assertion|Fatal Python error|terminate called|SIG[A-Z]{3,}|Traceback|leaked|mutex")
 
 
-def every(folder: Path, seed: int, seconds: float) -> Iterator[Outcome]:
+def run_all(folder: Path, seed: int, seconds: float) -> Iterator[Outcome]:
     """Start groups one after another, while other processes keep every core busy."""
     until, choose = time.monotonic() + seconds, random.Random(seed)
     training(folder, rows=256)

@@ -25,7 +25,7 @@ RECOVERY_SECONDS = 240.0
 
 @dataclass
 class Outcome:
-    """One fault, and what came of it."""
+    """One fault, and how the job went on."""
 
     fault: str
     recovered: bool
@@ -83,7 +83,7 @@ class Scene:
     def attempts(self) -> list[Attempt]:
         return attempts(self.records)
 
-    def until(self, event: str, value: Callable[[], Any], seconds: float = RECOVERY_SECONDS) -> Any:
+    def wait_for(self, event: str, value: Callable[[], Any], seconds: float = RECOVERY_SECONDS) -> Any:
         """Return the value once it is true. Raises AssertionError if it takes longer, or if the job ends before."""
         deadline = time.monotonic() + seconds
         while not (result := value()):
@@ -99,10 +99,10 @@ class Scene:
             new = [attempt for attempt in self.attempts() if attempt.name not in earlier and since < attempt.first < float("inf")]
             return next((attempt for attempt in new if world_size in (None, attempt.world_size)), None)
 
-        return self.until("the next step", attempt_with_step)
+        return self.wait_for("the next step", attempt_with_step)
 
     def worker(self, chance: random.Random) -> Any:
-        return chance.choice(self.until("a worker", self.nodes.workers))
+        return chance.choice(self.wait_for("a worker", self.nodes.workers))
 
     def checkpoints(self) -> list[Path]:
         """Whole ones, oldest first."""
@@ -139,11 +139,11 @@ def _disturb(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, s
     passes = 4 if case.settings["strategy"] == "exact" else 1
     scene = Scene(folder / "disturbed", case.settings, epochs, nodes, server.uri, 0.03 / passes)
     try:
-        scene.until("the first step", lambda: any(attempt.first < float("inf") for attempt in scene.attempts()))
-        until = time.monotonic() + seconds
+        scene.wait_for("the first step", lambda: any(attempt.first < float("inf") for attempt in scene.attempts()))
+        end = time.monotonic() + seconds
         for name in chance.sample(case.faults, len(case.faults)):
             time.sleep(chance.uniform(0.2, 4.0))
-            if scene.job.ended is not None or time.monotonic() > until:
+            if scene.job.ended is not None or time.monotonic() > end:
                 break
             began = time.time()
             try:
@@ -163,7 +163,7 @@ def _disturb(case: Case, faults: Mapping[str, Fault], seed: int, folder: Path, s
 
 
 def compare(scene: Scene, reference: Scene, server: Server, epochs: int) -> dict[str, Any]:
-    """What must be equal, by the workers' own records and by MLflow."""
+    """Compare with the undisturbed training, by the workers' own records and by MLflow."""
     actual, expected = scene.trajectory(), reference.trajectory()
     lost, repeated = actual.lost_and_repeated(STEPS_PER_EPOCH, BATCH)
     losses = list(zip(actual.curve(), expected.curve(), strict=False))

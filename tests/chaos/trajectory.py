@@ -48,7 +48,7 @@ def attempts(folder: Path) -> list[Attempt]:
 
 @dataclass
 class Trajectory:
-    """What survived, by step."""
+    """Steps that survived, by number."""
 
     rows: dict[int, list[int]]
     losses: dict[int, list[float]]

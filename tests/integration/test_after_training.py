@@ -1,4 +1,4 @@
-"""What becomes of a logged model: Spark predicts with it, and the registry makes it the champion or refuses it."""
+"""A logged model after its training: Spark predicts with it, and the registry makes it the champion or refuses it."""
 
 import json
 import logging

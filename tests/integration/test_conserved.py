@@ -241,10 +241,10 @@ def test_p2_p8_a_row_that_no_task_reports_is_no_version_and_leaves_no_file(
 def test_p8_what_fails_after_the_commit_makes_no_failure_of_it(
     numbers: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def away(*_: object) -> None:
+    def raise_tracking_error(*_: object) -> None:
         raise TrackingError("tracking.uri is away")
 
-    monkeypatch.setattr(EtlRun, "finish", away)
+    monkeypatch.setattr(EtlRun, "finish", raise_tracking_error)
     config = parse(numbers, "numbers.yaml")
     manifest = run(config)
     (version,) = versions(config.dataset.path)

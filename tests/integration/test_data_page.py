@@ -146,11 +146,11 @@ def test_a_browser_shows_it_without_a_complaint_or_a_request_and_it_fits(data_pa
 def test_a_page_that_cannot_be_drawn_fails_nothing(
     data_page: DataPage, tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(survey: Survey) -> Files:
+    def fail_to_draw(survey: Survey) -> Files:
         raise ZeroDivisionError("planted")
 
     with caplog.at_level(logging.WARNING, "pipelines"):
-        manifest = run(pipeline(tmp_path, uri), broken)
+        manifest = run(pipeline(tmp_path, uri), fail_to_draw)
     assert manifest.digest == data_page.manifest.digest, "what is shown of the rows does not change them"
     assert MlflowClient(uri).get_run(manifest.run_id).info.status == "FINISHED"
     assert [record.getMessage() for record in caplog.records if "planted" in record.getMessage()] == [

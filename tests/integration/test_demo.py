@@ -37,7 +37,7 @@ def environment(home: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def output(home: Path, environment: dict[str, str]) -> str:
-    """What the demo prints on a Ray that someone else has started, and which environment variables lead to."""
+    """The output of the demo on a Ray that someone else has started, and that environment variables lead to."""
     with patch.dict(os.environ, environment, clear=True), own_ray() as address:
         variables = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
         printed = typed(demo_block(), home, variables=variables)
@@ -45,7 +45,7 @@ def output(home: Path, environment: dict[str, str]) -> str:
     return printed
 
 
-def the_run(home: Path, status: str) -> Run:
+def find_training(home: Path, status: str) -> Run:
     client = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db")
     experiment = client.get_experiment_by_name("digits")
     assert experiment
@@ -54,8 +54,8 @@ def the_run(home: Path, status: str) -> Run:
     return run
 
 
-def left_running(home: Path) -> list[str]:
-    """Command lines of processes that were started with this LOCKSTEP_HOME."""
+def running_commands(home: Path) -> list[str]:
+    """Command lines of the processes that run with this LOCKSTEP_HOME."""
     processes = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -68,7 +68,7 @@ def left_running(home: Path) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(output: str, environment: dict[str, str], home: Path) -> None:
-    run = the_run(home, "FINISHED")
+    run = find_training(home, "FINISHED")
     assert run.data.metrics["test/accuracy"] >= 0.97
     for line in ("$ spark-submit jobs/etl.py conf/digits.yaml", "using the Ray at", f"run       {run.info.run_id}", "make ui"):
         assert line in output
@@ -83,7 +83,7 @@ def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(output: st
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("output")
 def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
-    page = Path(the_run(home, "FINISHED").info.artifact_uri.removeprefix("file://")) / "report.html"
+    page = Path(find_training(home, "FINISHED").info.artifact_uri.removeprefix("file://")) / "report.html"
     text = page.read_text()
     assert "Most wrong rows of split test" in text and "data:image/png;base64," in text and "worst_pictures" not in text
     assert page.stat().st_size < 5_000_000
@@ -94,7 +94,7 @@ def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("output")
 def test_p8_an_interrupted_demo_stops_what_it_started_and_says_so(environment: dict[str, str], home: Path) -> None:
-    """Its dataset is up to date already."""
+    """The dataset is up to date already."""
     command = [*DEMO, "--train.epochs", "1000"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
         assert demo.stdout
@@ -106,5 +106,5 @@ def test_p8_an_interrupted_demo_stops_what_it_started_and_says_so(environment: d
         printed += demo.stdout.read()
         assert demo.wait() == 128 + signal.SIGINT, printed
     assert "is up to date" in printed
-    the_run(home, "KILLED")
-    assert left_running(home) == []
+    find_training(home, "KILLED")
+    assert running_commands(home) == []

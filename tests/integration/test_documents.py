@@ -1,4 +1,4 @@
-"""What README and docs tell a reader to type works as it is typed, page by page, in fresh shells."""
+"""Commands of README and docs work as a reader types them, page by page, in fresh shells."""
 
 from collections.abc import Iterator
 from pathlib import Path

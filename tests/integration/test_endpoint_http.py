@@ -41,7 +41,7 @@ ROW = {
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
-    """Its registered model has two versions, and the alias is at the first."""
+    """A registered model with two versions; the alias is at the first."""
     before = mlflow.get_tracking_uri()
     exported = model_of_many_encoders(tmp_path_factory.mktemp("endpoint"))
     client = mlflow.MlflowClient(exported.config.tracking.uri)

@@ -1,4 +1,4 @@
-"""What the query and the expectations may do, and what is said about them before anything is read."""
+"""Limits of the query and the expectations, and the messages about them before anything is read."""
 
 import re
 from pathlib import Path

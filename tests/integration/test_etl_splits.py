@@ -188,7 +188,7 @@ def test_shares_that_did_not_come_are_said_with_their_cause(spark: SparkSession)
     rows.unpersist()
 
 
-def repeating(folder: Path, query: str, bound: float) -> Config:
+def config_with_repeats(folder: Path, query: str, bound: float) -> Config:
     """A pipeline over 3,000 rows, 900 of which are one."""
     if not (folder / "t.parquet").exists():
         x = np.where(np.arange(3_000) < 900, 5, np.arange(3_000))
@@ -220,7 +220,7 @@ def test_shares_that_did_not_come_stand_at_the_end_in_the_manifest_and_on_the_pa
         pages.append(profile_files(survey))
         return pages[0]
 
-    config = repeating(tmp_path, "SELECT * FROM t", 0.9)
+    config = config_with_repeats(tmp_path, "SELECT * FROM t", 0.9)
     manifest = run(config, page)
     message = manifest.shares.said
     assert ": one row repeats 900 times; " in message and version_summary(config, manifest).splitlines()[1] == message
@@ -228,6 +228,6 @@ def test_shares_that_did_not_come_stand_at_the_end_in_the_manifest_and_on_the_pa
     html = pages[0]["data.html"]
     assert "Shares of the splits. " in html and "one row repeats 900 times" in html and ">asked<" in html
     with pytest.raises(SourceError, match=r"one row repeats 900 times; .* SELECT DISTINCT .* or raise dataset.max_share_error"):
-        run(repeating(tmp_path, "SELECT * FROM t", 0.05))
-    mended = run(repeating(tmp_path, "SELECT DISTINCT * FROM t", 0.05))
+        run(config_with_repeats(tmp_path, "SELECT * FROM t", 0.05))
+    mended = run(config_with_repeats(tmp_path, "SELECT DISTINCT * FROM t", 0.05))
     assert not mended.shares.said and len(list((tmp_path / "data").iterdir())) == 2

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from pyspark.sql import SparkSession
 from raw import FOLDER, raw
 from stores import new_store
-from test_train import once_at, workers
+from test_train import act_at_step, workers
 from trainings import training
 
 from pipelines.config import Config, load
@@ -66,7 +66,7 @@ def exact(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> tuple[
     def kill() -> None:
         workers()[0].kill()
 
-    with once_at(config, 90, kill):
+    with act_at_step(config, 90, kill):
         return config, train(config)
 
 
@@ -74,8 +74,8 @@ def train_config(config: Config, **settings: Any) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update=settings)})
 
 
-def everything(config: Config) -> dict[str, Any]:
-    """What a verification must leave as it is: MLflow's runs, and the folders of runs."""
+def runs_and_files(config: Config) -> dict[str, Any]:
+    """MLflow's runs and the folders of runs, which a verification must not change."""
     client = MlflowClient(config.tracking.uri)
     runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
     files = {file: file.stat().st_mtime_ns for file in Path(config.train.storage).rglob("*")}
@@ -84,11 +84,11 @@ def everything(config: Config) -> dict[str, Any]:
 
 def test_p5_a_run_is_verified_on_other_workers(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
     config, result = exact
-    before = everything(config)
+    before = runs_and_files(config)
     assert verify(train_config(config, workers=3, balance=BalanceSettings(kind="auto")), result.run_id)
     output = capsys.readouterr().out
     assert f"identical: the losses of {STEPS} steps" in output and f"the model {result.model_digest}" in output
-    after = everything(config)
+    after = runs_and_files(config)
     assert after["runs"] == before["runs"]
     folder = Path(config.train.storage)  # whose own time changes with the verification's folder in it
     assert {**after["files"], folder: 0} == {**before["files"], folder: 0}
@@ -99,7 +99,7 @@ def trail_files(config: Config) -> list[Path]:
 
 
 @contextmanager
-def altered(file: Path, **values: Any) -> Iterator[None]:
+def alter_file(file: Path, **values: Any) -> Iterator[None]:
     content = file.read_bytes()
     file.write_bytes(seal({**unseal(content)[0], **values}))
     yield
@@ -113,7 +113,7 @@ def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Re
     step = values["step"] - 1
     losses = [*values["losses"][:-2], 1.25, values["losses"][-1]]
     digests = {**values["digests"], "model.layers.3.weight": "0" * 64, "optimizer.state.layers.3.weight.exp_avg": "0" * 64}
-    with altered(second, losses=losses, digests=digests):
+    with alter_file(second, losses=losses, digests=digests):
         assert not verify(train_config(config, workers=1), result.run_id)
     output = capsys.readouterr().out
     assert f"differs: step {step} is the first whose loss differs" in output and "and 1.25 in the run" in output
@@ -122,8 +122,8 @@ def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Re
 
 
 @contextmanager
-def moved(config: Config, run_id: str) -> Iterator[Config]:
-    """The run as a copy of it is: its folder in another place, and MLflow without the tags that were set."""
+def move_run(config: Config, run_id: str) -> Iterator[Config]:
+    """Make the run look like a copy: its folder in another place, and MLflow without the tags that were set."""
     client, storage = MlflowClient(config.tracking.uri), Path(config.train.storage)
     tags = {name: value for name, value in client.get_run(run_id).data.tags.items() if not name.startswith("mlflow.")}
     moved_storage = storage.rename(storage.with_name("moved"))
@@ -140,7 +140,7 @@ def test_the_first_steps_of_a_moved_run_can_be_verified_alone_with_its_own_confi
 ) -> None:
     config, result = exact
     saved = json.loads(trail_files(config)[0].read_text())["step"]
-    with moved(config, result.run_id) as moved_config:
+    with move_run(config, result.run_id) as moved_config:
         assert verify(train_config(moved_config, workers=1, lr=0.5), result.run_id, steps=saved + 3)
     output = capsys.readouterr().out
     assert "train.lr was 0.01 in the run, which is used, and not 0.5" in output
@@ -149,7 +149,7 @@ def test_the_first_steps_of_a_moved_run_can_be_verified_alone_with_its_own_confi
 
 
 @contextmanager
-def described(config: Config, run_id: str, tag: str, value: str) -> Iterator[None]:
+def set_run_tag(config: Config, run_id: str, tag: str, value: str) -> Iterator[None]:
     client = MlflowClient(config.tracking.uri)
     before = client.get_run(run_id).data.tags[tag]
     client.set_tag(run_id, tag, value)
@@ -158,8 +158,8 @@ def described(config: Config, run_id: str, tag: str, value: str) -> Iterator[Non
 
 
 @contextmanager
-def logged(config: Config, run_id: str, setting: str, value: str) -> Iterator[None]:
-    """Another setting of `train` in the config that MLflow has of the run."""
+def set_logged_setting(config: Config, run_id: str, setting: str, value: str) -> Iterator[None]:
+    """Change a setting of `train` in the config that MLflow has of the run."""
     folder = MlflowClient(config.tracking.uri).get_run(run_id).info.artifact_uri.removeprefix("file://")
     file = Path(folder, "config.json")
     content = file.read_text()
@@ -174,12 +174,12 @@ def test_a_run_that_cannot_be_verified_is_an_error_that_says_why(exact: tuple[Co
     with pytest.raises(TrackingError, match="has no run 0123; use the ID of a training"):
         verify(config, "0123")
     with (
-        logged(config, result.run_id, "strategy", "ddp"),
+        set_logged_setting(config, result.run_id, "strategy", "ddp"),
         pytest.raises(TrainingError, match="was trained with strategy ddp, whose weights depend on the number of workers"),
     ):
         verify(config, result.run_id)
     with (
-        described(config, result.run_id, "dataset.digest", "f" * 64),
+        set_run_tag(config, result.run_id, "dataset.digest", "f" * 64),
         pytest.raises(TrainingError, match=r"was trained on dataset digest ffffffffffff, version 0000.*set dataset.path to the run's"),
     ):
         verify(config, result.run_id)

@@ -171,10 +171,10 @@ def test_int8_is_compared_with_floats(model: Exported) -> None:
 def test_an_export_that_fails_leaves_the_earlier_one(model: Exported, onnx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (onnx / "manifest.json").read_bytes()
 
-    def fails(*_: object) -> None:
+    def raise_disk_full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("pipelines.serving.export.run.write_manifest", fails)
+    monkeypatch.setattr("pipelines.serving.export.run.write_manifest", raise_disk_full)
     with pytest.raises(OSError, match="no space"):
         export(model.config, model.run_id, "onnx")
     assert (onnx / "manifest.json").read_bytes() == before
@@ -209,7 +209,7 @@ def test_an_altered_model_is_refused(tmp_path: Path) -> None:
 
 
 class Sums(Eigenvalues):
-    """It without that operator."""
+    """The network without that operator."""
 
     def forward(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
         return rows["pixels"].float()[:, 0].sum(1)

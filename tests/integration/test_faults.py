@@ -1,4 +1,4 @@
-"""What Spark says of a query is told in a line, with what to do."""
+"""Spark's errors of a query become one line that says what to do."""
 
 import errno
 import os
@@ -37,21 +37,21 @@ def test_faults_of_the_query_are_told_in_a_line(spark: SparkSession, tmp_path: P
 
 
 def test_a_process_of_spark_that_always_dies_is_told_in_a_line(spark: SparkSession) -> None:
-    def dies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def exit_process(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         os._exit(9)
         yield from batches
 
     with pytest.raises(DatasetError, match="a process of Spark died each time"), source_errors(source(t={"format": "text", "path": "x"})):
-        spark.range(1).mapInArrow(dies, "id bigint").collect()
+        spark.range(1).mapInArrow(exit_process, "id bigint").collect()
 
 
 def test_a_full_disk_is_named(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fills(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def raise_disk_full(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/scratch")
     with pytest.raises(DatasetError, match=r"^no space left on /scratch, where"), source_errors(source(t={"format": "text", "path": "x"})):
-        spark.range(1).mapInArrow(fills, "id bigint").collect()
+        spark.range(1).mapInArrow(raise_disk_full, "id bigint").collect()
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("Answer from Java side is empty")])

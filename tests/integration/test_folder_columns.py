@@ -19,7 +19,7 @@ VALUES = [(number, None if code.startswith("__") else code) for number, code in 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same rows in four formats: the number of each code, below the code."""
+    """Equal rows in four formats: the number of each code, in a folder of the code's name."""
     folder = tmp_path_factory.mktemp("codes")
     for number, code in enumerate(CODES):
         place = f"code={code.replace(' ', '%20')}"
@@ -96,7 +96,7 @@ def test_folders_that_differ_and_globs(spark: SparkSession, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("path", ["", "/*/*", "/*/*/a.*", "/code=1*", "/{code=2,other}", "/code=1/day=1/a.{}"])
 def test_the_folders_of_every_format_are_those_of_spark_s_parquet(spark: SparkSession, tmp_path: Path, path: str) -> None:
-    """Those below the path, or below what its glob matches. (Spark refuses a glob of folders that lie beside each other.)"""
+    """Folders below the path, or below the matches of its glob. (Spark refuses a glob of folders that lie beside each other.)"""
     for name in ("code=1/day=1", "code=2/day=1"):
         for kind in ("csv", "parquet"):
             (tmp_path / kind / name).mkdir(parents=True)

@@ -67,7 +67,7 @@ def oracle(path: Path, encoding: str) -> tuple[Counter, int]:
     return Counter(row for row in rows if len(row) == width), width
 
 
-def messy(path: Path, encoding: str = "utf-8") -> dict[str, Any]:
+def messy_table(path: Path, encoding: str = "utf-8") -> dict[str, Any]:
     schema = columns([f"c{number}" for number in range(oracle(path, encoding)[1])])
     options = {"sep": SEPARATORS.get(path.suffix, ","), "multiLine": True, "encoding": encoding}
     return {"format": "csv", "path": str(path), "schema": schema, "options": options}
@@ -81,9 +81,9 @@ def test_messytables(spark: SparkSession) -> None:
     for path in paths:
         if path.name in refused:
             with pytest.raises(SourceError, match=f"{path} {refused[path.name]}"):
-                read(spark, t=messy(path))
+                read(spark, t=messy_table(path))
     tables = {f"t{number}": path for number, path in enumerate(paths) if path.name not in refused}
-    read_result = read(spark, **{name: messy(path) for name, path in tables.items()})
+    read_result = read(spark, **{name: messy_table(path) for name, path in tables.items()})
     for name, path in tables.items():
         got, (expected_rows, _) = texts(spark, name), oracle(path, "utf-8")
         refused_rows = read_result.parsed[name] - read_result.handed_on[name]
@@ -95,7 +95,7 @@ def test_messytables(spark: SparkSession) -> None:
 @pytest.mark.full
 def test_messytables_in_their_encodings(spark: SparkSession) -> None:
     paths = [raw("hostile", "messytables", "horror", name) for name in ENCODINGS]
-    tables = {f"t{number}": messy(path, ENCODINGS[path.name]) for number, path in enumerate(paths)}
+    tables = {f"t{number}": messy_table(path, ENCODINGS[path.name]) for number, path in enumerate(paths)}
     read_result = read(spark, **tables)
     for name, path in zip(tables, paths, strict=True):
         assert texts(spark, name) == oracle(path, ENCODINGS[path.name])[0], path.name
@@ -122,10 +122,10 @@ def test_json_test_suite_as_lines(spark: SparkSession, tmp_path: Path) -> None:
     accepted = [path for path in files if path.name not in refused]
     for path, row in zip(accepted, spark.table("t").collect(), strict=True):
         if path.name.startswith("y_"):
-            assert same(row.v, json.loads(path.read_bytes())), path.name
+            assert is_same_value(row.v, json.loads(path.read_bytes())), path.name
 
 
-def same(text: str | None, value: Any) -> bool:
+def is_same_value(text: str | None, value: Any) -> bool:
     """Whether a column of strings has this value of JSON: a string as itself, all else as JSON."""
     if text is None or value is None or isinstance(value, str):
         return text == value
@@ -137,7 +137,7 @@ def same(text: str | None, value: Any) -> bool:
 
 @pytest.mark.full
 def test_json_test_suite_as_documents(spark: SparkSession) -> None:
-    """What must parse: objects become rows, and other values are kept apart, for they are no records."""
+    """Documents that must parse: objects become rows; other values are no records, and are kept apart."""
     folder = raw("hostile", "JSONTestSuite", "test_parsing")
     table = {"format": "json", "path": f"{folder}/y_*.json", "schema": "a string, asd string, b int", "options": {"multiLine": True}}
     tables = read(spark, t=table)
@@ -154,7 +154,9 @@ def test_json_test_suite_as_documents(spark: SparkSession) -> None:
     assert {reasons[name] for name in TWICE} == {"t: key a occurs twice in an object"}
     rows = {(row.a, row.asd, row.b) for row in spark.table("t").collect()}
     for value in objects:
-        assert any(same(a, value.get("a")) and same(asd, value.get("asd")) and b == value.get("b") for a, asd, b in rows), value
+        assert any(
+            is_same_value(a, value.get("a")) and is_same_value(asd, value.get("asd")) and b == value.get("b") for a, asd, b in rows
+        ), value
 
 
 def _records(document: Any) -> list[Any]:
@@ -162,7 +164,7 @@ def _records(document: Any) -> list[Any]:
 
 
 def test_json_test_suite_is_not_read_where_it_must_not_be() -> None:
-    """What Python's scanner lets pass goes on to Spark's parser, for which the other tests speak."""
+    """Text that Python's scanner accepts goes on to Spark's parser, for which the other tests speak."""
     passed = set()
     for path in sorted(raw("hostile", "JSONTestSuite", "test_parsing").glob("n_*.json")):
         try:

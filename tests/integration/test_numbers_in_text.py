@@ -1,4 +1,4 @@
-"""What a number is in raw text is ours to say, and one thing in CSV, JSON and the names of folders."""
+"""Numbers in raw text are defined by this project, alike in CSV, JSON and the names of folders."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What others on the machine and its network see of a Spark that `spark-submit jobs/…` starts here."""
+"""Others on the machine and its network do not reach a Spark that `spark-submit jobs/…` starts here."""
 
 import json
 import os

@@ -39,6 +39,6 @@ def test_what_the_driver_receives_as_an_exception_java_does_not_print_too(spark:
 
 @pytest.mark.skipif(not archive_path().exists(), reason="make has not written an archive of Java's classes")
 def test_java_loads_its_classes_from_the_archive(spark: SparkSession) -> None:
-    """It would ignore one that does not fit without a word."""
+    """Java ignores an archive that does not fit without a word."""
     process = jvm().java.lang.ProcessHandle.current().pid()
     assert str(archive_path()) in Path(f"/proc/{process}/maps").read_text()

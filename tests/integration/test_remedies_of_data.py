@@ -1,4 +1,4 @@
-"""What errors of Spark's side offer is done: `unit/test_remedies.py` names the tests."""
+"""Remedies that errors of Spark's side offer are carried out: `unit/test_remedies.py` names the tests."""
 
 from pathlib import Path
 from typing import Any

@@ -164,22 +164,22 @@ def test_code_that_was_altered_or_added_does_not_run(copy: Path, tmp_path: Path)
     answer = run_in_process(copy)
     assert "CorruptError" in answer and "code/pipelines.zip has SHA-256" in answer and "SPOKEN" not in answer
     (copy / ARCHIVE).write_bytes(before)
-    assert load_in_a_process_of_its_own(copy)["digest"] == json.loads((copy / "digests.json").read_text())["model"]
+    assert load_in_own_process(copy)["digest"] == json.loads((copy / "digests.json").read_text())["model"]
     for name in ("pandas", "pipelines", "torchmetrics"):
         (copy / f"code/{name}.py").write_text(f"{speaking}\nraise SystemExit('SPOKEN')\n")
     answer = run_in_process(copy)
     assert f"CorruptError: {copy}/code/pandas.py was not logged with the model" in answer and "SPOKEN" not in answer
     with pytest.raises(CorruptError, match=r"code/pandas\.py was not logged"):
-        load_in_a_process_of_its_own(copy)
+        load_in_own_process(copy)
 
 
-def load_in_a_process_of_its_own(folder: Path) -> Mapping[str, Any]:
+def load_in_own_process(folder: Path) -> Mapping[str, Any]:
     with ModelProcess(folder) as process:
         return process.about
 
 
 def run_in_process(folder: Path, then: str = "") -> str:
-    """What a process says that loads the model, has it predict, and runs the code `then`. It does not know of this checkout."""
+    """Output of a process, without this checkout, that loads the model, has it predict, and runs the code `then`."""
     code = f"import mlflow; model = mlflow.pyfunc.load_model({str(folder)!r}); print(model.predict(model.input_example)){then}"
     keeping = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYTHONDONTWRITEBYTECODE": ""}
     answer = subprocess.run([sys.executable, "-c", code], cwd=folder.parent, env=keeping, capture_output=True, text=True, check=False)
@@ -213,7 +213,7 @@ def test_a_model_whose_modules_were_logged_as_files_still_loads(copy: Path) -> N
     load(copy)
     answer = run_in_process(copy, SHOW_IMPORTED)
     assert "refused" in answer and json.loads(answer.splitlines()[-1]) == [str(copy / "code")]
-    assert load_in_a_process_of_its_own(copy)["pipeline"] == "served"
+    assert load_in_own_process(copy)["pipeline"] == "served"
     with (copy / "code/pipelines/serving/model/predictor.py").open("a") as module:
         module.write("\n")
     with pytest.raises(CorruptError, match=r"predictor\.py has SHA-256"):

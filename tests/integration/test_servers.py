@@ -13,7 +13,7 @@ import pytest
 import ray
 import torch
 from mlflow import MlflowClient
-from test_train import history, latest_run, once_at, workers
+from test_train import act_at_step, history, latest_run, workers
 from torch.distributed.checkpoint.state_dict_loader import load
 from trainings import training, version_of
 
@@ -83,9 +83,9 @@ def test_synchronous_weights_are_those_of_exact_whoever_is_killed(tmp_path: Path
     config = settings(tmp_path, checkpoint={"every_steps": 20})
     chance = random.Random(5)
     with (
-        once_at(config, 20, lambda: chance.choice(server_processes()).kill()),
-        once_at(config, 50, lambda: chance.choice(workers()).kill()),
-        once_at(config, 90, lambda: [process.kill() for process in server_processes()]),
+        act_at_step(config, 20, lambda: chance.choice(server_processes()).kill()),
+        act_at_step(config, 50, lambda: chance.choice(workers()).kill()),
+        act_at_step(config, 90, lambda: [process.kill() for process in server_processes()]),
     ):
         result = train(config)
     check_updates_applied_once(config, result)
@@ -100,7 +100,7 @@ def test_asynchronous_updates_are_applied_once_whoever_is_killed_stopped_or_inte
     config = settings(tmp_path, "async")
     chance = random.Random(6)
 
-    def stop_a_worker() -> None:
+    def suspend_worker() -> None:
         """For longer than its lease."""
         process = chance.choice(workers())
         process.suspend()
@@ -108,16 +108,16 @@ def test_asynchronous_updates_are_applied_once_whoever_is_killed_stopped_or_inte
         process.resume()
 
     with (
-        once_at(config, 20, lambda: chance.choice(workers()).kill()),
-        once_at(config, 40, lambda: chance.choice(server_processes()).kill()),
-        once_at(config, 70, lambda: os.kill(os.getpid(), signal.SIGTERM)),
+        act_at_step(config, 20, lambda: chance.choice(workers()).kill()),
+        act_at_step(config, 40, lambda: chance.choice(server_processes()).kill()),
+        act_at_step(config, 70, lambda: os.kill(os.getpid(), signal.SIGTERM)),
         pytest.raises(SystemExit) as exit_info,
     ):
         train(config)
     assert exit_info.value.code == 128 + signal.SIGTERM
     assert latest_run(config).info.status == "KILLED"
     assert 70 * SHARDS <= sum(watermarks(config)) < STEPS * SHARDS
-    with once_at(config, 90, stop_a_worker):
+    with act_at_step(config, 90, suspend_worker):
         result = train(config)
     assert result.run_id == latest_run(config).info.run_id and latest_run(config).info.status == "FINISHED"
     check_updates_applied_once(config, result)

@@ -52,18 +52,18 @@ def latest_run(config: Config) -> Any:
 
 
 @contextmanager
-def once_at(config: Config, step: int, act: Callable[[], None]) -> Iterator[None]:
+def act_at_step(config: Config, step: int, act: Callable[[], None]) -> Iterator[None]:
     """Act, once, when the run has reached that step, as far as its folder tells."""
 
     def is_reached() -> bool:
         return any(json.loads(file.read_text())["step"] >= step for file in Path(config.train.storage).glob("*/progress.json"))
 
-    with once(is_reached, f"step {step} of a run in {config.train.storage}", act):
+    with act_when(is_reached, f"step {step} of a run in {config.train.storage}", act):
         yield
 
 
 @contextmanager
-def once(holds: Callable[[], object], awaited: str, act: Callable[[], None]) -> Iterator[None]:
+def act_when(holds: Callable[[], object], awaited: str, act: Callable[[], None]) -> Iterator[None]:
     """Act in a thread when something holds. Raises what that raised, and AssertionError if it has not come when the block ends."""
     over, errors = Event(), list[BaseException]()
 
@@ -247,7 +247,7 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, 
         workers()[0].kill()
         let_go(config.train.storage)
 
-    with once(lambda: paused(config.train.storage) == 2, f"two workers that wait before step {PAUSED_BEFORE}", kill):
+    with act_when(lambda: paused(config.train.storage) == 2, f"two workers that wait before step {PAUSED_BEFORE}", kill):
         result = train(config)
     for rank in (0, 1):  # whose last beat may be from before the first step
         assert re.search(rf"worker {rank}: process \d+ on \S+, for [\d.e-]+ s \w+", diagnostics[0]), diagnostics[0]
@@ -266,7 +266,7 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, 
 
 def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = training(tmp_path, **LONG)
-    with once_at(config, 60, lambda: os.kill(os.getpid(), signal.SIGTERM)), pytest.raises(SystemExit) as exit_info:
+    with act_at_step(config, 60, lambda: os.kill(os.getpid(), signal.SIGTERM)), pytest.raises(SystemExit) as exit_info:
         train(config)
     assert exit_info.value.code == 128 + signal.SIGTERM
     interrupted = latest_run(config)
@@ -299,7 +299,7 @@ def test_p8_the_same_command_goes_on_whatever_ended_the_run(tmp_path: Path, monk
         patched.setattr(trainer, "_STARTS", 0)
         patched.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "1")
         run_and_fail("Ray has no room for the workers: .*; lower train.workers or add machines", workers=5)
-    with once_at(config, 60, kill):
+    with act_at_step(config, 60, kill):
         run_and_fail("workers died more often than train.max_failures allows .*; run the same command to resume from the last checkpoint")
     run_id = command().run_id
     assert (latest_run(config).info.run_id, latest_run(config).info.status) == (run_id, "FINISHED")
