@@ -25,9 +25,11 @@ from pipelines.serving.export.examples import rows_in_json
 from pipelines.serving.export.exporters import fault
 from pipelines.serving.export.numeric import Numeric
 from pipelines.serving.export.onnx import runner, write_onnx
+from pipelines.serving.export.parity import compare_outputs
 from pipelines.serving.export.run import _write_predictions, export
 from pipelines.serving.export.script import check_script
-from pipelines.serving.export.subject import Subject, read_subject, to_tensors
+from pipelines.serving.export.subject import Rows, Subject, read_subject, to_tensors
+from pipelines.serving.export.targets import Candidate
 
 FILES = ("README.md", "examples.json", "model.onnx", "parity.json", "predict.py")
 ALONE = """
@@ -63,6 +65,19 @@ def test_the_report_compares_every_test_row(model: Exported, onnx: Path) -> None
     assert 0 < rows["onnx"]["max_difference"] < 1e-5
     assert rows["onnx"]["auc"] == pytest.approx(rows["mlflow"]["auc"], abs=1e-6)
     assert rows["onnx"]["bytes"] == (onnx / "model.onnx").stat().st_size
+
+
+def test_an_output_that_is_not_finite_differs_without_bound_unless_both_are_nan(model: Exported) -> None:
+    subject = read_subject(model.config, model.run_id)
+
+    def first_is_nan(rows: Rows) -> np.ndarray:
+        output = subject.output(rows)
+        output[0] = np.nan
+        return output
+
+    candidates = {"nan": Candidate(first_is_nan, 0), "equal": Candidate(subject.output, 0)}
+    compared = {row["model"]: row["max_difference"] for row in compare_outputs(subject, candidates, len(model.raw))}
+    assert compared == {"mlflow": 0, "nan": np.inf, "equal": 0}
 
 
 def test_the_graph_takes_raw_numbers_and_predicts_what_the_model_in_mlflow_predicts(model: Exported, onnx: Path) -> None:

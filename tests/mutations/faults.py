@@ -1,4 +1,4 @@
-"""Fifty faults, each in one line, that break a promise or a capability, and the tests that have to notice."""
+"""Sixty faults, each in one line, that break a promise or a capability, and the tests that have to notice."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ FAULTS = (
     Fault("P1", "README.md", "digits.yaml --train.workers 2", "digits.yaml --train.worker 2", "tests/unit/test_docs.py"),
     Fault(
         "P1", "pipelines/commands.py", 'COMMANDS[name](f"lockstep', 'COMMANDS["train"](f"lockstep',
-        "tests/integration/test_documents.py -k tutorial",
+        "tests/unit/test_commands.py -k runs_its",
     ),
     Fault("P2", "pipelines/data/loader/order.py", "rows - self.rows, 0)", "rows - self.rows - 1, 0)", "tests/unit/test_order.py"),
     Fault(
@@ -141,12 +141,56 @@ FAULTS = (
         "tests/unit/test_endpoint.py",
     ),
     Fault(*("serving", "pipelines/serving/model/columns.py", '"half_towards_infinity"', '"down"'), "tests/unit/test_registry.py"),
+    Fault(
+        *("strategies", "pipelines/strategies/parameter_server/server.py", "(mode.staleness or 0):", "(mode.staleness or 0) + 1:"),
+        "tests/unit/test_server_state.py -k newest",
+    ),
+    Fault(
+        *("strategies", "pipelines/strategies/federated/rounds.py",
+          "for client in client_by_place.values())", "for client in played.values())"),
+        "tests/unit/test_federated.py -k every_number",
+    ),
+    Fault(
+        *("strategies", "pipelines/train/reduce/dtensor.py", "if not placement.is_replicate():", "if True:"),
+        "tests/unit/test_sharded.py -k losses",
+    ),
+    Fault(
+        *("serving", "pipelines/serving/http/batches.py", "room -= len(rows)", "room -= 1"),
+        "tests/unit/test_endpoint.py -k batch",
+    ),
+    Fault(
+        *("serving", "pipelines/serving/registry/measure.py",
+          "candidate_metric, champion_metric = (", "champion_metric, candidate_metric = ("),
+        "tests/unit/test_registry.py -k champion",
+    ),
+    Fault(
+        *("serving", "pipelines/serving/export/parity.py",
+          "np.isnan(output) & np.isnan(expected)", "np.isnan(output) | np.isnan(expected)"),
+        "tests/integration/test_export.py -k finite",
+    ),
     Fault(*("report", "pipelines/runtime/templates.py", "autoescape=True", "autoescape=False"), "tests/unit/test_page.py"),
     Fault(*("report", "pipelines/tasks/metrics.py", "- positives / 2)", ")"), "tests/unit/test_metrics.py tests/unit/test_registry.py"),
+    Fault(
+        *("report", "pipelines/report/run_page.py", 'column(trivial, "validation")', 'column(trivial, "test")'),
+        "tests/unit/test_trivial.py -k page",
+    ),
     Fault(*("monitor", "pipelines/monitor/hang.py", "busy or behind", "behind"), "tests/unit/test_heartbeat.py tests/unit/test_watch.py"),
     Fault(
         *("monitor", "pipelines/tracking/liveness.py", "not (is_this_host and not _is_alive_process(beat.process))", "True"),
         "tests/unit/test_tracking.py",
+    ),
+    Fault(
+        *("monitor", "pipelines/monitor/stragglers.py",
+          "own_seconds[other] / max(1, later[other].shards)", "own_seconds[other]"),
+        "tests/unit/test_stragglers.py -k shards",
+    ),
+    Fault(
+        *("etl", "pipelines/etl/splits.py", "_share(split_hash(rows, split))", "_share(F.col(ROW))"),
+        "tests/integration/test_etl_splits.py -k group",
+    ),
+    Fault(
+        *("etl", "pipelines/etl/quarantine.py", 'row["record_min"] or "", row["count_all"])', 'row["record_min"] or "")'),
+        "tests/integration/test_conserved.py -k every_row",
     ),
     Fault(*("P3", "pipelines/train/schedule.py", "(step + 1) / warmup_steps", "step / warmup_steps"), "tests/unit/test_schedules.py"),
     Fault(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.commands import COMMANDS
+from pipelines.commands import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 JOBS = {file.stem for file in (ROOT / "jobs").glob("*.py")}
@@ -66,6 +66,16 @@ def test_a_fault_is_told_alike_by_both(site: Path, name: str) -> None:
     )
     assert (by_job.returncode, by_job.stdout, by_job.stderr) == (2, "", by_lockstep.stderr)
     assert by_lockstep.returncode == 2 and "did you mean workers?" in by_lockstep.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_name_runs_its_own_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, str, list[str]]] = []
+    for command in COMMANDS:
+        monkeypatch.setitem(COMMANDS, command, lambda *arguments, command=command: calls.append((command, *arguments)))
+    monkeypatch.setattr(sys, "argv", ["lockstep", name, "conf/digits.yaml", "--train.workers", "2"])
+    main()
+    assert calls == [(name, f"lockstep {name}", ["conf/digits.yaml", "--train.workers", "2"])]
 
 
 @pytest.mark.parametrize("arguments", [[], ["ETL"], ["conf/digits.yaml"]])

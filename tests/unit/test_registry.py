@@ -134,6 +134,20 @@ def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Serv
     assert judgement.failures(("slices",)) == ["slices is required and not checked (auc of word ant is not defined)"]
 
 
+def test_a_better_model_than_the_champion_is_no_worse_and_a_worse_one_is(served: Served, tmp_path: Path) -> None:
+    champion = download_model(served.config.tracking.uri, served.uri, tmp_path)
+    target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
+    truth, _ = target.truth(served.raw)
+    holds, differences = [], []
+    for probability in (truth, 1 - truth):
+        predicted = pa.table({"probability_false": 1.0 - probability, "probability_true": probability.astype(float)})
+        numbers: dict[str, Any] = {}
+        gate = _is_no_worse(Registry(), target, Predictions(served.raw, truth, predicted), champion, numbers)
+        holds.append(gate.holds)
+        differences.append(numbers["comparison"]["candidate"] - numbers["comparison"]["champion"])
+    assert holds == [True, False] and differences[0] > 0.1 and differences[1] < -0.1
+
+
 def test_a_champion_that_cannot_predict_the_rows_is_said_and_may_be_left_out(served: Served, tmp_path: Path) -> None:
     """One that lacks columns of the rows, of which a few are named, and one that refuses all rows."""
     champion = download_model(served.config.tracking.uri, served.uri, tmp_path)

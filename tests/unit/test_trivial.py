@@ -192,9 +192,12 @@ def test_every_training_logs_them_and_says_that_it_loses(tmp_path: Path, caplog:
 
 def test_the_page_has_them_beside_the_results() -> None:
     curves = {name: (Point(5, 0.0, value),) for name, value in (("test/auc", 0.875), ("baseline/test/auc", 0.5), ("validation/auc", 0.75))}
+    curves["baseline/validation/auc"] = (Point(5, 0.0, 0.625),)
     run = History("r" * 32, "toy", "toy", "FINISHED", False, 0.0, 1.0, {}, {}, curves)
     page = run_page(RunData(run, config={}, manifest={}, attempts=[], splits=[], parent=None, samples={}))
-    assert page.count("of the trivial predictor") == 2 and ">0.5<" in page
+    assert page.count("of the trivial predictor") == 2
+    values = [page.index(f">{value}<", page.index("of the trivial predictor")) for value in (0.875, 0.5, 0.75, 0.625)]
+    assert values == sorted(values), "each beside the model's value of its split"
     assert "baseline" not in render_parts(*(chart.content for chart in training_charts({"": run}))), "one point is no curve"
 
 
