@@ -11,8 +11,8 @@ from html import escape
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from shape import imports_of
-from test_layers import FILES, FLOORS, LAYERS, LEVEL, ROOT, room_of
+from shape import imported_names
+from test_layers import FILES, FLOORS, LAYERS, LEVEL, ROOT, room_name
 
 PAGE = ROOT / "docs/explanation/architecture.md"
 DRAWING = ROOT / "docs/explanation/architecture.svg"
@@ -47,18 +47,18 @@ STYLE = """
 
 def room_of_file(file: Path) -> str:
     """`jobs` for `jobs/etl.py`, `data.loader` for `pipelines/data/loader/order.py`."""
-    top, *rest = file.relative_to(ROOT).with_suffix("").parts
-    return top if top == "jobs" else room_of(".".join(rest).removesuffix(".__init__"))
+    top, *folders = file.relative_to(ROOT).with_suffix("").parts
+    return top if top == "jobs" else room_name(".".join(folders).removesuffix(".__init__"))
 
 
 def imported_rooms() -> Mapping[str, set[str]]:
     """The rooms that each room imports from."""
-    found: dict[str, set[str]] = {room: set() for room in LEVEL}
+    rooms: dict[str, set[str]] = {room: set() for room in LEVEL}
     for file in FILES:
         if file != ROOT / "pipelines/__init__.py" and (room := room_of_file(file)) not in FLOORS:
-            names = (name.partition(".")[2] for name in imports_of(file) if name.startswith("pipelines."))
-            found[room] |= {room_of(name) for name in names} - {room}
-    return found
+            names = (name.partition(".")[2] for name in imported_names(file) if name.startswith("pipelines."))
+            rooms[room] |= {room_name(name) for name in names} - {room}
+    return rooms
 
 
 def arrows(imported: Mapping[str, set[str]]) -> list[tuple[str, str]]:
@@ -68,21 +68,23 @@ def arrows(imported: Mapping[str, set[str]]) -> list[tuple[str, str]]:
         return imported[room].union(*(reachable(other) for other in imported[room]))
 
     below = {room: reachable(room) for room in imported}
-    return sorted((room, other) for room in imported for other in imported[room] if not any(other in below[one] for one in imported[room]))
+    return sorted(
+        (room, other) for room in imported for other in imported[room] if not any(other in below[middle] for middle in imported[room])
+    )
 
 
-def paths(drawn: list[tuple[str, str]]) -> list[list[tuple[str, int]]]:
+def paths(edges: list[tuple[str, str]]) -> list[list[tuple[str, int]]]:
     """For each arrow the (room, row) that it leads through, row by row. Arrows to one room share the places between the rows."""
-    return [[(room, ROWS[room]), *((other, row) for row in range(ROWS[room] + 1, ROWS[other] + 1))] for room, other in drawn]
+    return [[(room, ROWS[room]), *((other, row) for row in range(ROWS[room] + 1, ROWS[other] + 1))] for room, other in edges]
 
 
-def centres(drawn: list[tuple[str, str]]) -> dict[tuple[str, int], float]:
+def centres(edges: list[tuple[str, str]]) -> dict[tuple[str, int], float]:
     """The middle of each place in its row: of a room's box, and of an arrow between boxes. Each row is ordered by what it is drawn to."""
     neighbours: dict[tuple[str, int], set[tuple[str, int]]] = {(room, row): set() for room, row in ROWS.items()}
-    for path in paths(drawn):
-        for one, other in pairwise(path):
-            neighbours.setdefault(one, set()).add(other)
-            neighbours.setdefault(other, set()).add(one)
+    for path in paths(edges):
+        for upper, lower in pairwise(path):
+            neighbours.setdefault(upper, set()).add(lower)
+            neighbours.setdefault(lower, set()).add(upper)
     rows = [sorted(place for place in neighbours if place[1] == row) for row in range(len(LAYERS))]
     across = {place: x for row in rows for place, x in _spread(row)}
     for sweep in range(40):
@@ -102,15 +104,15 @@ def _spread(row: list[tuple[str, int]]) -> list[tuple[tuple[str, int], float]]:
 
 def drawing() -> str:
     """An SVG with a box for each room and an arrow for each import, from the importing room down to the imported one."""
-    drawn = arrows(imported_rooms())
-    across = centres(drawn)
+    edges = arrows(imported_rooms())
+    across = centres(edges)
     height = ROW_HEIGHT * len(LAYERS)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Rooms and imports of Lockstep">',
         f"<style>{STYLE}</style>",
         f'<rect class="panel" x="1" y="1" width="{WIDTH - 2}" height="{height - 2}" rx="14"/>',
     ]
-    lines += sorted({_curve(across, *step) for path in paths(drawn) for step in pairwise(path)})
+    lines += sorted({_curve(across, *step) for path in paths(edges) for step in pairwise(path)})
     for room, row in ROWS.items():
         x, y = across[room, row], ROW_HEIGHT * (row + 0.5)
         colour = COLOURS.get(room.partition(".")[0], OTHER_COLOUR)
@@ -119,22 +121,22 @@ def drawing() -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _curve(across: Mapping[tuple[str, int], float], one: tuple[str, int], other: tuple[str, int]) -> str:
+def _curve(across: Mapping[tuple[str, int], float], source: tuple[str, int], target: tuple[str, int]) -> str:
     """From a place to one in the next row, and straight on through that row unless it ends there."""
-    start, end = ROW_HEIGHT * (one[1] + 0.5) + BOX_HEIGHT / 2, ROW_HEIGHT * (other[1] + 0.5) - BOX_HEIGHT / 2
-    x, to_x, middle = across[one], across[other], (start + end) / 2
-    through = "" if ROWS[other[0]] == other[1] else f" V{end + BOX_HEIGHT:.0f}"
+    start, end = ROW_HEIGHT * (source[1] + 0.5) + BOX_HEIGHT / 2, ROW_HEIGHT * (target[1] + 0.5) - BOX_HEIGHT / 2
+    x, to_x, middle = across[source], across[target], (start + end) / 2
+    through = "" if ROWS[target[0]] == target[1] else f" V{end + BOX_HEIGHT:.0f}"
     return f'<path class="arrow" d="M{x:.0f} {start:.0f} C{x:.0f} {middle:.0f} {to_x:.0f} {middle:.0f} {to_x:.0f} {end:.0f}{through}"/>'
 
 
 def first_sentence(file: Path) -> str:
-    """Of a module's docstring."""
-    said = ast.get_docstring(ast.parse(file.read_text())) or ""
-    sentence = re.split(r"(?<=\.)\s|\n\n", said, maxsplit=1)[0]
+    """The first sentence of a module's docstring."""
+    docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+    sentence = re.split(r"(?<=\.)\s|\n\n", docstring, maxsplit=1)[0]
     return " ".join(sentence.split()).removesuffix(":").removesuffix(".") + "."
 
 
-def packages_of(room: str) -> Iterator[tuple[str, Path]]:
+def package_files(room: str) -> Iterator[tuple[str, Path]]:
     """A room's name and file, and those of the packages in it."""
     folder = ROOT / "pipelines" / room.replace(".", "/")
     if not folder.is_dir():
@@ -150,7 +152,7 @@ def table() -> str:
     """A row for each room, from the top layer down, and for each package inside one."""
     rows = ["| room | what it is for |", "|---|---|", "| [`jobs`](../../jobs) | Entry points, one for each command. |"]
     for room in (room for rooms in reversed(LAYERS) for room in sorted(rooms) if room != "jobs"):
-        for name, file in packages_of(room):
+        for name, file in package_files(room):
             target = (file.parent if file.name == "__init__.py" else file).relative_to(ROOT)
             rows.append(f"| {'' if name == room else '↳ '}[`{name}`](../../{target}) | {first_sentence(file)} |")
     return "\n".join([*rows, ""])
@@ -158,8 +160,8 @@ def table() -> str:
 
 def page(present: str) -> str:
     """The page with the present table between its marks."""
-    before, rest = present.split(BEGIN)
-    return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1]
+    before, after = present.split(BEGIN)
+    return before + BEGIN + "\n" + table() + "\n" + END + after.split(END)[1]
 
 
 def main() -> None:

@@ -67,27 +67,27 @@ def seen(page: Path, widths: tuple[int, ...] = (400, 1600)) -> Seen:
     with tempfile.TemporaryDirectory() as folder:
         frames = Path(folder) / "frames.html"
         frames.write_text(_FRAMES % (json.dumps(widths), json.dumps(page.absolute().as_uri())))
-        done = opened(frames.as_uri(), "--allow-file-access-from-files", "--enable-logging=stderr", "--dump-dom", seconds=20)
-    shown = re.search(r'<pre id="found">(\[.*?\])</pre>', done.stdout)
-    assert shown, f"the page did not load: {done.stderr[-2_000:]}"
-    windows = json.loads(unescape(shown[1]))
-    assert all(one["text"] > 0 for one in windows)
+        browser = open_in_browser(frames.as_uri(), "--allow-file-access-from-files", "--enable-logging=stderr", "--dump-dom", seconds=20)
+    measures = re.search(r'<pre id="found">(\[.*?\])</pre>', browser.stdout)
+    assert measures, f"the page did not load: {browser.stderr[-2_000:]}"
+    windows = json.loads(unescape(measures[1]))
+    assert all(window["text"] > 0 for window in windows)
     return Seen(
-        [line for line in done.stderr.splitlines() if "CONSOLE" in line],
-        sorted({address for one in windows for address in one["loaded"]}),
-        {one["width"]: one["content"] - one["window"] for one in windows},
-        sum(one["broken"] for one in windows),
-        sorted({word for one in windows for word in one["torn"]}),
+        [line for line in browser.stderr.splitlines() if "CONSOLE" in line],
+        sorted({address for window in windows for address in window["loaded"]}),
+        {window["width"]: window["content"] - window["window"] for window in windows},
+        sum(window["broken"] for window in windows),
+        sorted({word for window in windows for word in window["torn"]}),
     )
 
 
-def opened(address: str, *flags: str, seconds: int) -> subprocess.CompletedProcess[str]:
+def open_in_browser(address: str, *flags: str, seconds: int) -> subprocess.CompletedProcess[str]:
     """Open an address, whose scripts have so many seconds, in a new profile. Skips the test where there is no Chromium."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if not browser:
         pytest.skip("no Chromium is here; Debian, Ubuntu: sudo apt-get install chromium")
     quiet = ["--disable-gpu", "--disable-quic", "--disable-sync", "--disable-background-networking", "--disable-component-update"]
     with tempfile.TemporaryDirectory() as profile:
-        own = [f"--user-data-dir={profile}", f"--virtual-time-budget={1_000 * seconds}", *flags, address]
-        command = [browser, "--headless", "--no-sandbox", "--no-first-run", *quiet, *own]
+        arguments = [f"--user-data-dir={profile}", f"--virtual-time-budget={1_000 * seconds}", *flags, address]
+        command = [browser, "--headless", "--no-sandbox", "--no-first-run", *quiet, *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)

@@ -43,14 +43,14 @@ class Block(NamedTuple):
 
 def shell_blocks() -> list[Block]:
     """All of them, in the documents' order, the README's first."""
-    return [block for file in DOCUMENTS for block in _of(file.read_text(), str(file.relative_to(ROOT)))]
+    return [block for file in DOCUMENTS for block in _blocks_in(file.read_text(), str(file.relative_to(ROOT)))]
 
 
 def below(place: str) -> list[Block]:
     """The blocks of a place."""
-    found = [block for block in shell_blocks() if block.place == place]
-    assert found, f"no shell block at {place}"
-    return found
+    blocks = [block for block in shell_blocks() if block.place == place]
+    assert blocks, f"no shell block at {place}"
+    return blocks
 
 
 def demo_block() -> Block:
@@ -59,7 +59,7 @@ def demo_block() -> Block:
     return block
 
 
-def _of(text: str, document: str) -> Iterator[Block]:
+def _blocks_in(text: str, document: str) -> Iterator[Block]:
     heading = ""
     for line, language, block in re.findall(r"^#+ ([^\n]+)$|^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         heading = line or heading
@@ -97,8 +97,8 @@ def write_files(text: str, folder: Path) -> None:
         (folder / name).write_text(block)
 
 
-def typed(block: Block, folder: Path, placeholders: Mapping[str, str] = {}, variables: Mapping[str, str] = {}) -> str:
-    """What the block prints in a fresh shell, which knows the system's commands, how a test's JVM starts soonest, and `variables`.
+def type_block(block: Block, folder: Path, placeholders: Mapping[str, str] = {}, variables: Mapping[str, str] = {}) -> str:
+    """Run the block in a fresh shell, with the system's commands, a JVM that starts soonest, and `variables`. Returns what it prints.
 
     A reader puts something in the place of `placeholders`. The test fails where a command fails, and is skipped without raw data.
     """
@@ -107,11 +107,11 @@ def typed(block: Block, folder: Path, placeholders: Mapping[str, str] = {}, vari
     text = "".join(line for line in block.text.splitlines(keepends=True) if line.partition("#")[0].strip() not in NOT_TYPED)
     for name, value in placeholders.items():
         text = re.sub(rf"\b{name}\b", value, text)
-    known = {"HOME": f"{folder}/home", "PATH": SYSTEM, "SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"], **variables}
-    shell = ["env", "-i", f"--chdir={folder}", *(f"{name}={value}" for name, value in known.items()), "bash", "-e", "-c", text]
+    environment = {"HOME": f"{folder}/home", "PATH": SYSTEM, "SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"], **variables}
+    shell = ["env", "-i", f"--chdir={folder}", *(f"{name}={value}" for name, value in environment.items()), "bash", "-e", "-c", text]
     with NamedTemporaryFile("w+") as output:
         with process(shell, output.file, stop=signal.SIGTERM) as running:
             code = running.wait()
-        said = Path(output.name).read_text(errors="replace")
-    assert code == 0 and "Traceback" not in said, f"{block.place} ended with {code}:\n{text}\n{said[-6000:]}"
-    return said
+        printed = Path(output.name).read_text(errors="replace")
+    assert code == 0 and "Traceback" not in printed, f"{block.place} ended with {code}:\n{text}\n{printed[-6000:]}"
+    return printed

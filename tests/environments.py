@@ -99,13 +99,14 @@ ENVIRONMENTS = {
 def together(*names: str) -> Environment:
     """All of these in one."""
 
-    def joined(one: Environment, other: Environment) -> Environment:
-        java = " ".join(str(found.variables["JAVA_TOOL_OPTIONS"]) for found in (one, other) if "JAVA_TOOL_OPTIONS" in found.variables)
-        variables = {**one.variables, **other.variables, **({"JAVA_TOOL_OPTIONS": java} if java else {})}
-        master = next((found.master for found in (one, other) if found.master != Environment().master), Environment().master)
-        return Environment(variables, {**one.defaults, **other.defaults}, master, one.is_submitted or other.is_submitted)
+    def join(first: Environment, second: Environment) -> Environment:
+        both = (first.variables, second.variables)
+        java = " ".join(str(variables["JAVA_TOOL_OPTIONS"]) for variables in both if "JAVA_TOOL_OPTIONS" in variables)
+        variables = {**first.variables, **second.variables, **({"JAVA_TOOL_OPTIONS": java} if java else {})}
+        master = first.master if first.master != Environment().master else second.master
+        return Environment(variables, {**first.defaults, **second.defaults}, master, first.is_submitted or second.is_submitted)
 
-    return reduce(joined, (ENVIRONMENTS[name] for name in names))
+    return reduce(join, (ENVIRONMENTS[name] for name in names))
 
 
 def write_raw(folder: Path) -> None:
@@ -152,23 +153,29 @@ def write_pipeline(folder: Path, raw: Path, uri: str) -> Path:
     return path
 
 
-def made_in(environment: Environment, folder: Path, raw: Path, uri: str) -> dict[str, Any]:
+def run_etl(environment: Environment, folder: Path, raw: Path, uri: str) -> dict[str, Any]:
     """The result of `jobs/etl.py` in that environment: version, digest and refused rows."""
     (folder / "conf").mkdir(parents=True)
     (folder / "conf/spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in environment.defaults.items()))
     pipeline = write_pipeline(folder, raw, uri)
-    own = {name: value for name, value in os.environ.items() if name == "SPARK_SUBMIT_OPTS" or not name.startswith(("SPARK_", "PYSPARK_"))}
-    own |= {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(folder / "conf"), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    variables = {
+        name: value for name, value in os.environ.items() if name == "SPARK_SUBMIT_OPTS" or not name.startswith(("SPARK_", "PYSPARK_"))
+    }
+    variables |= {
+        "PYTHONPATH": str(ROOT),
+        "SPARK_CONF_DIR": str(folder / "conf"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     submit = ["--master", environment.master, "--conf", "spark.ui.enabled=false", "--driver-memory", "1g"]
     if not environment.is_submitted:
-        own["PYSPARK_SUBMIT_ARGS"] = " ".join([*submit, "pyspark-shell"])
+        variables["PYSPARK_SUBMIT_ARGS"] = " ".join([*submit, "pyspark-shell"])
     for name, value in environment.variables.items():
-        own.pop(name, None)
+        variables.pop(name, None)
         if value is not None:
-            own[name] = value
+            variables[name] = value
     start = ["spark-submit", *submit] if environment.is_submitted else [sys.executable]
     command = [*start, "jobs/etl.py", str(pipeline), "--json"]
-    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, encoding="utf-8", timeout=280, check=False)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    told = [json.loads(line) for line in (done.stdout + done.stderr).splitlines() if line.startswith("{")]
-    return next({key: line[key] for key in ("version", "digest", "quarantined", "rows")} for line in told if "digest" in line)
+    job = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, encoding="utf-8", timeout=280, check=False)
+    assert job.returncode == 0, f"{job.stdout[-2000:]}\n{job.stderr[-3000:]}"
+    events = [json.loads(line) for line in (job.stdout + job.stderr).splitlines() if line.startswith("{")]
+    return next({key: line[key] for key in ("version", "digest", "quarantined", "rows")} for line in events if "digest" in line)

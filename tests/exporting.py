@@ -6,7 +6,7 @@ from pathlib import Path
 import mlflow
 import pyarrow as pa
 import torch
-from filed import CONFIG, manifest_of, raw_rows
+from filed import CONFIG, fit_manifest, raw_rows
 from stores import new_store
 from torch import nn
 
@@ -48,7 +48,7 @@ def model_of_many_encoders(folder: Path, hidden: tuple[int, ...] = (16,), splits
         "test",
     )
     raw = raw_rows()
-    fitted_to = manifest_of(config.dataset, raw)
+    fitted_to = fit_manifest(config.dataset, raw)
     encoders = fitted_to.encoders
     encoded, _ = Encoders(encoders).encode(raw)
     rows = {name: to_numpy(fitted.column, encoded[name].combine_chunks()) for name, fitted in encoders.items()}

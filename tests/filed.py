@@ -9,7 +9,7 @@ import mlflow
 import numpy as np
 import pyarrow as pa
 import torch
-from fitting import gathered
+from fitting import gather_statistics
 from mlflow.entities import LoggedModelStatus
 from stores import new_store
 
@@ -86,13 +86,13 @@ def raw_rows() -> pa.Table:
     )
 
 
-def manifest_of(dataset: Dataset, raw: pa.Table) -> Manifest:
+def fit_manifest(dataset: Dataset, raw: pa.Table) -> Manifest:
     """The manifest of a version without parts, fitted to all rows."""
-    statistics, profile = gathered(dataset, raw), {}
-    for column, found in statistics.items():
-        profile[column] = {} if found.mean is None else {"mean": found.mean}
-        if found.counts is not None:
-            profile[column] = {"most_frequent": dict(zip(*found.counts.slice(0, 3).to_pydict().values(), strict=True))}
+    statistics, profile = gather_statistics(dataset, raw), {}
+    for column, summary in statistics.items():
+        profile[column] = {} if summary.mean is None else {"mean": summary.mean}
+        if summary.counts is not None:
+            profile[column] = {"most_frequent": dict(zip(*summary.counts.slice(0, 3).to_pydict().values(), strict=True))}
     return Manifest(
         name="served",
         version="000000000000",
@@ -106,12 +106,12 @@ def manifest_of(dataset: Dataset, raw: pa.Table) -> Manifest:
     )
 
 
-def filed(folder: Path, left_out: Collection[str] = ()) -> Served:
-    """It, without the features that are left out, its MLflow in `folder`."""
+def file_model(folder: Path, left_out: Collection[str] = ()) -> Served:
+    """Log the model, without the features that are left out, to an MLflow in `folder`."""
     features = {name: settings for name, settings in CONFIG["dataset"]["features"].items() if name not in left_out}
     config = parse({**CONFIG, "dataset": {**CONFIG["dataset"], "features": features}, "tracking": {"uri": new_store(folder)}}, "test")
     raw = raw_rows()
-    manifest = manifest_of(config.dataset, raw)
+    manifest = fit_manifest(config.dataset, raw)
     torch.manual_seed(0)
     weights = build_task(config.task, manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)
@@ -121,11 +121,11 @@ def filed(folder: Path, left_out: Collection[str] = ()) -> Served:
     return Served(config, manifest, raw, weights, log_model(config, manifest, weights, run_id, step=3), run_id)
 
 
-def weights_filed(config: Config, content: bytes, digest: str = "") -> str:
+def file_weights(config: Config, content: bytes, digest: str = "") -> str:
     """Id of a run with a model of these weights, as a training files it."""
     client = mlflow.MlflowClient(config.tracking.uri)
-    found = client.get_experiment_by_name("earlier")
-    experiment = found.experiment_id if found else client.create_experiment("earlier", f"{config.train.storage}/filed")
+    earlier = client.get_experiment_by_name("earlier")
+    experiment = earlier.experiment_id if earlier else client.create_experiment("earlier", f"{config.train.storage}/filed")
     run = client.create_run(experiment, tags={"model.digest": digest} if digest else {})
     model = client.create_logged_model(experiment, name="model", source_run_id=run.info.run_id)
     folder = Path(config.train.storage) / run.info.run_id / "artifacts"

@@ -14,7 +14,7 @@ from pipelines.data.features.statistics import COUNTED, Accumulator, Statistics,
 from pipelines.data.versions.manifest import FittedEncoder
 
 
-def statistics_of(values: pa.Array, needed: frozenset[str]) -> Statistics:
+def column_statistics(values: pa.Array, needed: frozenset[str]) -> Statistics:
     """One column's statistics, gathered in one partition."""
     accumulator = Accumulator(needed)
     accumulator.add(values, np.random.Philox(key=0).random_raw(len(values)))
@@ -25,15 +25,15 @@ def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -
     """Fitted encoders; features and target as a YAML file has them."""
     dataset = Dataset.model_validate({"path": "data", "features": features, "target": target})
     check_columns(dataset, raw.schema)
-    return fit_encoders(dataset, gathered(dataset, raw), raw.schema)
+    return fit_encoders(dataset, gather_statistics(dataset, raw), raw.schema)
 
 
-def gathered(dataset: Dataset, raw: pa.Table) -> dict[str, Statistics]:
+def gather_statistics(dataset: Dataset, raw: pa.Table) -> dict[str, Statistics]:
     """Statistics of the columns that encoders read."""
-    return {column: statistics_of(raw.column(column).combine_chunks(), needed) for column, needed in needs(dataset).items()}
+    return {column: column_statistics(raw.column(column).combine_chunks(), needed) for column, needed in needs(dataset).items()}
 
 
-def encoder_of(settings: Any, *columns: pa.Array) -> Encoder:
+def fit_encoder(settings: Any, *columns: pa.Array) -> Encoder:
     """One fitted encoder over the columns a, b, …"""
     names = [chr(ord("a") + number) for number in range(len(columns))]
     raw = pa.table({**dict(zip(names, columns, strict=True)), "target": pa.array(range(len(columns[0])), pa.int64())})

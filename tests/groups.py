@@ -43,7 +43,7 @@ def run_processes(count: int, function: Callable[..., None], *arguments: Any, se
     Raises AssertionError with the stacks of those that have not ended by themselves after so many seconds.
     """
     with TemporaryDirectory(prefix="stacks-") as stacks:
-        group = start_processes(_told, (stacks, function, arguments), count, join=False, start_method="forkserver")
+        group = start_processes(_run_with_stacks, (stacks, function, arguments), count, join=False, start_method="forkserver")
         deadline = time.monotonic() + seconds
         try:
             while not group.join(max(0.0, deadline - time.monotonic())):
@@ -57,7 +57,7 @@ def run_processes(count: int, function: Callable[..., None], *arguments: Any, se
                 process.join()
 
 
-def _told(rank: int, stacks: str, function: Callable[..., None], arguments: tuple) -> None:
+def _run_with_stacks(rank: int, stacks: str, function: Callable[..., None], arguments: tuple) -> None:
     """Call the function in a process that writes the stacks of its threads when it is asked to, also while it ends."""
     faulthandler.register(signal.SIGUSR1, Path(stacks, str(rank)).open("w"))  # noqa: SIM115  open to the end
     function(rank, *arguments)
@@ -71,8 +71,8 @@ def _stacks(processes: dict[int, BaseProcess], folder: Path) -> str:
     return "\n".join(f"process {rank}: {(folder / str(rank)).read_text()}" for rank in processes)
 
 
-def in_group(world_size: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What `function(place, *arguments)` returns in each of `world_size` processes; an exception is returned too."""
+def run_group(world_size: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Call `function(place, *arguments)` in each of `world_size` processes. Returns their results; an exception is returned too."""
     folder.mkdir(parents=True, exist_ok=True)
     run_processes(world_size, _enter, world_size, folder, function, arguments)
     return [pickle.loads((folder / f"answer-{rank}").read_bytes()) for rank in range(world_size)]

@@ -10,11 +10,11 @@ JAVA = {"locale": "en_US", "time zone": "UTC", "encoding of file names": "UTF-8"
 def session(has_pipelines: bool = True, java: dict[str, str] | None = None, **other: str) -> Any:
     """What `check_executors` asks of Spark: one executor, which answers as this process does but for `java` and `other`."""
 
-    def told(tell: Callable[[Iterable[int]], Iterator[Any]]) -> Any:
-        answers = [("there", {**found, **other}, has and has_pipelines) for _, found, has in tell([0])]
+    def map_partitions(tell: Callable[[Iterable[int]], Iterator[Any]]) -> Any:
+        answers = [("there", {**versions, **other}, has and has_pipelines) for _, versions, has in tell([0])]
         return SimpleNamespace(collect=lambda: answers)
 
-    rows = SimpleNamespace(mapPartitions=told)
+    rows = SimpleNamespace(mapPartitions=map_partitions)
     states = SimpleNamespace(distinct=lambda: SimpleNamespace(collect=lambda: [{**JAVA, **(java or {})}]))
     return SimpleNamespace(
         sparkContext=SimpleNamespace(master="spark://there:7077", defaultParallelism=1, parallelize=lambda *_: rows),

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trainings import StopsAfter, training, version_of
+from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config import Config
 from pipelines.config.task import LanguageSettings
@@ -53,7 +53,7 @@ def fit_layout(
 ) -> Fitted:
     """The result of a training, and the whole model's weights before and after it."""
     config = of(home, **{**SETTINGS, "workers": context.world_size, **changes})
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     before = strategy.weights()
@@ -88,7 +88,7 @@ def windows(part: int = 0, parts: int = 1) -> Batch:
 def steps(context: WorkerContext, settings: Train, dropout: float = 0.0) -> tuple[list[float], Tensor, str]:
     """Losses of some steps on the same rows, the output for the worker's rows, and a sample."""
     strategy = create_strategy(settings, gpt(dropout), context)
-    own = windows(strategy.mesh.replica, strategy.mesh.replicas)
+    batch = windows(strategy.mesh.replica, strategy.mesh.replicas)
     text = strategy.sample(1)
-    results = [strategy.step(own, number, 0.003, Flags()) for number in range(STEPS)]
-    return [float(result.loss_sum / result.weight) for result in results], strategy.predict(own), text
+    results = [strategy.step(batch, number, 0.003, Flags()) for number in range(STEPS)]
+    return [float(result.loss_sum / result.weight) for result in results], strategy.predict(batch), text

@@ -27,11 +27,11 @@ CHOICES = {
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 
 
-def _of_core(thing: dict[str, Any]) -> None:
-    """Raises ValueError for an object that one version or the other refuses."""
+def _check_core(manifest: dict[str, Any]) -> None:
+    """Raise ValueError for an object that one version or the other refuses."""
     for version in KUBERNETES:
         try:
-            kubernetes_validate.validate(thing, version, strict=True)
+            kubernetes_validate.validate(manifest, version, strict=True)
         except kubernetes_validate.ValidationError as error:
             raise ValueError(f"Kubernetes {version}, {error.json_path}: {error.message}") from error
         except kubernetes_validate.SchemaNotFoundError as error:
@@ -42,13 +42,13 @@ def _part_of_core(field: str) -> AfterValidator:
     """Of a PodTemplate, which has the two parts that the operators' kinds share with the core."""
 
     def check(value: Any) -> Any:
-        _of_core({"apiVersion": "v1", "kind": "PodTemplate", field: value})
+        _check_core({"apiVersion": "v1", "kind": "PodTemplate", field: value})
         return value
 
     return AfterValidator(check)
 
 
-def _undescribed(_: Any) -> Any:
+def _refuse_undescribed(_: Any) -> Any:
     raise ValueError("KubeRay knows this field, but what is inside is not described; do that in tests/operators.py")
 
 
@@ -57,7 +57,7 @@ PodTemplate = Annotated[dict[str, Any], _part_of_core("template")]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Texts = dict[str, str]
-Undescribed = Annotated[Any, AfterValidator(_undescribed)]
+Undescribed = Annotated[Any, AfterValidator(_refuse_undescribed)]
 Manager = Literal["ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue"]
 
 
@@ -150,20 +150,20 @@ RAY: dict[str, TypeAdapter[Any]] = {"RayCluster": TypeAdapter(RayCluster), "RayJ
 SPARK_CHOICES = TypeAdapter(SparkChoices)
 
 
-def refusal(thing: dict[str, Any]) -> str | None:
+def refusal(manifest: dict[str, Any]) -> str | None:
     """Why an object is refused, naming the field; None for one that is accepted."""
     try:
-        match thing["apiVersion"], thing["kind"]:
+        match manifest["apiVersion"], manifest["kind"]:
             case "ray.io/v1", "RayCluster" | "RayJob" as kind:
-                RAY[kind].validate_python(thing, strict=True, extra="forbid")
+                RAY[kind].validate_python(manifest, strict=True, extra="forbid")
             case "sparkoperator.k8s.io/v1beta2", "SparkApplication":
                 # These types refuse quantities, which a sidecar or a pod template may have, unless they are read by from_dict,
                 # which lets unknown fields through.
-                SparkV1beta2SparkApplication.model_validate(thing, extra="forbid", by_alias=True, by_name=False)
-                SPARK_CHOICES.validate_python(thing["spec"], extra="ignore")
+                SparkV1beta2SparkApplication.model_validate(manifest, extra="forbid", by_alias=True, by_name=False)
+                SPARK_CHOICES.validate_python(manifest["spec"], extra="ignore")
             case _:
-                _of_core(thing)
-        for key, value in _inside(thing):
+                _check_core(manifest)
+        for key, value in _inside(manifest):
             _check_value(key, value)
     except ValueError as error:
         return str(error)

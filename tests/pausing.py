@@ -30,7 +30,7 @@ class Pausing(DataParallel):
         return super().step(batch, number, rate, flags, measured)
 
 
-def paused(storage: str) -> int:
+def count_waiting_workers(storage: str) -> int:
     """How many workers wait."""
     return sum(_waiting(storage, rank).exists() for rank in range(8))
 

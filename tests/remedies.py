@@ -34,7 +34,7 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text
 
 
-def found() -> dict[str, list[str]]:
+def message_places() -> dict[str, list[str]]:
     """The places of each message in `pipelines`."""
     places: dict[str, list[str]] = {}
     for path in sorted(ROOT.glob("pipelines/**/*.py")):

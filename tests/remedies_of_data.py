@@ -82,10 +82,10 @@ PEOPLE = VALUES["source"]["tables"]["people"]
 Do = Callable[[Path], Any]
 
 
-def refuse(said: str | None) -> None:
+def refuse(reason: str | None) -> None:
     """Raise what a function has returned as an error's text, if it has."""
-    if said:
-        raise LockstepError(said)
+    if reason:
+        raise LockstepError(reason)
 
 
 def config(**changes: Any) -> Config:
@@ -104,12 +104,12 @@ def yaml(folder: Path, **changes: Any) -> str:
 def call(command: str, *arguments: str, name: str = "") -> Do:
     """Run a command of Lockstep up to the call of the function in `api` that does its work, the one of its `name`."""
 
-    def called(folder: Path) -> Any:
+    def run_command(folder: Path) -> Any:
         with mock.patch(f"pipelines.api.{name or command}") as work, mock.patch.object(commands, "_tell_page"):
             commands.COMMANDS[command](f"lockstep {command}", [yaml(folder), *arguments])
         work.assert_called_once()
 
-    return called
+    return run_command
 
 
 def speaking(*flags: str) -> Do:
@@ -131,8 +131,8 @@ def check_constraint(library: str) -> None:
     assert f"{library}=={version_of(library).partition('+')[0]}" in (ROOT / "constraints.txt").read_text().splitlines()
 
 
-def other_ray(folder: Path) -> str:
-    """What HAProxy's option becomes in a Ray whose template has changed."""
+def option_in_changed_ray(folder: Path) -> str:
+    """HAProxy's option in a Ray whose template has changed."""
     for name in ("haproxy_templates.py", "constants.py"):
         path = folder / "serve/_private" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def other_ray(folder: Path) -> str:
         return haproxy.append_default_option("conn-failure", "option x")
 
 
-def constrained_ray(folder: Path) -> str:
+def option_in_tested_ray(folder: Path) -> str:
     check_constraint("ray")
     return haproxy.append_default_option("conn-failure", "option x")
 
@@ -160,20 +160,20 @@ def version(folder: Path, value: int = 0, **known: Any) -> Version:
     return write_version(folder / "data", {"train": [part]}, **known)
 
 
-def committed_over(folder: Path, removed: bool = False) -> Version:
-    """The version after another attempt at it, which gave other rows; before that attempt, the first one may be removed."""
+def commit_again(folder: Path, removed: bool = False) -> Version:
+    """Commit a version again, with other rows. The first one may be removed before. Returns the version that is opened."""
     root = folder / "a/data" / VERSION
     if removed:
         shutil.rmtree(root)
     else:
         version(folder / "a")
-    ours = version(folder / "b", 1)
-    shutil.copytree(Path(ours.root, "data-a"), root / "data-a", dirs_exist_ok=True)
-    commit(ours.filesystem, str(root), ours.manifest.model_copy(update={"attempt": "b"}), ours.row_groups)
+    second = version(folder / "b", 1)
+    shutil.copytree(Path(second.root, "data-a"), root / "data-a", dirs_exist_ok=True)
+    commit(second.filesystem, str(root), second.manifest.model_copy(update={"attempt": "b"}), second.row_groups)
     return open_version(str(folder / "a/data"))
 
 
-def altered_version(folder: Path, removed: bool = False) -> Version:
+def alter_version(folder: Path, removed: bool = False) -> Version:
     if removed:
         shutil.rmtree(folder / "data" / VERSION)
         return version(folder)
@@ -186,16 +186,16 @@ def newer_manifest(folder: Path) -> bytes:
     return version(folder).manifest.model_copy(update={"format": manifest.FORMAT + 1}).to_json()
 
 
-def upgraded(folder: Path) -> Any:
-    """What a version of Lockstep that knows the next format reads."""
+def read_next_format(folder: Path) -> Any:
+    """Read a manifest of the next format as a version of Lockstep that knows it."""
     text = newer_manifest(folder)
     with mock.patch.object(manifest, "FORMAT", manifest.FORMAT + 1):
         return parse_manifest(text, "manifest.json")
 
 
-def made_below(folder: Path, taken: bool) -> None:
-    """A folder below a place that a file may have taken."""
-    if taken:
+def make_folder_below(folder: Path, is_taken: bool) -> None:
+    """Make a folder below a place that a file may have taken."""
+    if is_taken:
         write(folder, "taken", "")
     else:
         (folder / "taken").unlink()
@@ -213,10 +213,10 @@ class Store(LocalFileSystem):
         return LocalFileSystem().get_file_info(path)
 
 
-def asked_again(folder: Path) -> FileInfo:
-    there = Store()
-    there.answers = True
-    return storage.ask(there, str(folder))
+def ask_reachable_store(folder: Path) -> FileInfo:
+    store = Store()
+    store.answers = True
+    return storage.ask(store, str(folder))
 
 
 def rows_in(request: Any, *columns: str) -> Any:
@@ -244,12 +244,12 @@ def java_state(options: str = ambient.JAVA_OPTIONS, **environment: str) -> dict[
     assert java is not None
     command = [java, *shlex.split(options), "-XshowSettings:properties", "-version"]
     printed = subprocess.run(command, env={**inherited, **environment}, capture_output=True, text=True, check=True).stderr
-    found = {name.strip(): value for name, _, value in (line.partition(" = ") for line in printed.splitlines())}
+    properties = {name.strip(): value for name, _, value in (line.partition(" = ") for line in printed.splitlines())}
     return {
-        "locale": f"{found['user.language']}_{found.get('user.country', '')}".rstrip("_"),
-        "time zone": found.get("user.timezone", ""),
-        "encoding of file names": found["sun.jnu.encoding"],
-        "version": found["java.specification.version"],
+        "locale": f"{properties['user.language']}_{properties.get('user.country', '')}".rstrip("_"),
+        "time zone": properties.get("user.timezone", ""),
+        "encoding of file names": properties["sun.jnu.encoding"],
+        "version": properties["java.specification.version"],
     }
 
 
@@ -258,7 +258,7 @@ def check_java(**state: str) -> None:
         check_executors(session(java={**java_state(), **state}))
 
 
-def changed_files(folder: Path, change: bool) -> None:
+def compare_states(folder: Path, change: bool) -> None:
     tables = raw_tables(reading(path=write(folder, "a.csv", "1,x\n")).source)
     before = {name: table.state() for name, table in tables.items()}
     if change:
@@ -266,7 +266,7 @@ def changed_files(folder: Path, change: bool) -> None:
     check_unchanged(tables, before)
 
 
-def dealt(units: int, rows_per_unit: Callable[[int], int] = lambda unit: 1) -> dict[int, int]:
+def deal_rows(units: int, rows_per_unit: Callable[[int], int] = lambda unit: 1) -> dict[int, int]:
     """The rows of each split, 0.8, 0.1 and 0.1, where units are dealt by a hash."""
     rows = {0: 0, 1: 0, 2: 0}
     for unit in range(units):
@@ -281,24 +281,24 @@ def dataset(**settings: Any) -> Dataset:
 
 def shares_by_chance(rows: int, **settings: Any) -> None:
     """What is said of the shares of rows that are dealt one by one; only a difference's cause is looked for in Spark."""
-    wanted, counts = dataset(key="k", **settings), dealt(rows)
-    if is_notable(target_shares(wanted), row_shares(counts), rows):
+    keyed_dataset, counts = dataset(key="k", **settings), deal_rows(rows)
+    if is_notable(target_shares(keyed_dataset), row_shares(counts), rows):
         unit = SplitUnit("rows", rows, 1, "train", "one key has 1 rows", "give more rows")
-        refuse(describe_difference(target_shares(wanted), row_shares(counts), rows, unit).said)
-    refuse(compare_shares(None, counts, wanted).said)  # type: ignore[arg-type]
+        refuse(describe_difference(target_shares(keyed_dataset), row_shares(counts), rows, unit).said)
+    refuse(compare_shares(None, counts, keyed_dataset).said)  # type: ignore[arg-type]
 
 
 def shares_of_documents(documents: int, longest: int) -> None:
     """What is said of the shares of windows of documents, most of which are short, and a few as long as `longest`."""
     packed = Dataset.model_validate({"path": "data", "features": {"text": {"encoder": "bytes", "length": 16}}})
-    counts = dealt(documents, lambda unit: longest if unit % 50 == 7 else 1)
+    counts = deal_rows(documents, lambda unit: longest if unit % 50 == 7 else 1)
     named = {split: counts[number] for number, split in enumerate(("train", "validation", "test"))}
     refuse(compare_window_shares(named, documents, packed).said)
 
 
 def model(**about: Any) -> Model:
-    known = {"pipeline": "adult", "source": {"query": VALUES["source"]["query"]}, "table": "", **about}
-    return Model("models:/adult/1", known, Path(), pa.schema([]), pa.schema([]))
+    metadata = {"pipeline": "adult", "source": {"query": VALUES["source"]["query"]}, "table": "", **about}
+    return Model("models:/adult/1", metadata, Path(), pa.schema([]), pa.schema([]))
 
 
 def predictions(folder: Path, **changes: Any) -> str:
@@ -314,7 +314,7 @@ def predictions(folder: Path, **changes: Any) -> str:
     return str(folder / "out")
 
 
-def altered_predictions(folder: Path, removed: bool = False) -> Any:
+def alter_predictions(folder: Path, removed: bool = False) -> Any:
     if removed:
         shutil.rmtree(folder / "out" / "snapshot")
         return output.open_predictions(predictions(folder))
@@ -334,19 +334,19 @@ class Counted(TableSettings):
     rows: int = 3
 
 
-def counted(folder: Path, *inputs: str, **overrides: Any) -> Config:
+def config_without_files(folder: Path, *inputs: str, **overrides: Any) -> Config:
     path = yaml(folder, source={"tables": {"people": {"format": f"{__name__}:Counted"}}, "query": "SELECT 1 AS age"})
     return set_input_paths(load(path, overrides), inputs, "people")[0]
 
 
-def in_parquet_table(folder: Path, **overrides: str) -> Config:
+def parquet_config(folder: Path, **overrides: str) -> Config:
     """The config of a prediction for a table of Parquet."""
     file = write(folder, "a.csv", "1,x\n")
     path = yaml(folder, source={"tables": {"people": {"format": "parquet", "path": file}}, "query": "SELECT age, job FROM people"})
     return detect_formats(load(path, overrides), ("people",))
 
 
-def gzipped(folder: Path, length: int | None = None) -> list[bytes]:
+def gzip_blocks(folder: Path, length: int | None = None) -> list[bytes]:
     return list(content.blocks(write(folder, "a.gz", gzip.compress(bytes(range(256)) * 99)[:length])))
 
 
@@ -376,20 +376,20 @@ def wide_numbers(folder: Path, kind: Any) -> Any:
 
 
 def tar_archive(folder: Path, length: int | None = None) -> Any:
-    held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         entry = tarfile.TarInfo("a.txt")
         entry.size = 3_000
         archive.addfile(entry, io.BytesIO(b"x" * 3_000))
-    return list(read_members(write(folder, "x.tar", held.getvalue()[:length]), pa.schema({"path": pa.string(), "content": pa.binary()})))
+    return list(read_members(write(folder, "x.tar", buffer.getvalue()[:length]), pa.schema({"path": pa.string(), "content": pa.binary()})))
 
 
 def tar_table(folder: Path, **settings: Any) -> None:
     cast(Tar, raw_table({"format": "tar", "path": write(folder, "x.tar", b""), **settings}))._check_schema()
 
 
-def table_of(folder: Path, content: bytes, form: str = "csv") -> None:
-    """Look at the file of a table as its reader does."""
+def check_table_file(folder: Path, content: bytes, form: str = "csv") -> None:
+    """Check the file of a table as its reader does."""
     path = write(folder, "x", content)
     if form == "csv":
         cast(TextTable, raw_table({"format": form, "path": path, "schema": "a int"})).check_text()
@@ -398,9 +398,9 @@ def table_of(folder: Path, content: bytes, form: str = "csv") -> None:
 
 
 def parquet_bytes() -> bytes:
-    held = io.BytesIO()
-    pq.write_table(pa.table({"a": [1]}), held)
-    return held.getvalue()
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), buffer)
+    return buffer.getvalue()
 
 
 def record(text: str, **dialect: Any) -> None:
@@ -429,8 +429,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: check_installed_name("torch", batchnorm, "_NormBase"),),
     ),
     "was written for; install ray as in constraints.txt": (
-        other_ray,
-        (constrained_ray,),
+        option_in_changed_ray,
+        (option_in_tested_ray,),
     ),
     "{}: {}; correct the module": (
         lambda folder: own_module(folder, "1 / 0\n"),
@@ -445,19 +445,19 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: check_balance(BALANCED, 3, 0),),
     ),
     "make it deterministic, and remove {} to take the new rows": (
-        committed_over,
-        (lambda folder: committed_over(folder, removed=True),),
+        commit_again,
+        (lambda folder: commit_again(folder, removed=True),),
     ),
-    "the version is damaged: remove its folder": (altered_version, (lambda folder: altered_version(folder, removed=True),)),
+    "the version is damaged: remove its folder": (alter_version, (lambda folder: alter_version(folder, removed=True),)),
     "this version of Lockstep reads format {}: upgrade": (
         lambda folder: parse_manifest(newer_manifest(folder), "manifest.json"),
-        (upgraded,),
+        (read_next_format,),
     ),
     "mend that, and run the same command again": (
-        lambda folder: made_below(folder, taken=True),
-        (lambda folder: made_below(folder, taken=False),),
+        lambda folder: make_folder_below(folder, is_taken=True),
+        (lambda folder: make_folder_below(folder, is_taken=False),),
     ),
-    "start again when it is back": (lambda folder: storage.ask(Store(), str(folder)), (asked_again,)),
+    "start again when it is back": (lambda folder: storage.ask(Store(), str(folder)), (ask_reachable_store,)),
     "run jobs/etl.py first, or set them as they were": (
         lambda folder: open_version(str(Path(version(folder, identity={"a": 1}).root).parent), {"a": 2}),
         (
@@ -493,8 +493,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: _check_variables("source.query", "SELECT 'root' AS who"),),
     ),
     "changed while being read; run again": (
-        lambda folder: changed_files(folder, change=True),
-        (lambda folder: changed_files(folder, change=False),),
+        lambda folder: compare_states(folder, change=True),
+        (lambda folder: compare_states(folder, change=False),),
     ),
     "give more of them, or the split of each row in a column": (
         lambda folder: shares_by_chance(12),
@@ -516,25 +516,25 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: output.open_predictions(str(folder)),
         (lambda folder: output.open_predictions(predictions(folder)),),
     ),
-    "remove its folder, and run jobs/predict.py again": (altered_predictions, (lambda folder: altered_predictions(folder, removed=True),)),
+    "remove its folder, and run jobs/predict.py again": (alter_predictions, (lambda folder: alter_predictions(folder, removed=True),)),
     "the files hold {} and {}; run again": (lambda folder: predictions(folder, rows_out=1), (predictions,)),
     "lies in {}, where source.tables.{} is read from; give a folder outside": (
         lambda folder: output_beside(folder, "in/out"),
         (lambda folder: output_beside(folder, "out"),),
     ),
     "which has no path; set its own settings": (
-        lambda folder: counted(folder, "people=a.csv"),
-        (lambda folder: counted(folder, **{"source.tables.people.rows": 5}),),
+        lambda folder: config_without_files(folder, "people=a.csv"),
+        (lambda folder: config_without_files(folder, **{"source.tables.people.rows": 5}),),
     ),
     "is not Parquet, the format of source.tables.{}": (
-        in_parquet_table,
+        parquet_config,
         (
-            lambda folder: in_parquet_table(
+            lambda folder: parquet_config(
                 folder, **{"source.tables.people.format": "csv", "source.tables.people.schema": "age int, job string"}
             ),
         ),
     ),
-    "cannot be read: {}; get the file again": (lambda folder: gzipped(folder, -9), (gzipped,)),
+    "cannot be read: {}; get the file again": (lambda folder: gzip_blocks(folder, -9), (gzip_blocks,)),
     "write it again in smaller row groups": (lambda folder: bomb(folder, 10**6), (lambda folder: bomb(folder, 10**5),)),
     "rows, {} are there; get the file again": (lambda folder: numbers(folder, values=b"ab"), (numbers,)),
     "goes on after the {} rows that its header promises": (lambda folder: numbers(folder, values=b"abcd"), (numbers,)),
@@ -552,12 +552,12 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (tar_table,),
     ),
     "not of {}; set source.tables.{}.format: parquet": (
-        lambda folder: table_of(folder, PARQUET),
-        (lambda folder: table_of(folder, PARQUET, "parquet"),),
+        lambda folder: check_table_file(folder, PARQUET),
+        (lambda folder: check_table_file(folder, PARQUET, "parquet"),),
     ),
     "not of {}; write it as csv, json or parquet": (
-        lambda folder: table_of(folder, b"PK\3\4\x14"),
-        (lambda folder: table_of(folder, b"1\n"), lambda folder: table_of(folder, PARQUET, "parquet")),
+        lambda folder: check_table_file(folder, b"PK\3\4\x14"),
+        (lambda folder: check_table_file(folder, b"1\n"), lambda folder: check_table_file(folder, PARQUET, "parquet")),
     ),
     "quote: '' takes quotes as text": (
         lambda folder: record('"a\nb",c\n'),

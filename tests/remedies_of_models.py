@@ -28,14 +28,13 @@ from click.testing import CliRunner
 from loopback import free_port
 from mlflow import MlflowClient
 from mlflow.cli import cli
-from promotions import finished_run, weights_of
+from promotions import finished_run, untrained_weights
 from remedies import ROOT
 from remedy_cases import model, store, training
 from torch import nn
 from torchmetrics import Metric, MetricCollection
-from trainings import characters
+from trainings import characters, open_dataset
 from trainings import training as small_training
-from trainings import version_of as dataset_of
 from versions import write_version
 from werkzeug.serving import make_server
 
@@ -79,48 +78,48 @@ class Trained:
 
 
 @cache
-def trained() -> Trained:
+def model_run() -> Trained:
     """A finished run with a model."""
     home, before = TemporaryDirectory(), mlflow.get_tracking_uri()
     config = small_training(Path(home.name), rows=40)
-    run_id, uri = finished_run(config, weights_of(config, seed=1))
+    run_id, uri = finished_run(config, untrained_weights(config, seed=1))
     mlflow.set_tracking_uri(before)
     return Trained(config, run_id, uri, home)
 
 
-def candidate_of(folder: Path, name: str = "toy", path: str = "", key: tuple[str, ...] = ()) -> Any:
-    """The run of `trained`, with its config or a changed one. Without `path`, its dataset stands in the config's folder."""
-    config = trained().config
+def candidate(folder: Path, name: str = "toy", path: str = "", key: tuple[str, ...] = ()) -> Any:
+    """The run of `model_run`, with its config or a changed one. Without `path`, its dataset stands in the config's folder."""
+    config = model_run().config
     dataset = config.dataset.model_copy(update={"path": path or config.dataset.path, "key": key})
-    return read_candidate(config.model_copy(update={"name": name, "dataset": dataset}), trained().run_id)
+    return read_candidate(config.model_copy(update={"name": name, "dataset": dataset}), model_run().run_id)
 
 
-def deleted_candidate(folder: Path) -> Any:
-    MlflowClient(trained().config.tracking.uri).delete_run(trained().run_id)
-    return candidate_of(folder)
+def delete_candidate(folder: Path) -> Any:
+    MlflowClient(model_run().config.tracking.uri).delete_run(model_run().run_id)
+    return candidate(folder)
 
 
-def restored_candidate(folder: Path) -> Any:
-    uri = trained().config.tracking.uri
+def restore_candidate(folder: Path) -> Any:
+    uri = model_run().config.tracking.uri
     with unchanged_uri():
         mlflow.set_tracking_uri(uri)  # as MLFLOW_TRACKING_URI does in a process of its own
-        done = CliRunner().invoke(cli, ["runs", "restore", "--run-id", trained().run_id])
-    assert done.exit_code == 0, done.output
-    return candidate_of(folder)
+        restore = CliRunner().invoke(cli, ["runs", "restore", "--run-id", model_run().run_id])
+    assert restore.exit_code == 0, restore.output
+    return candidate(folder)
 
 
 def other_dataset(folder: Path) -> Config:
-    """The config of `trained` over other rows."""
-    return small_training(folder, rows=44, uri=trained().config.tracking.uri)
+    """The config of `model_run` over other rows."""
+    return small_training(folder, rows=44, uri=model_run().config.tracking.uri)
 
 
-def trained_on(config: Config) -> Any:
-    run_id = connect(config.tracking.uri).create_run("0", tags={"dataset.digest": dataset_of(config).digest}).info.run_id
+def candidate_of_new_run(config: Config) -> Any:
+    run_id = connect(config.tracking.uri).create_run("0", tags={"dataset.digest": open_dataset(config).digest}).info.run_id
     client = MlflowClient(config.tracking.uri)
     client.log_text(run_id, config.model_dump_json(), "config.json")
     client.set_terminated(run_id)
-    made = client.create_logged_model("0", name="model", source_run_id=run_id)
-    client.finalize_logged_model(made.model_id, "READY")
+    logged_model = client.create_logged_model("0", name="model", source_run_id=run_id)
+    client.finalize_logged_model(logged_model.model_id, "READY")
     return read_candidate(config, run_id)
 
 
@@ -133,14 +132,14 @@ def unchanged_uri() -> Iterator[None]:
         mlflow.set_tracking_uri(before)
 
 
-def loaded(folder: Path, uri: str, server: str = "") -> Any:
+def load(folder: Path, uri: str, server: str = "") -> Any:
     with unchanged_uri():
-        return load_model(server or trained().config.tracking.uri, uri)
+        return load_model(server or model_run().config.tracking.uri, uri)
 
 
-def downloaded(folder: Path, uri: str, server: str = "") -> Any:
+def download(folder: Path, uri: str, server: str = "") -> Any:
     with unchanged_uri():
-        return download_model(server or trained().config.tracking.uri, uri, folder)
+        return download_model(server or model_run().config.tracking.uri, uri, folder)
 
 
 @contextmanager
@@ -175,11 +174,11 @@ class Guarded(BaseHTTPRequestHandler):
 
     do_POST = do_GET  # noqa: N815
 
-    def log_message(self, *said: Any) -> None:
+    def log_message(self, *arguments: Any) -> None:
         pass
 
 
-def guarded(folder: Path, **variables: str) -> None:
+def ask_gateway(folder: Path, **variables: str) -> None:
     server = HTTPServer(("127.0.0.1", 0), Guarded)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -194,10 +193,10 @@ def guarded(folder: Path, **variables: str) -> None:
 class Logged(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 def raise_what_is_logged(name: str, do: Callable[[], Any]) -> None:
@@ -208,8 +207,8 @@ def raise_what_is_logged(name: str, do: Callable[[], Any]) -> None:
         do()
     finally:
         logger.removeHandler(handler)
-    if handler.said:
-        raise LockstepError("\n".join(handler.said))
+    if handler.messages:
+        raise LockstepError("\n".join(handler.messages))
 
 
 def body(limits: Endpoint, *chunks: bytes, ends: bool = True) -> bytes:
@@ -229,32 +228,32 @@ def port(number: int) -> None:
 
 
 def taken_port() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port(taken.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port(listener.getsockname()[1])
 
 
-def python_of(python: str) -> Any:
+def read_python_versions(python: str) -> Any:
     with patch.dict(os.environ, {"LOCKSTEP_XLA": python}):
         return Environment("stablehlo", "xla", ("numpy",), "XLA", Path("none.py")).versions()
 
 
-def made_by_make(name: str) -> None:
-    """`make NAME` makes the Python that is wanted."""
+def check_make_target(name: str) -> None:
+    """`make NAME` installs the Python that the environment expects."""
     with patch.dict(os.environ, {"LOCKSTEP_XLA": ""}):
-        wanted = Environment("stablehlo", name, (), "XLA", Path("none.py"))
+        environment = Environment("stablehlo", name, (), "XLA", Path("none.py"))
         place = f".venv-{name}/bin/python"
         try:
-            assert str(wanted.python()).endswith(place)
+            assert str(environment.python()).endswith(place)
         except LockstepError as error:
             assert place in str(error)
     rules = (ROOT / "Makefile").read_text()
     assert f"\n{name}: .venv-{name}/installed" in rules and f"-m venv .venv-{name}" in rules
 
 
-def promoted(folder: Path) -> Any:
-    """The first champion of `people`."""
+def promote_champion(folder: Path) -> Any:
+    """Promote a model to the first champion of `people`."""
     with unchanged_uri():
         return alias.promote_model(connect(store(folder)), store(folder), "people", f"models:/{model(folder)}", training(folder), None, {})
 
@@ -263,47 +262,47 @@ def slow_promotion(folder: Path, seconds: float = 0.0) -> Any:
     """A promotion between whose registration and move so many seconds pass."""
     times = iter((0.0, seconds))
     with patch.object(alias, "time", SimpleNamespace(monotonic=partial(next, times))):
-        return promoted(folder)
+        return promote_champion(folder)
 
 
 CHAMPION = "models:/people@champion"
 
 
-def registered(folder: Path) -> str:
+def store_with_champion(folder: Path) -> str:
     """The address of a store in which a model is registered."""
-    promoted(folder)
+    promote_champion(folder)
     return store(folder)
 
 
 def model_of_run_with(folder: Path, run_id: str) -> None:
-    with run_model_files(trained().config.tracking.uri, run_id) as (_, files):
+    with run_model_files(model_run().config.tracking.uri, run_id) as (_, files):
         assert (files / "MLmodel").exists()
 
 
 def run_without_model() -> str:
-    return str(MlflowClient(trained().config.tracking.uri).create_run("0").info.run_id)
+    return str(MlflowClient(model_run().config.tracking.uri).create_run("0").info.run_id)
 
 
-def run_of(folder: Path, uri: str = "", **tags: str) -> MlflowRun:
+def start_run(folder: Path, uri: str = "", **tags: str) -> MlflowRun:
     return MlflowRun(connect(store(folder)), uri or store(folder), training(folder, "{}", **tags))
 
 
-def damaged_page(folder: Path) -> None:
+def file_damaged_baseline(folder: Path) -> None:
     version = dataset(folder, **NUMBERS)
-    raise_what_is_logged("pipelines.report.filing", lambda: file_baseline(run_of(folder), version, {"test": b"no archive"}))
+    raise_what_is_logged("pipelines.report.filing", lambda: file_baseline(start_run(folder), version, {"test": b"no archive"}))
 
 
 def page_by_command(folder: Path) -> None:
-    run = run_of(folder)
+    run = start_run(folder)
     write_report(read_report("report", [run.run_id, "--tracking.uri", run.uri, "--out", str(folder / "page.html")]))
     assert "What was trained" in (folder / "page.html").read_text()
 
 
-def page(folder: Path, *kinds: str, drawn: bool = False) -> str:
+def page(folder: Path, *kinds: str, has_data_page: bool = False) -> str:
     """The page of runs of these kinds, or their comparison."""
     client = connect(store(folder))
     runs = tuple(training(folder, "{}", **({KIND: kind} if kind else {})) for kind in kinds)
-    if drawn:
+    if has_data_page:
         client.log_text(runs[0], "the data", "data.html")
     return report_page(store(folder), runs)
 
@@ -313,8 +312,10 @@ def written_page(folder: Path, file: str) -> None:
     write_report(read_report("report", [run_id, "--tracking.uri", store(folder), "--out", str(folder / file)]))
 
 
-def of_other_duckdb(compared: str) -> None:
-    manifest = dataset_of(trained().config).manifest.model_copy(update={"versions": {"duckdb": compared}, "served_query": "a query"})
+def drop_query_of_duckdb(duckdb_version: str) -> None:
+    manifest = open_dataset(model_run().config).manifest.model_copy(
+        update={"versions": {"duckdb": duckdb_version}, "served_query": "a query"}
+    )
     raise_what_is_logged("pipelines.serving.model.model", lambda: drop_unproven_query(manifest))
 
 
@@ -323,7 +324,7 @@ class Unordered(Metric):
 
     higher_is_better: bool | None = None
 
-    def update(self, *given: Any) -> None:
+    def update(self, *values: Any) -> None:
         pass
 
     def compute(self) -> torch.Tensor:
@@ -334,12 +335,12 @@ class Ordered(Unordered):
     higher_is_better = True
 
 
-def monitored(metric: type[Metric]) -> Any:
+def choose_own_monitor(metric: type[Metric]) -> Any:
     class Own(TabularTask):
         def metrics(self) -> MetricCollection:
             return MetricCollection({"own": metric()})
 
-    task = build_task(TabularSettings(), dataset_of(trained().config).manifest)
+    task = build_task(TabularSettings(), open_dataset(model_run().config).manifest)
     return Own(task.settings, task.data).choose_monitor("own")
 
 
@@ -361,16 +362,16 @@ def training_by_name(folder: Path, name: str, **tags: str) -> str:
     return find_run_folder(store(folder), name or run_id)
 
 
-def sent(folder: Path, uri: str) -> None:
+def send_loss(folder: Path, uri: str) -> None:
     """`Sender` goes on trying in a thread: with an address that answers, it ends."""
-    run_of(folder, uri).send([(0, 1, {"train/loss": 1.0})], seconds=0.5 if uri else 60.0)
+    start_run(folder, uri).send([(0, 1, {"train/loss": 1.0})], seconds=0.5 if uri else 60.0)
 
 
-def exported(folder: Path, path: str = "") -> Any:
-    """What is exported of the run of `trained`, with a dataset at `path`."""
-    config = trained().config
+def export_subject(folder: Path, path: str = "") -> Any:
+    """The subject of an export: the run of `model_run`, with a dataset at `path`."""
+    config = model_run().config
     dataset = config.dataset.model_copy(update={"path": path or config.dataset.path})
-    return read_subject(config.model_copy(update={"dataset": dataset}), trained().run_id)
+    return read_subject(config.model_copy(update={"dataset": dataset}), model_run().run_id)
 
 
 @cache
@@ -385,29 +386,29 @@ def overflow(precision: str, largest: float) -> None:
         raise LockstepError("\n".join(notes))
 
 
-def chain_of(settings: Any, version: Any) -> Any:
+def hls_network(settings: Any, version: Any) -> Any:
     return hls4ml()._network(SimpleNamespace(network=build_task(settings, version.manifest).model()))
 
 
 def images(folder: Path, network: str) -> Any:
     shape = (3, 1, 28, 28) if network == "fedavg" else (3, 3, 8, 8)
-    return chain_of(VisionSettings(network=network), dataset(folder, x=np.zeros(shape, "uint8"), label=NUMBERS["label"]))
+    return hls_network(VisionSettings(network=network), dataset(folder, x=np.zeros(shape, "uint8"), label=NUMBERS["label"]))
 
 
 NUMBERS = {"x": np.zeros((3, 2), "float32"), "label": np.zeros(3, "uint8")}
-OF_ROWS = {"metric": "loss", "compare": True, "slices": ("x0",), "slice_bound": 1.0, "latency_ms": 50.0}
+ROW_GATES = {"metric": "loss", "compare": True, "slices": ("x0",), "slice_bound": 1.0, "latency_ms": 50.0}
 """Gates that need test rows."""
 
 
-def compared(config: Config, **registry: Any) -> Any:
-    """What the gates that need rows compare, if the registry has them."""
-    settings = config.registry.model_copy(update={**OF_ROWS, **registry})
-    asked = config.model_copy(update={"registry": settings})
-    return _target(asked, SimpleNamespace(version=dataset_of(config)), None)
+def comparison_target(config: Config, **registry: Any) -> Any:
+    """The rows that gates compare models on, if the registry has such gates."""
+    settings = config.registry.model_copy(update={**ROW_GATES, **registry})
+    gated_config = config.model_copy(update={"registry": settings})
+    return _target(gated_config, SimpleNamespace(version=open_dataset(config)), None)
 
 
 def without_rows(config: Config, **registry: Any) -> None:
-    assert compared(config, **registry, compare=False, slices=(), latency_ms=None) is None
+    assert comparison_target(config, **registry, compare=False, slices=(), latency_ms=None) is None
 
 
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
@@ -421,12 +422,16 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "endpoint.host and endpoint.port are": (lambda folder: taken_port(), (lambda folder: port(free_port()),)),
     "a Python with {}, which does not exist": (
-        lambda folder: python_of("/nowhere/python"),
-        (lambda folder: python_of(sys.executable), lambda folder: made_by_make("xla"), lambda folder: made_by_make("executorch")),
+        lambda folder: read_python_versions("/nowhere/python"),
+        (
+            lambda folder: read_python_versions(sys.executable),
+            lambda folder: check_make_target("xla"),
+            lambda folder: check_make_target("executorch"),
+        ),
     ),
     "use the config of the run, and set dataset.path to its version": (
-        lambda folder: exported(folder, other_dataset(folder).dataset.path),
-        (exported, lambda folder: exported(folder, dataset_of(trained().config).root)),
+        lambda folder: export_subject(folder, other_dataset(folder).dataset.path),
+        (export_subject, lambda folder: export_subject(folder, open_dataset(model_run().config).root)),
     ),
     "the target of the export is": (
         lambda folder: target_writer("onx"),
@@ -437,11 +442,11 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: overflow("ap_fixed<12,4>", 5.0), lambda folder: overflow("ap_fixed<12,3>", 0.5)),
     ),
     "hls4ml takes a chain of layers": (
-        lambda folder: chain_of(texts(folder).task, dataset_of(texts(folder))),
+        lambda folder: hls_network(texts(folder).task, open_dataset(texts(folder))),
         (
             lambda folder: images(folder, "small"),
             lambda folder: images(folder, "fedavg"),
-            lambda folder: chain_of(TabularSettings(), dataset(folder, **NUMBERS)),
+            lambda folder: hls_network(TabularSettings(), dataset(folder, **NUMBERS)),
             lambda folder: target_writer("onnx"),
         ),
     ),
@@ -449,82 +454,85 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: slow_promotion(folder, alias.LEASE_SECONDS),
         (slow_promotion,),
     ),
-    "is deleted in {}, where no decision about it": (deleted_candidate, (restored_candidate,)),
-    "and the config is that of {}; give its own config": (lambda folder: candidate_of(folder, name="other"), (candidate_of,)),
+    "is deleted in {}, where no decision about it": (delete_candidate, (restore_candidate,)),
+    "and the config is that of {}; give its own config": (lambda folder: candidate(folder, name="other"), (candidate,)),
     "give the config of the run, or train on this dataset": (
-        lambda folder: candidate_of(folder, path=other_dataset(folder).dataset.path),
-        (candidate_of, lambda folder: trained_on(other_dataset(folder))),
+        lambda folder: candidate(folder, path=other_dataset(folder).dataset.path),
+        (candidate, lambda folder: candidate_of_new_run(other_dataset(folder))),
     ),
-    "other settings of source or dataset than the config's": (lambda folder: candidate_of(folder, key=("x0",)), (candidate_of,)),
+    "other settings of source or dataset than the config's": (lambda folder: candidate(folder, key=("x0",)), (candidate,)),
     "cannot be computed from a row's prediction; set": (
-        lambda folder: compared(trained().config, metric="ndcg_10"),
+        lambda folder: comparison_target(model_run().config, metric="ndcg_10"),
         (
-            lambda folder: without_rows(trained().config, metric="ndcg_10"),
-            *(lambda folder, name=name: compared(trained().config, metric=name) for name in ("auc", "accuracy", "loss")),
+            lambda folder: without_rows(model_run().config, metric="ndcg_10"),
+            *(lambda folder, name=name: comparison_target(model_run().config, metric=name) for name in ("auc", "accuracy", "loss")),
         ),
     ),
     "has no test rows to compare models on; set": (
-        lambda folder: compared(small_training(folder, rows=3)),
-        (lambda folder: without_rows(small_training(folder, rows=3)), lambda folder: compared(small_training(folder, rows=4))),
+        lambda folder: comparison_target(small_training(folder, rows=3)),
+        (lambda folder: without_rows(small_training(folder, rows=3)), lambda folder: comparison_target(small_training(folder, rows=4))),
     ),
     "only trainings and baselines are compared; leave it out": (
         lambda folder: page(folder, "", "etl"),
-        (lambda folder: page(folder, "", ""), lambda folder: page(folder, "etl", drawn=True)),
+        (lambda folder: page(folder, "", ""), lambda folder: page(folder, "etl", has_data_page=True)),
     ),
     "which has no page; name a training, a baseline or an ETL": (
         lambda folder: page(folder, "other"),
-        (lambda folder: page(folder, ""), lambda folder: page(folder, "baseline"), lambda folder: page(folder, "etl", drawn=True)),
+        (lambda folder: page(folder, ""), lambda folder: page(folder, "baseline"), lambda folder: page(folder, "etl", has_data_page=True)),
     ),
-    "it ended before its page was drawn": (lambda folder: page(folder, "etl"), (lambda folder: page(folder, "etl", drawn=True),)),
+    "it ended before its page was drawn": (lambda folder: page(folder, "etl"), (lambda folder: page(folder, "etl", has_data_page=True),)),
     "--out is {}, which cannot be written": (
         lambda folder: written_page(folder, "mlflow.db/page.html"),
         (lambda folder: written_page(folder, "page.html"),),
     ),
-    "has no page: %s: %s; jobs/report.py": (damaged_page, (page_by_command,)),
+    "has no page: %s: %s; jobs/report.py": (file_damaged_baseline, (page_by_command,)),
     "train with the version of the ETL for a model that takes raw rows": (
-        lambda folder: of_other_duckdb("0.0"),
-        (lambda folder: of_other_duckdb(metadata.version("duckdb")),),
+        lambda folder: drop_query_of_duckdb("0.0"),
+        (lambda folder: drop_query_of_duckdb(metadata.version("duckdb")),),
     ),
     "model {} cannot be loaded from {}": (
-        lambda folder: loaded(folder, "models:/people/7"),
+        lambda folder: load(folder, "models:/people/7"),
         (
-            lambda folder: loaded(folder, trained().uri),
-            lambda folder: while_serving(trained().config.tracking.uri, partial(loaded, folder, trained().uri)),
+            lambda folder: load(folder, model_run().uri),
+            lambda folder: while_serving(model_run().config.tracking.uri, partial(load, folder, model_run().uri)),
         ),
     ),
     "model {} cannot be read from {}": (
-        lambda folder: downloaded(folder, trained().uri, NOBODY),
+        lambda folder: download(folder, model_run().uri, NOBODY),
         (
-            lambda folder: downloaded(folder, trained().uri),
-            lambda folder: while_serving(trained().config.tracking.uri, partial(downloaded, folder, trained().uri)),
+            lambda folder: download(folder, model_run().uri),
+            lambda folder: while_serving(model_run().config.tracking.uri, partial(download, folder, model_run().uri)),
         ),
     ),
     "dataset.target is empty; add one, or use a task without": (
         lambda folder: build_task(TabularSettings(), dataset(folder, x=NUMBERS["x"]).manifest),
         (
             lambda folder: build_task(TabularSettings(), dataset(folder, **NUMBERS).manifest),
-            lambda folder: build_task(texts(folder).task, dataset_of(texts(folder)).manifest),
+            lambda folder: build_task(texts(folder).task, open_dataset(texts(folder)).manifest),
         ),
     ),
-    "a metric without higher_is_better; set it in its class": (lambda folder: monitored(Unordered), (lambda folder: monitored(Ordered),)),
+    "a metric without higher_is_better; set it in its class": (
+        lambda folder: choose_own_monitor(Unordered),
+        (lambda folder: choose_own_monitor(Ordered),),
+    ),
     "lower train.strategy.pipeline, choose schedule 1F1B": (
         lambda folder: cut("Interleaved1F1B", 2, 3),
         (lambda folder: cut("Interleaved1F1B", 1, 3), lambda folder: cut("1F1B", 2, 3), lambda folder: cut("Interleaved1F1B", 2, 4)),
     ),
     "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD": (
-        guarded,
+        ask_gateway,
         (
-            lambda folder: guarded(folder, MLFLOW_TRACKING_USERNAME="a", MLFLOW_TRACKING_PASSWORD="b"),
-            lambda folder: guarded(folder, MLFLOW_TRACKING_TOKEN="c"),
+            lambda folder: ask_gateway(folder, MLFLOW_TRACKING_USERNAME="a", MLFLOW_TRACKING_PASSWORD="b"),
+            lambda folder: ask_gateway(folder, MLFLOW_TRACKING_TOKEN="c"),
         ),
     ),
     "use the ID of a finished training, which MLflow": (
         lambda folder: model_of_run_with(folder, "0" * 32),
-        (lambda folder: model_of_run_with(folder, trained().run_id),),
+        (lambda folder: model_of_run_with(folder, model_run().run_id),),
     ),
     "use the ID of a training that MLflow shows as FINISHED": (
         lambda folder: model_of_run_with(folder, run_without_model()),
-        (lambda folder: model_of_run_with(folder, trained().run_id),),
+        (lambda folder: model_of_run_with(folder, model_run().run_id),),
     ),
     "which does not respond: {}; start the server, or wait": (
         lambda folder: read_training(NOBODY, "0" * 32),
@@ -533,13 +541,13 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "register a model under this name, or start the server": (
         lambda folder: resolve_version(store(folder), CHAMPION),
         (
-            lambda folder: resolve_version(registered(folder), CHAMPION),
-            lambda folder: while_serving(registered(folder), partial(resolve_version, model=CHAMPION)),
+            lambda folder: resolve_version(store_with_champion(folder), CHAMPION),
+            lambda folder: while_serving(store_with_champion(folder), partial(resolve_version, model=CHAMPION)),
         ),
     ),
     "are still unsent to {}; run the same command again": (
-        lambda folder: sent(folder, NOBODY),
-        (lambda folder: sent(folder, ""),),
+        lambda folder: send_loss(folder, NOBODY),
+        (lambda folder: send_loss(folder, ""),),
     ),
     "use the id of its run, or the name of its job": (
         lambda folder: training_by_name(folder, "none"),

@@ -47,16 +47,16 @@ class Squares:
         return outputs.square().sum(), torch.tensor(float(len(outputs)))
 
 
-def stepped(model: nn.Module, strategy: str = "exact", context: WorkerContext | None = None, **train: Any) -> nn.Module:
+def take_step(model: nn.Module, strategy: str = "exact", context: WorkerContext | None = None, **train: Any) -> nn.Module:
     """The model after a step on this worker's rows."""
     context = context or WorkerContext()
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(False)  # `exact` sets it for its whole process
     settings = Train.model_validate({"strategy": strategy, "shards": 2, "global_batch": 4, "workers": context.world_size, **train})
     at_work = strategy_class(settings)(settings, Squares(model), lambda: model, context)  # type: ignore[arg-type]
-    own = [{"x": part.clone()} for part in ROWS.split(2)][context.rank :: context.world_size]
+    worker_parts = [{"x": part.clone()} for part in ROWS.split(2)][context.rank :: context.world_size]
     try:
-        rows: Any = own if strategy == "exact" else {"x": torch.cat([part["x"] for part in own])}
+        rows: Any = worker_parts if strategy == "exact" else {"x": torch.cat([part["x"] for part in worker_parts])}
         at_work.step(rows, 0, 0.01, Flags())
         at_work.sync_buffers()
     finally:
@@ -96,8 +96,8 @@ class Draws(Linear):
         self._of_torch = of_torch
 
     def forward(self, rows: Tensor) -> Tensor:
-        drawn = torch.rand(()) if self._of_torch else float(np.random.default_rng().random())
-        return super().forward(rows + drawn)
+        noise = torch.rand(()) if self._of_torch else float(np.random.default_rng().random())
+        return super().forward(rows + noise)
 
 
 class Puts(Linear):
@@ -199,13 +199,13 @@ class Misnamed(Language):
         return {"network.blocks.*.perceptron": LayerPlan("columns")}
 
 
-def recomputed(kind: str, block: nn.Module | None) -> None:
+def check_checkpointing(kind: str, block: nn.Module | None) -> None:
     settings = Train.model_validate({"strategy": {"kind": "sharded", "activation_checkpointing": kind}})
     model = nn.Sequential(block) if block else Linear()
     check_recompute(settings, Squares(model, [block] if block else []), model)  # type: ignore[arg-type]
 
 
-def served(servers: int, model: nn.Module | None = None, strategy: str = "parameter_server") -> None:
+def check_servers(servers: int, model: nn.Module | None = None, strategy: str = "parameter_server") -> None:
     settings = Train.model_validate({"strategy": {"kind": strategy, **({"servers": servers} if strategy == "parameter_server" else {})}})
     strategy_class(settings).check(settings, Squares(model or nn.Linear(100, 1)), None)  # type: ignore[arg-type]
 
@@ -220,43 +220,43 @@ def spreadable(model: nn.Module) -> None:
 
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "buffer {} was added, replaced or removed by a pass": (
-        lambda folder: stepped(Mean("replaced")),
-        (lambda folder: stepped(Mean("in place")), lambda folder: stepped(Mean("replaced"), "ddp")),
+        lambda folder: take_step(Mean("replaced")),
+        (lambda folder: take_step(Mean("in place")), lambda folder: take_step(Mean("replaced"), "ddp")),
     ),
     "register it with persistent=True, or": (
-        lambda folder: stepped(Mean("in place", persistent=False)),
-        (lambda folder: stepped(Mean("in place")), lambda folder: stepped(Mean("in place", persistent=False), "ddp")),
+        lambda folder: take_step(Mean("in place", persistent=False)),
+        (lambda folder: take_step(Mean("in place")), lambda folder: take_step(Mean("in place", persistent=False), "ddp")),
     ),
     "changed by {} on average over shards": (
-        lambda folder: stepped(Mean("counted")),
-        (lambda folder: stepped(Mean("counted"), "ddp"),),
+        lambda folder: take_step(Mean("counted")),
+        (lambda folder: take_step(Mean("counted"), "ddp"),),
     ),
     "its gradient is sparse, which no optimizer here": (
-        lambda folder: stepped(Table(sparse=True), "ddp"),
-        (lambda folder: stepped(Table(sparse=False), "ddp"),),
+        lambda folder: take_step(Table(sparse=True), "ddp"),
+        (lambda folder: take_step(Table(sparse=False), "ddp"),),
     ),
     "a reproducible strategy does not support it: use another": (
-        lambda folder: stepped(Puts()),
-        (lambda folder: stepped(Linear()), lambda folder: stepped(Puts(), "ddp")),
+        lambda folder: take_step(Puts()),
+        (lambda folder: take_step(Linear()), lambda folder: take_step(Puts(), "ddp")),
     ),
     "is a synchronised batch norm, whose sums": (
         lambda folder: check_model(nn.Sequential(nn.SyncBatchNorm(2))),
         (
-            lambda folder: stepped(nn.BatchNorm1d(2)),
-            lambda folder: stepped(nn.SyncBatchNorm(2), "ddp", sync_batch_norm=True),
+            lambda folder: take_step(nn.BatchNorm1d(2)),
+            lambda folder: take_step(nn.SyncBatchNorm(2), "ddp", sync_batch_norm=True),
         ),
     ),
     "has sparse gradients, which a reproducible strategy": (
-        lambda folder: stepped(Table(sparse=True)),
-        (lambda folder: stepped(Table(sparse=False)),),
+        lambda folder: take_step(Table(sparse=True)),
+        (lambda folder: take_step(Table(sparse=False)),),
     ),
     "two passes over the same rows from the same state differ": (
-        lambda folder: stepped(Draws(of_torch=False)),
-        (lambda folder: stepped(Draws(of_torch=True)), lambda folder: stepped(Draws(of_torch=False), "ddp")),
+        lambda folder: take_step(Draws(of_torch=False)),
+        (lambda folder: take_step(Draws(of_torch=True)), lambda folder: take_step(Draws(of_torch=False), "ddp")),
     ),
     "was computed twice in one backward pass": (
-        lambda folder: stepped(Twice(use_reentrant=True)),
-        (lambda folder: stepped(Twice(use_reentrant=False)),),
+        lambda folder: take_step(Twice(use_reentrant=True)),
+        (lambda folder: take_step(Twice(use_reentrant=False)),),
     ),
     "train.sync_batch_norm sums over all workers, {} of which": (
         lambda folder: gpts(workers=4, strategy={"kind": "sharded", "tensor": 2}, sync_batch_norm=True),
@@ -275,7 +275,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "strategy sharded cannot spread it over workers": (
         lambda folder: spreadable(Mixed(torch.float64)),
-        (lambda folder: spreadable(Mixed(torch.float32)), lambda folder: stepped(Mixed(torch.float64), "ddp")),
+        (lambda folder: spreadable(Mixed(torch.float32)), lambda folder: take_step(Mixed(torch.float64), "ddp")),
     ),
     "has sparse gradients, which no optimizer here": (
         lambda folder: spreadable(Table(sparse=True)),
@@ -283,15 +283,15 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "is a scalar, which has no rows to spread": (
         lambda folder: spreadable(Scaled()),
-        (lambda folder: spreadable(stepped(Scaled(1), "ddp")),),
+        (lambda folder: spreadable(take_step(Scaled(1), "ddp")),),
     ),
     "declares no blocks to compute again": (
-        lambda folder: recomputed("full", None),
-        (lambda folder: recomputed("none", None),),
+        lambda folder: check_checkpointing("full", None),
+        (lambda folder: check_checkpointing("none", None),),
     ),
     "whose statistics would count every row twice": (
-        lambda folder: recomputed("selective", nn.BatchNorm1d(2)),
-        (lambda folder: recomputed("none", nn.BatchNorm1d(2)),),
+        lambda folder: check_checkpointing("selective", nn.BatchNorm1d(2)),
+        (lambda folder: check_checkpointing("none", nn.BatchNorm1d(2)),),
     ),
     "more than the {} rows of a pipeline in a step": (
         lambda folder: pipeline(strategy={"kind": "sharded", "microbatches": 6}, grad_accum_steps=3),
@@ -368,14 +368,14 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: weights_fit(3),),
     ),
     "the model's parameters can only be divided among": (
-        lambda folder: served(4),
-        (lambda folder: served(3),),
+        lambda folder: check_servers(4),
+        (lambda folder: check_servers(3),),
     ),
     "but strategy parameter_server holds float32": (
-        lambda folder: served(1, nn.Linear(1, 1, dtype=torch.float64)),
+        lambda folder: check_servers(1, nn.Linear(1, 1, dtype=torch.float64)),
         (
-            lambda folder: served(1, nn.Linear(1, 1, dtype=torch.float64), "exact"),
-            lambda folder: stepped(Mixed(torch.float64).double()),
+            lambda folder: check_servers(1, nn.Linear(1, 1, dtype=torch.float64), "exact"),
+            lambda folder: take_step(Mixed(torch.float64).double()),
         ),
     ),
 }

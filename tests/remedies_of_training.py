@@ -21,12 +21,12 @@ import pyarrow as pa
 import pytest
 import torch
 import torch.distributed as dist
-from filed import weights_filed
+from filed import file_weights
 from layouts import fit_layout
 from ray.exceptions import RayActorError
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 from rows import training_on
-from trainings import StopsAfter, training, version_of
+from trainings import StopsAfter, open_dataset, training
 from versions import write_version
 
 from pipelines import tracking
@@ -82,17 +82,17 @@ def raised() -> Iterator[None]:
 
     class Kept(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
+            messages.append(record.getMessage())
 
-    said: list[str] = []
+    messages: list[str] = []
     handler = Kept(logging.WARNING)
     logging.getLogger("pipelines").addHandler(handler)
     try:
         yield
     finally:
         logging.getLogger("pipelines").removeHandler(handler)
-    if said:
-        raise SaidError(said[0])
+    if messages:
+        raise SaidError(messages[0])
 
 
 def refuse_without_stack(text: str) -> None:
@@ -101,10 +101,10 @@ def refuse_without_stack(text: str) -> None:
         raise SaidError(text)
 
 
-def checked(folder: Path, **settings: Any) -> None:
+def check_config(folder: Path, **settings: Any) -> None:
     config = training(folder, **{"rows": 200, **settings})
     with raised():
-        check_training(config, version_of(config))
+        check_training(config, open_dataset(config))
 
 
 class UnbalancedSettings(StrategySettings):
@@ -115,11 +115,11 @@ class Unbalanced(Strategy):
     """Inherits everything, and so cannot own other shards."""
 
 
-def unbalanced(folder: Path, balance: Any) -> None:
-    """A config that was made without a file."""
+def check_unbalanced(folder: Path, balance: Any) -> None:
+    """Check a config that was made without a file."""
     config = training(folder, rows=200, strategy="remedies_of_training:UnbalancedSettings", workers=2)
     train = config.train.model_copy(update={"balance": BalanceSettings(kind=balance)})
-    check_training(config.model_copy(update={"train": train}), version_of(config))
+    check_training(config.model_copy(update={"train": train}), open_dataset(config))
 
 
 def before_etl(name: str) -> None:
@@ -132,13 +132,13 @@ def before_etl(name: str) -> None:
     check_before_etl(parse(values, "toy"))
 
 
-def gpus(there: int, **train: Any) -> bool:
-    with patch("ray.cluster_resources", lambda: {"GPU": there}):
+def gpus(gpu_count: int, **train: Any) -> bool:
+    with patch("ray.cluster_resources", lambda: {"GPU": gpu_count}):
         return uses_gpus(Train.model_validate(train))
 
 
-def trained(folder: Path, run: str = "run", stop_after: int | None = None, **train: Any) -> None:
-    """A training on one worker, in the run's folder."""
+def run_training(folder: Path, run: str = "run", stop_after: int | None = None, **train: Any) -> None:
+    """Train on one worker, in the run's folder."""
     settings = {
         "strategy": "exact",
         "rows": 200,
@@ -154,11 +154,11 @@ def trained(folder: Path, run: str = "run", stop_after: int | None = None, **tra
 
 def single_rows(folder: Path, **train: Any) -> None:
     """64 rows for a step, and 8 for the last one, with a batch norm: one for each shard."""
-    trained(folder, **{"rows": 72, "task": {"batch_norm": True}, "global_batch": 64, "shards": 8, **train})
+    run_training(folder, **{"rows": 72, "task": {"batch_norm": True}, "global_batch": 64, "shards": 8, **train})
 
 
-def blocked(folder: Path, is_repaired: bool = False) -> None:
-    """A file is in the way of checkpoints."""
+def block_checkpoints(folder: Path, is_repaired: bool = False) -> None:
+    """Put a file in the way of checkpoints, or remove it, and restore one."""
     way = folder / "run" / "checkpoints"
     way.parent.mkdir(exist_ok=True)
     way.unlink() if is_repaired else way.write_text("in the way")
@@ -166,34 +166,34 @@ def blocked(folder: Path, is_repaired: bool = False) -> None:
         assert Saved(folder).restore() is not None
 
 
-def stored(folder: Path, is_repaired: bool = False) -> None:
+def put_below_file(folder: Path, is_repaired: bool = False) -> None:
     way = folder / "file"
     way.unlink() if is_repaired else way.write_text("in the way")
     with patch.object(run_directory, "_PAUSES_SECONDS", ()):
         RunDirectory(str(way / "run")).put("a", b"a")
 
 
-def moved(folder: Path) -> None:
+def move_storage(folder: Path) -> None:
     """The same command with another storage, to which the run's folder was moved, continues the run there."""
     config = training(folder, rows=200)
-    run = tracking.open_training(config, version_of(config), {})
+    run = tracking.open_training(config, open_dataset(config), {})
     RunDirectory(run.folder).put("a", b"a")
     run.end("FAILED")
     shutil.move(folder / "runs", folder / "elsewhere")
     elsewhere = training(folder, storage=str(folder / "elsewhere"))
-    resumed = tracking.open_training(elsewhere, version_of(elsewhere), {})
+    resumed = tracking.open_training(elsewhere, open_dataset(elsewhere), {})
     assert resumed.run_id == run.run_id and RunDirectory(resumed.folder).get("a") == b"a"
 
 
-def unfinished(folder: Path, is_resumed: bool) -> None:
-    """A run that was killed; its command, given again, resumes and ends it."""
+def verify_killed_run(folder: Path, is_resumed: bool) -> None:
+    """Verify a run that was killed; its command, given again, resumes and ends it."""
     config = training(folder, rows=200)
-    run = tracking.open_training(config, version_of(config), {})
+    run = tracking.open_training(config, open_dataset(config), {})
     run.client.log_text(run.run_id, "{}", "config.json")
     run.end("KILLED")
     if is_resumed:
-        with tracking.tracked_run(lambda: tracking.open_training(config, version_of(config), {})) as again:
-            assert again.run_id == run.run_id
+        with tracking.tracked_run(lambda: tracking.open_training(config, open_dataset(config), {})) as resumed_run:
+            assert resumed_run.run_id == run.run_id
     _check(read_training(config.tracking.uri, run.run_id), Train(strategy="exact"))
 
 
@@ -230,13 +230,13 @@ class Saved:
         assert self.restore() is not None
 
 
-def newer(folder: Path, known: int) -> None:
-    """A checkpoint of a later version of Lockstep, read by one that knows `known`."""
+def restore_newer(folder: Path, known_format: int) -> None:
+    """Restore a checkpoint of a later version of Lockstep by one that knows `known_format`."""
     saved = Saved(folder)
     file = saved.folder / "checkpoints" / saved.name / "record.json"
     _, record = saved.restore()
     file.write_bytes(checkpoints.to_json(replace(record, format=99)))
-    with patch.object(checkpoints, "FORMAT", known):
+    with patch.object(checkpoints, "FORMAT", known_format):
         assert saved.restore() is not None
 
 
@@ -263,7 +263,7 @@ def clients(
     task = {"kind": "tabular", "hidden": [8], "batch_norm": settings.pop("batch_norm", False)}
     rows = pa.table({"x": x, "writer": names, "label": x > 0})
     config = training_on({"train": rows}, folder, {"x": "standardize"}, {"label": "binary"}, task, {"writer": encoder}, **settings)
-    version = version_of(config)
+    version = open_dataset(config)
     check_training(config, replace(version, row_groups=()) if splits == () else version)
 
 
@@ -283,8 +283,8 @@ def read(version: Version) -> None:
     read_column(version, "train", version.columns[1])
 
 
-def damaged(folder: Path, remedy: str = "") -> None:
-    """A part that is cut off, or as it was, or in a version made anew."""
+def read_damaged_part(folder: Path, remedy: str = "") -> None:
+    """Read a part that is cut off, or as it was, or in a version made anew."""
     version = small_version(folder)
     (part,) = Path(version.root).rglob("part-*.parquet")
     content = part.read_bytes()
@@ -297,7 +297,7 @@ def damaged(folder: Path, remedy: str = "") -> None:
     read(version)
 
 
-def reserved(folder: Path, name: str) -> None:
+def load_reserved_name(folder: Path, name: str) -> None:
     part = {name: np.zeros((8, 2), "float32"), "label": np.zeros(8, "uint8")}
     Loader(write_version(folder / "data", {"train": [part]}, cardinality={"label": 2}), "train", Order(shards=1, global_batch=2))
 
@@ -323,17 +323,19 @@ class Balanced:
     def leave_out(self, *speeds: float) -> None:
         self.stay_slow(*speeds)
         assert self.balance.left_out
-        kept = [speed for machine, speed in zip(self.balance._machines, speeds, strict=True) if machine not in self.balance.left_out]
-        Balanced("ab", least=1).compare(*kept)
+        remaining_speeds = [
+            speed for machine, speed in zip(self.balance._machines, speeds, strict=True) if machine not in self.balance.left_out
+        ]
+        Balanced("ab", least=1).compare(*remaining_speeds)
 
 
 def initial(folder: Path, change: Callable[[bytes], bytes] = lambda content: content) -> None:
     """Weights of a run, as it logged them or changed since."""
     config = training(folder, rows=200)
-    weights = build_task(config.task, version_of(config).manifest).model().state_dict()
-    origin = weights_filed(config, change(to_bytes(weights)), model_digest(weights))
+    weights = build_task(config.task, open_dataset(config).manifest).model().state_dict()
+    origin = file_weights(config, change(to_bytes(weights)), model_digest(weights))
     started = training(folder, init_from=origin)
-    initial_weights(started, version_of(started))
+    initial_weights(started, open_dataset(started))
 
 
 def read_initial(folder: Path, content: bytes | None) -> None:
@@ -354,18 +356,18 @@ def left_behind(folder: Path, first_step: int | None, steps: int | None = None) 
     _load_digests(training_record(), directory, steps)
 
 
-def of_version(folder: Path, path: Callable[[Version], str]) -> None:
+def find_run_version(folder: Path, path: Callable[[Version], str]) -> None:
     """A run on the first of two versions of a dataset."""
     config = training(folder, rows=200)
-    first = version_of(config)
+    first = open_dataset(config)
     later = write_version(folder / "data" / "later", {"train": [{"x": np.zeros(3, "float32"), "label": np.zeros(3, "uint8")}]})
     tags = {"dataset.digest": first.digest, "dataset.version": Path(first.root).name}
     dataset = config.dataset.model_copy(update={"path": path(first) or later.root})
     _version(config.model_copy(update={"dataset": dataset}), training_record(None, **tags), TrainingProgress())
 
 
-def looked_at(folder: Path, host: str = "") -> None:
-    """A worker, this process, that has a heartbeat."""
+def describe_worker(folder: Path, host: str = "") -> None:
+    """Describe a worker, this process, that has a heartbeat."""
     directory = RunDirectory(str(folder))
     name = host or socket.gethostname()
     with patch("pipelines.monitor.heartbeat.socket.gethostname", lambda: name), Heartbeat(directory, WorkerContext(), 100.0):
@@ -393,7 +395,7 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
     """A training's command, in place of whose Ray this process trains. After two steps Ray ends it with an error; or the model is to be
     logged, if MLflow answers. A command that follows goes on from there."""
     config = training(folder, rows=200, strategy="exact", epochs=1, checkpoint={"every_steps": 1})
-    version, is_first = version_of(config), not (folder / "runs").exists()
+    version, is_first = open_dataset(config), not (folder / "runs").exists()
     task = build_task(config.task, version.manifest)
     with tracking.tracked_run(lambda: tracking.open_training(config, version, {})) as run:
         assert run.is_resumed != is_first
@@ -409,11 +411,11 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
             return SimpleNamespace(return_value={**asdict(result), "unsent": []})
 
         trainer: Any = SimpleNamespace(fit=fit, scaling_config=SimpleNamespace(elasticity_enabled=False))
-        done = watch(trainer, directory, TrainingProgress(), lambda: None)
+        outcome = watch(trainer, directory, TrainingProgress(), lambda: None)
         if answers is None:
             return
         with patch.object(tracking, "is_reachable", lambda *_: answers):
-            assert _log_model(config, version, run, directory, done).run_id == run.run_id
+            assert _log_model(config, version, run, directory, outcome).run_id == run.run_id
 
 
 def as_nobody() -> None:
@@ -444,16 +446,16 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "the last complete checkpoint is kept: free space or repair the store": (
-        blocked,
-        (lambda folder: blocked(folder, is_repaired=True),),
+        block_checkpoints,
+        (lambda folder: block_checkpoints(folder, is_repaired=True),),
     ),
     "has format {}, newer than {}: upgrade Lockstep": (
-        lambda folder: newer(folder, known=2),
-        (lambda folder: newer(folder, known=99),),
+        lambda folder: restore_newer(folder, known_format=2),
+        (lambda folder: restore_newer(folder, known_format=99),),
     ),
     "{}; free space or repair the store, or move the run's folder": (
-        stored,
-        (lambda folder: stored(folder, is_repaired=True), moved),
+        put_below_file,
+        (lambda folder: put_below_file(folder, is_repaired=True), move_storage),
     ),
     "train.strategy.per_round is {}, but {} has only": (
         lambda folder: clients(folder, chosen={"per_round": 20}),
@@ -496,24 +498,24 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "restore the file, or remove the version's folder": (
-        damaged,
-        tuple(lambda folder, remedy=remedy: damaged(folder, remedy) for remedy in ("restored", "made again")),
+        read_damaged_part,
+        tuple(lambda folder, remedy=remedy: read_damaged_part(folder, remedy) for remedy in ("restored", "made again")),
     ),
     "train.balance is auto, which strategy": (
-        lambda folder: unbalanced(folder, "auto"),
-        (lambda folder: unbalanced(folder, "equal"),),
+        lambda folder: check_unbalanced(folder, "auto"),
+        (lambda folder: check_unbalanced(folder, "equal"),),
     ),
     "a column of dataset is called {}, a name that batches": (
         lambda folder: before_etl("row_key"),
         (lambda folder: before_etl("number"),),
     ),
     "a column of {} is called {}, a name that batches": (
-        lambda folder: reserved(folder, "row_key"),
-        (lambda folder: reserved(folder, "number"),),
+        lambda folder: load_reserved_name(folder, "row_key"),
+        (lambda folder: load_reserved_name(folder, "number"),),
     ),
     "choose a number that divides them": (
-        lambda folder: checked(folder, workers=3),
-        tuple(lambda folder, workers=workers: checked(folder, workers=workers) for workers in (2, 4, 8)),
+        lambda folder: check_config(folder, workers=3),
+        tuple(lambda folder, workers=workers: check_config(folder, workers=workers) for workers in (2, 4, 8)),
     ),
     "which need one each; {}set train.use_gpu to auto": (
         lambda folder: gpus(1, use_gpu=True, workers=2),
@@ -533,15 +535,15 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "has no heartbeat of a worker; name a run that trains": (
         lambda folder: list(describe_workers(RunDirectory(str(folder)))),
-        (looked_at,),
+        (describe_worker,),
     ),
     "no stack: it is on another machine; set RAY_ADDRESS": (
-        lambda folder: looked_at(folder, "elsewhere"),
-        (looked_at,),
+        lambda folder: describe_worker(folder, "elsewhere"),
+        (describe_worker,),
     ),
     "only a FINISHED run can be verified: run its command": (
-        lambda folder: unfinished(folder, is_resumed=False),
-        (lambda folder: unfinished(folder, is_resumed=True),),
+        lambda folder: verify_killed_run(folder, is_resumed=False),
+        (lambda folder: verify_killed_run(folder, is_resumed=True),),
     ),
     "nothing to compare with; restore the folder": (
         lambda folder: left_behind(folder, None),
@@ -560,8 +562,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "set dataset.path to the run's version": (
-        lambda folder: of_version(folder, lambda version: ""),
-        (lambda folder: of_version(folder, lambda version: version.root),),
+        lambda folder: find_run_version(folder, lambda version: ""),
+        (lambda folder: find_run_version(folder, lambda version: version.root),),
     ),
     "check that machine, or raise train.timeout_seconds": (
         lambda folder: late(folder, 0.4),
@@ -597,18 +599,18 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "raise train.global_batch, or lower train.shards or": (
-        lambda folder: checked(folder, strategy="exact", global_batch=8, task={"batch_norm": True}),
+        lambda folder: check_config(folder, strategy="exact", global_batch=8, task={"batch_norm": True}),
         (
-            lambda folder: checked(folder, strategy="exact", global_batch=16, task={"batch_norm": True}),
-            lambda folder: checked(folder, strategy="exact", global_batch=8, shards=4, task={"batch_norm": True}),
-            lambda folder: checked(folder, strategy="exact", global_batch=16, grad_accum_steps=1, task={"batch_norm": True}),
+            lambda folder: check_config(folder, strategy="exact", global_batch=16, task={"batch_norm": True}),
+            lambda folder: check_config(folder, strategy="exact", global_batch=8, shards=4, task={"batch_norm": True}),
+            lambda folder: check_config(folder, strategy="exact", global_batch=16, grad_accum_steps=1, task={"batch_norm": True}),
         ),
     ),
     "train.remainder is keep, and the {} rows of an epoch": (
-        lambda folder: checked(folder, rows=72, remainder="keep", strategy="exact", task={"batch_norm": True}),
+        lambda folder: check_config(folder, rows=72, remainder="keep", strategy="exact", task={"batch_norm": True}),
         (
-            lambda folder: checked(folder, rows=72, remainder="drop", strategy="exact", task={"batch_norm": True}),
-            lambda folder: checked(folder, rows=72, remainder="keep", global_batch=24, strategy="exact", task={"batch_norm": True}),
+            lambda folder: check_config(folder, rows=72, remainder="drop", strategy="exact", task={"batch_norm": True}),
+            lambda folder: check_config(folder, rows=72, remainder="keep", global_batch=24, strategy="exact", task={"batch_norm": True}),
         ),
     ),
     "leave out its machine, as train.balance.leave_out does": (
@@ -623,14 +625,14 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "can only resume with the same rows in the same order": (
-        lambda folder: [trained(folder, stop_after=1), trained(folder, seed=1)],
-        (lambda folder: [trained(folder, stop_after=1), shutil.rmtree(folder / "run"), trained(folder, seed=1)],),
+        lambda folder: [run_training(folder, stop_after=1), run_training(folder, seed=1)],
+        (lambda folder: [run_training(folder, stop_after=1), shutil.rmtree(folder / "run"), run_training(folder, seed=1)],),
     ),
     "the last complete checkpoint is kept; lower train.lr": (
-        lambda folder: trained(folder, lr=1e4, **UNCLIPPED),
+        lambda folder: run_training(folder, lr=1e4, **UNCLIPPED),
         (
-            lambda folder: trained(folder, lr=1e-2, **UNCLIPPED),
-            lambda folder: trained(folder, lr=1e4, **{**UNCLIPPED, "clip_norm": 1e-4}),
+            lambda folder: run_training(folder, lr=1e-2, **UNCLIPPED),
+            lambda folder: run_training(folder, lr=1e4, **{**UNCLIPPED, "clip_norm": 1e-4}),
         ),
     ),
 }

@@ -71,7 +71,7 @@ def cut_text(text: str, written: str = "utf-8", length: int | None = None, **dia
     return list(cut([text.encode(written)[:length]], Dialect(**dialect), "a.csv"))
 
 
-def fitted(settings: Any, target: Any = "identity", **columns: Any) -> Any:
+def fit_columns(settings: Any, target: Any = "identity", **columns: Any) -> Any:
     raw = pa.table({"y": list(range(3)), **columns})
     return fit({"a": settings} if not isinstance(settings, dict) or "encoder" in settings else settings, {"y": target}, raw)
 
@@ -87,8 +87,8 @@ def tabular(folder: Path, cardinality: int | None = 2, **settings: Any) -> Any:
 
 def words(folder: Path, length: int, **settings: Any) -> Any:
     part = {"x": np.zeros((3, length), "int32"), "label": np.zeros(3, "uint8")}
-    made = write_version(folder / "words", {"train": [part]}, cardinality={"label": 2, "x": 9})
-    return build_task(TextSettings(**settings), made.manifest).model()
+    version_of_words = write_version(folder / "words", {"train": [part]}, cardinality={"label": 2, "x": 9})
+    return build_task(TextSettings(**settings), version_of_words.manifest).model()
 
 
 def config(uri: str = "sqlite:///x.db", **changes: Any) -> Config:
@@ -102,8 +102,8 @@ def two_tables() -> Config:
 
 def batches(folder: Path, name: str) -> Any:
     part = {name: np.zeros((8, 2), "float32"), "label": np.zeros(8, "uint8")}
-    made = write_version(folder / name, {"train": [part]}, cardinality={"label": 2})
-    return Loader(made, "train", Order(shards=1, global_batch=2, seed=0), range(1))
+    version_of_rows = write_version(folder / name, {"train": [part]}, cardinality={"label": 2})
+    return Loader(version_of_rows, "train", Order(shards=1, global_batch=2, seed=0), range(1))
 
 
 def store(folder: Path) -> str:
@@ -121,11 +121,11 @@ def training(folder: Path, logged: str = "", **tags: str) -> str:
 
 def model(folder: Path) -> str:
     client = connect(store(folder))
-    made = client.create_logged_model(ensure_experiment(client, config(store(folder))), name="model")
-    return str(client.finalize_logged_model(made.model_id, LoggedModelStatus.READY).model_id)
+    logged_model = client.create_logged_model(ensure_experiment(client, config(store(folder))), name="model")
+    return str(client.finalize_logged_model(logged_model.model_id, LoggedModelStatus.READY).model_id)
 
 
-def deleted(folder: Path, mend: Callable[[Any, str], None] = lambda client, number: None, name: str = "e") -> str:
+def reopen_experiment(folder: Path, mend: Callable[[Any, str], None] = lambda client, number: None, name: str = "e") -> str:
     client = connect(store(folder))
     number = ensure_experiment(client, config(store(folder)))
     client.delete_experiment(number)
@@ -133,7 +133,7 @@ def deleted(folder: Path, mend: Callable[[Any, str], None] = lambda client, numb
     return ensure_experiment(client, config(store(folder), tracking={"uri": store(folder), "experiment": name}))
 
 
-def packed(encoder: str, **columns: Any) -> Any:
+def fit_text(encoder: str, **columns: Any) -> Any:
     settings = {"encoder": encoder, "column": "a", "length": 8, **({"vocabulary": 300} if encoder == "bpe" else {})}
     return fit({"t": settings}, {}, pa.table(columns))
 
@@ -153,7 +153,7 @@ def pipeline(folder: Path, text: str = "") -> Config:
     return load(yaml(folder, f"{json.dumps(VALUES)}{text}"))
 
 
-def linked(folder: Path, **where: str) -> Any:
+def find_linked_files(folder: Path, **where: str) -> Any:
     wrote(folder / "in" / "a.csv")
     if not (folder / "in" / "back").exists():
         os.symlink(folder, folder / "in" / "back")
@@ -168,7 +168,7 @@ def strange_name(folder: Path, name: bytes) -> Any:
     return files.find(str(inner))
 
 
-def damaged(folder: Path, get: Any, removed: bool = False) -> Any:
+def get_damaged_file(folder: Path, get: Any, removed: bool = False) -> Any:
     directory = RunDirectory(str(folder / "run"))
     directory.put("a", b"altered")
     if removed:
@@ -176,7 +176,7 @@ def damaged(folder: Path, get: Any, removed: bool = False) -> Any:
     return get(directory, "a")
 
 
-def sharded(folder: Path, **settings: Any) -> None:
+def check_sharded(folder: Path, **settings: Any) -> None:
     train = config(train={"strategy": "sharded", "workers": 2, **settings}).train
     task = tabular(folder)
     check_degrees(train, task, task.model())
@@ -283,29 +283,29 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: check_quarantined(10, {"a": 1}, 0.1, {}), lambda folder: check_quarantined(10, {"a": 2}, 0.2, {})),
     ),
     "remove the shape for single numbers": (
-        lambda folder: fitted({"encoder": "identity", "shape": [2]}, a=[1, 2, 3]),
-        (lambda folder: fitted("identity", a=[1, 2, 3]),),
+        lambda folder: fit_columns({"encoder": "identity", "shape": [2]}, a=[1, 2, 3]),
+        (lambda folder: fit_columns("identity", a=[1, 2, 3]),),
     ),
     "has no number in the training split": (
-        lambda folder: fitted("standardize", a=pa.nulls(3, pa.float64())),
-        (lambda folder: fitted({"b": "standardize"}, a=pa.nulls(3, pa.float64()), b=[1, 2, 3]),),
+        lambda folder: fit_columns("standardize", a=pa.nulls(3, pa.float64())),
+        (lambda folder: fit_columns({"b": "standardize"}, a=pa.nulls(3, pa.float64()), b=[1, 2, 3]),),
     ),
     "it takes true and false, or 1 and 0; write a condition": (
-        lambda folder: fitted("binary", a=["x", "y", "x"]),
-        (lambda folder: fitted("binary", a=[True, False, True]),),
+        lambda folder: fit_columns("binary", a=["x", "y", "x"]),
+        (lambda folder: fit_columns("binary", a=[True, False, True]),),
     ),
     "is neither 0 nor 1 in any row of the training split": (
-        lambda folder: fitted("binary", a=[2, 3, 2]),
-        (lambda folder: fitted("label", a=[2, 3, 2]),),
+        lambda folder: fit_columns("binary", a=[2, 3, 2]),
+        (lambda folder: fit_columns("label", a=[2, 3, 2]),),
     ),
     "so it has no classes; use another column": (
-        lambda folder: fitted("label", a=pa.nulls(3, pa.string())),
-        (lambda folder: fitted({"b": "label"}, b=["x", "y", "x"]),),
+        lambda folder: fit_columns("label", a=pa.nulls(3, pa.string())),
+        (lambda folder: fit_columns({"b": "label"}, b=["x", "y", "x"]),),
     ),
     "splits column {} into words, and another encoder takes whole values": (
-        lambda folder: fitted({"w": WORDS, "v": {"encoder": "vocabulary", "column": "a"}}, a=["x y"] * 3),
+        lambda folder: fit_columns({"w": WORDS, "v": {"encoder": "vocabulary", "column": "a"}}, a=["x y"] * 3),
         (
-            lambda folder: fitted(
+            lambda folder: fit_columns(
                 {"w": WORDS, "v": {"encoder": "vocabulary", "column": "a_whole"}},
                 a=["x y"] * 3,
                 a_whole=["x y"] * 3,
@@ -313,18 +313,18 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "it takes numbers; CAST the column in the query": (
-        lambda folder: fitted("standardize", a=["1", "2", "3"]),
+        lambda folder: fit_columns("standardize", a=["1", "2", "3"]),
         (
-            lambda folder: fitted("standardize", a=[1, 2, 3]),
+            lambda folder: fit_columns("standardize", a=[1, 2, 3]),
             *(
-                lambda folder, encoder=encoder: fitted(encoder, a=["1", "2", "3"])
+                lambda folder, encoder=encoder: fit_columns(encoder, a=["1", "2", "3"])
                 for encoder in ("vocabulary", {"encoder": "hash", "buckets": 4}, "label")
             ),
         ),
     ),
     "values are not numbers; CAST them in the query": (
         lambda folder: numbers(pa.array(["1"])),
-        (lambda folder: numbers(pa.array([1])), lambda folder: fitted("vocabulary", a=["1", "2", "3"])),
+        (lambda folder: numbers(pa.array([1])), lambda folder: fit_columns("vocabulary", a=["1", "2", "3"])),
     ),
     "every worker owns at least one; lower train.workers": (
         lambda folder: shard_range(0, 9, 8),
@@ -405,8 +405,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: strange_name(folder, b"y.csv"),),
     ),
     "leads back to a folder that it lies in": (
-        linked,
-        (lambda folder: linked(folder, path="in/*.csv"),),
+        find_linked_files,
+        (lambda folder: find_linked_files(folder, path="in/*.csv"),),
     ),
     "use * in their place": (
         lambda folder: files.find(f"{folder}/{{1..9999}}.csv"),
@@ -468,12 +468,12 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "has no word in the training split; use another column": (
-        lambda folder: packed("bpe", a=pa.nulls(3, pa.string())),
-        (lambda folder: packed("bpe", a=["x y"] * 3),),
+        lambda folder: fit_text("bpe", a=pa.nulls(3, pa.string())),
+        (lambda folder: fit_text("bpe", a=["x y"] * 3),),
     ),
     "has no character in the training split; use another column": (
-        lambda folder: packed("characters", a=pa.nulls(3, pa.string())),
-        (lambda folder: packed("characters", a=["x y"] * 3),),
+        lambda folder: fit_text("characters", a=pa.nulls(3, pa.string())),
+        (lambda folder: fit_text("characters", a=["x y"] * 3),),
     ),
     "so that each version would become raw data": (
         lambda folder: apart(folder, path="in/data"),
@@ -500,10 +500,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: read_training(store(folder), training(folder, "{}")),),
     ),
     "experiment {} at {} is deleted; restore it": (
-        deleted,
+        reopen_experiment,
         (
-            lambda folder: deleted(folder, lambda client, number: client.restore_experiment(number)),
-            lambda folder: deleted(folder, name="other"),
+            lambda folder: reopen_experiment(folder, lambda client, number: client.restore_experiment(number)),
+            lambda folder: reopen_experiment(folder, name="other"),
         ),
     ),
     "set the address of an MLflow server that all machines can reach": (
@@ -515,21 +515,21 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: batches(folder, "x").load_state_dict(batches(folder, "x").state_dict()),),
     ),
     "is damaged; remove it, and run the same command again": (
-        lambda folder: damaged(folder, RunDirectory.get_with_checksum),
-        (lambda folder: damaged(folder, RunDirectory.get_with_checksum, removed=True),),
+        lambda folder: get_damaged_file(folder, RunDirectory.get_with_checksum),
+        (lambda folder: get_damaged_file(folder, RunDirectory.get_with_checksum, removed=True),),
     ),
     "is damaged; restore it, or remove it": (
-        lambda folder: damaged(folder, RunDirectory.get_json),
-        (lambda folder: damaged(folder, RunDirectory.get_json, removed=True),),
+        lambda folder: get_damaged_file(folder, RunDirectory.get_json),
+        (lambda folder: get_damaged_file(folder, RunDirectory.get_json, removed=True),),
     ),
     "supports only {}; set {} to 1": (
-        lambda folder: sharded(folder, strategy={"kind": "sharded", "context": 2}),
-        (lambda folder: sharded(folder, strategy={"kind": "sharded", "context": 1, "shard": 2}),),
+        lambda folder: check_sharded(folder, strategy={"kind": "sharded", "context": 2}),
+        (lambda folder: check_sharded(folder, strategy={"kind": "sharded", "context": 1, "shard": 2}),),
     ),
     "whose loss scale is on the GPU and gradients are not": (
-        lambda folder: sharded(folder, strategy={"kind": "sharded", "shard": 2, "offload": True}, precision="fp16"),
+        lambda folder: check_sharded(folder, strategy={"kind": "sharded", "shard": 2, "offload": True}, precision="fp16"),
         tuple(
-            lambda folder, precision=precision: sharded(
+            lambda folder, precision=precision: check_sharded(
                 folder, strategy={"kind": "sharded", "shard": 2, "offload": True}, precision=precision
             )
             for precision in ("bf16", "fp32")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from fitting import gathered
+from fitting import gather_statistics
 from stores import new_store
 from trainings import write_once
 
@@ -39,15 +39,15 @@ def training_on(
     )
 
     def write(path: Path) -> None:
-        fitted = fit_encoders(config.dataset, gathered(config.dataset, raw["train"]), raw["train"].schema)
+        fitted = fit_encoders(config.dataset, gather_statistics(config.dataset, raw["train"]), raw["train"].schema)
         encoders = Encoders(fitted)
         parts: dict[str, list[dict[str, np.ndarray]]] = {}
         for split, rows in raw.items():
             encoded, refused = encoders.encode(rows)
             assert refused.null_count == len(rows)
-            parts[split] = [{name: to_numpy(found.column, encoded[name].combine_chunks()) for name, found in fitted.items()}]
-        known = {"identity": config.data_identity, "raw_schema": schema_to_text(raw["train"].schema)}
-        write_arrays(str(path), parts, fitted, 2**14, **known)
+            parts[split] = [{name: to_numpy(encoder.column, encoded[name].combine_chunks()) for name, encoder in fitted.items()}]
+        metadata = {"identity": config.data_identity, "raw_schema": schema_to_text(raw["train"].schema)}
+        write_arrays(str(path), parts, fitted, 2**14, **metadata)
 
     write_once(folder / "data", write)
     return config

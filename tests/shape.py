@@ -16,22 +16,22 @@ DOCUMENTED = {"os._exit", "sys._current_frames", "_asdict", "_fields"}
 """Names that begin with `_` and that Python documents, the last two for named tuples."""
 
 
-def package_of(file: Path, root: Path = ROOT) -> str:
+def package_name(file: Path, root: Path = ROOT) -> str:
     """`loader` for `pipelines/data/loader/order.py`, `baseline` for `pipelines/launch/spark_baseline.py`, `jobs` for `jobs/etl.py`."""
-    top, *rest = file.relative_to(root).with_suffix("").parts
-    return top if top == "jobs" else rest[0]
+    top, *folders = file.relative_to(root).with_suffix("").parts
+    return top if top == "jobs" else folders[0]
 
 
-def imports_of(file: Path) -> set[str]:
+def imported_names(file: Path) -> set[str]:
     """Dotted names of all imports in a file, including those inside functions."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found.update(name.name for name in node.names)
+            names.update(name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{file}:{node.lineno}: imports are absolute"
-            found.update(f"{node.module}.{name.name}" for name in node.names)
-    return found
+            names.update(f"{node.module}.{name.name}" for name in node.names)
+    return names
 
 
 def private_names(file: Path) -> Iterator[str]:
@@ -72,11 +72,11 @@ def has_cycle(arrows: Iterable[tuple[str, str]]) -> bool:
 
 def imports_between_packages(files: Iterable[Path], root: Path = ROOT) -> Mapping[tuple[str, str], int]:
     """Number of files of a package that import another one, by (importing, imported)."""
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for file in files:
-        packages = {name.split(".")[1] for name in imports_of(file) if name.startswith("pipelines.")}
-        found.update((package_of(file, root), package) for package in packages - {package_of(file, root)})
-    return found
+        packages = {name.split(".")[1] for name in imported_names(file) if name.startswith("pipelines.")}
+        counts.update((package_name(file, root), package) for package in packages - {package_name(file, root)})
+    return counts
 
 
 def main() -> None:
@@ -84,10 +84,10 @@ def main() -> None:
     files = [file for file in sorted([*root.glob("pipelines/**/*.py"), *root.glob("jobs/*.py")]) if file != root / "pipelines/__init__.py"]
     lines, longest = max((len(file.read_text().splitlines()), str(file.relative_to(root))) for file in files)
     arrows = imports_between_packages(files, root)
-    print(f"files {len(files)}, packages {len({package_of(file, root) for file in files})}")
-    print(f"most files in one package {Counter(package_of(file, root) for file in files).most_common(1)[0]}")
+    print(f"files {len(files)}, packages {len({package_name(file, root) for file in files})}")
+    print(f"most files in one package {Counter(package_name(file, root) for file in files).most_common(1)[0]}")
     print(f"longest file {lines} lines, {longest}")
-    print("longest function {} lines, {}".format(*max(found for file in files for found in functions(file))))
+    print("longest function {} lines, {}".format(*max(size for file in files for size in functions(file))))
     print(f"imports between packages {len(arrows)}, cycles {int(has_cycle(arrows))}")
     print(f"private names outside compat {sum(len(list(private_names(file))) for file in files if file.parent.name != 'compat')}")
 

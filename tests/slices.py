@@ -22,7 +22,7 @@ LINES = {
 RECORDINGS = 150
 
 
-def slice_of(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -> Config:
+def load_slice(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -> Config:
     """The pipeline of conf/<name>.yaml over a slice of its data, everything in `folder`: one worker, one epoch of small batches.
 
     Overrides are those of `train`.
@@ -43,11 +43,11 @@ def _some_recordings(folder: Path) -> None:
     source = raw("free-spoken-digits", "recordings.tar.gz")
     target = folder / "free-spoken-digits" / source.name
     target.parent.mkdir(parents=True)
-    with tarfile.open(source) as whole, tarfile.open(target, "w:gz") as some:
-        for member in _chosen(whole):
-            some.addfile(member, whole.extractfile(member))
+    with tarfile.open(source) as recordings, tarfile.open(target, "w:gz") as selection:
+        for member in _choose(recordings):
+            selection.addfile(member, recordings.extractfile(member))
 
 
-def _chosen(archive: tarfile.TarFile) -> Iterable[tarfile.TarInfo]:
+def _choose(archive: tarfile.TarFile) -> Iterable[tarfile.TarInfo]:
     files = sorted((member for member in archive if member.isfile()), key=lambda member: member.name)
     return [member for number, member in enumerate(files) if number % (len(files) // RECORDINGS) == 0]

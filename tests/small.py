@@ -35,8 +35,8 @@ class Query:
 
 def _matches(rows: list[Row], odds: list[Row], outer: bool = False) -> Iterable[int]:
     for row in rows:
-        found = [odd for odd in odds if odd["a"] == row["a"] and row["a"] is not None]
-        yield from (row["id"] * 100 + odd["n"] for odd in found or ([{"n": 0}] if outer else []))
+        matches = [odd for odd in odds if odd["a"] == row["a"] and row["a"] is not None]
+        yield from (row["id"] * 100 + odd["n"] for odd in matches or ([{"n": 0}] if outer else []))
 
 
 def _first_of_each(rows: list[Row]) -> Iterable[int]:

@@ -32,7 +32,7 @@ def write(folder: Path, name: str, content: str | bytes) -> str:
     return str(path)
 
 
-def rows_of(spark: SparkSession, view: str = "t") -> list[tuple]:
+def view_rows(spark: SparkSession, view: str = "t") -> list[tuple]:
     return sorted((tuple(row) for row in spark.table(view).collect()), key=repr)
 
 

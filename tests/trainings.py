@@ -28,12 +28,12 @@ class StopsAfter(Silent):
     """Asks the loop to stop after so many steps; None for never."""
 
     def __init__(self, steps: int | None) -> None:
-        self._left = steps
+        self._steps_left = steps
 
     def is_stop_requested(self) -> bool:
-        if self._left is not None:
-            self._left -= 1
-        return self._left is not None and self._left < 0
+        if self._steps_left is not None:
+            self._steps_left -= 1
+        return self._steps_left is not None and self._steps_left < 0
 
 
 def training(
@@ -130,7 +130,7 @@ def _alphabet(config: Config) -> FittedEncoder:
     return FittedEncoder(feature=feature, inputs=("text",), state={"characters": letters}, column=column)
 
 
-def version_of(config: Config) -> Version:
+def open_dataset(config: Config) -> Version:
     return open_version(config.dataset.path, config.data_identity)
 
 

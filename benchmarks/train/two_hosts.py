@@ -11,7 +11,7 @@ import argparse
 import statistics
 import sys
 
-from clusters import SUBMIT, cluster, mlflow_client, new_home, run, run_id_of
+from clusters import SUBMIT, cluster, find_run_id, mlflow_client, new_home, run
 from hosts import hosts
 from mlflow import MlflowClient
 from places import SERVERS
@@ -24,7 +24,7 @@ CONF = "conf/mnist.yaml"
 
 def rate(client: MlflowClient, output: str) -> float:
     """Median rows/s of the training that printed `output`, without the first quarter of its points."""
-    points = sorted(client.get_metric_history(run_id_of(output), "train/rows_per_second"), key=lambda point: point.step)
+    points = sorted(client.get_metric_history(find_run_id(output), "train/rows_per_second"), key=lambda point: point.step)
     return statistics.median(point.value for point in points[len(points) // 4 :])
 
 

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from groups import in_group
-from trainings import training, version_of
+from groups import run_group
+from trainings import open_dataset, training
 
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -42,7 +42,7 @@ def rate(context: WorkerContext, folder: str, runs: str, steps: int, checkpoint:
         max_steps=steps,
         checkpoint=checkpoint,
     )
-    version, saves = version_of(config), []
+    version, saves = open_dataset(config), []
     task = build_task(config.task, version.manifest)
     clock = Clock()
     clock.saved = lambda step, path: saves.append(step)  # type: ignore[method-assign]
@@ -54,13 +54,13 @@ def rate(context: WorkerContext, folder: str, runs: str, steps: int, checkpoint:
 def checkpoint_cost(folder: Path, seconds: float, rounds: int) -> dict[str, float]:
     """Share of the throughput that saving every ten seconds takes: the median over rounds of pairs."""
     training(folder, rows=64_000, task={"kind": "tabular", "hidden": [1_024] * 4})
-    pace, _ = in_group(WORKERS, folder / "pace", rate, str(folder), f"{folder}/pace-run", 120, WITHOUT)[0]
+    pace, _ = run_group(WORKERS, folder / "pace", rate, str(folder), f"{folder}/pace-run", 120, WITHOUT)[0]
     steps, shares, saves = max(200, int(pace * seconds)), [], 0
     for number in range(rounds):
         rates = {}
         for name, checkpoint in sorted({"with": WITH, "without": WITHOUT}.items(), reverse=bool(number % 2)):
             group = folder / f"{number}-{name}"
-            rates[name], group_saves = in_group(WORKERS, group, rate, str(folder), f"{group}-run", steps, checkpoint)[0]
+            rates[name], group_saves = run_group(WORKERS, group, rate, str(folder), f"{group}-run", steps, checkpoint)[0]
             saves += group_saves if name == "with" else 0
         shares.append(1 - rates["with"] / rates["without"])
     return {"share": statistics.median(shares), "least": min(shares), "most": max(shares), "steps": steps, "saves": saves}

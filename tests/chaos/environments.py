@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from environments import ENVIRONMENTS, Environment, made_in, write_raw
+from environments import ENVIRONMENTS, Environment, run_etl, write_raw
 
 from chaos.training import Outcome
 
@@ -11,11 +11,11 @@ def run_all(folder: Path) -> list[Outcome]:
     """The outcomes, each compared with the version of an environment without any setting."""
     write_raw(folder)
     uri = f"sqlite:///{folder}/mlflow.db"
-    expected = made_in(Environment(), folder / "plain", folder, uri)
+    expected = run_etl(Environment(), folder / "plain", folder, uri)
     outcomes = []
     for name, environment in ENVIRONMENTS.items():
         try:
-            result = made_in(environment, folder / name.replace(" ", "-"), folder, uri)
+            result = run_etl(environment, folder / name.replace(" ", "-"), folder, uri)
             outcomes.append(Outcome(name, result == expected, note="" if result == expected else f"{result} in place of {expected}"))
         except AssertionError as error:
             outcomes.append(Outcome(name, False, note=str(error)))

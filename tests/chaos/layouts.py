@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from mlflow import MlflowClient
-from trainings import characters, training, version_of
+from trainings import characters, open_dataset, training
 
 from chaos.life import Life
 from chaos.training import Outcome
@@ -67,7 +67,7 @@ def layouts(config: Config) -> list[Layout]:
 
 def _is_allowed(config: Config, layout: Layout) -> bool:
     try:
-        check_training(_apply_layout(config, layout), version_of(config))
+        check_training(_apply_layout(config, layout), open_dataset(config))
     except ConfigError:
         return False
     return True
@@ -128,7 +128,7 @@ def _curve(config: Config) -> list[tuple[int, float]]:
 def _compare(config: Config, result: Result | None, expected: dict[int, float]) -> Row:
     points = _curve(config)
     losses = dict(points)
-    rows = config.train.epochs * version_of(config).rows("train")
+    rows = config.train.epochs * open_dataset(config).rows("train")
     differences = [abs(losses[step] / expected[step] - 1) for step in losses.keys() & expected.keys()]
     return {
         "steps": len(losses),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from people import write_pipeline
-from promotions import finished_run, weights_of
+from promotions import finished_run, untrained_weights
 
 from chaos import etl
 from chaos.processes import Job
@@ -43,7 +43,7 @@ def run_reference(folder: Path) -> Reference:
     pipeline, uri = write_pipeline(folder, f"sqlite:///{folder}/mlflow.db", files=9), f"sqlite:///{folder}/mlflow.db"
     etl.run_reference(folder, uri)
     config = read_config(pipeline)
-    _, model = finished_run(config, weights_of(config, seed=1))
+    _, model = finished_run(config, untrained_weights(config, seed=1))
     began = time.monotonic()
     job = start(pipeline, model, folder / "predictions", folder / "job.log")
     assert job.wait(etl.JOB_SECONDS) == 0, job.tail(40)

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from chromium import opened
+from chromium import open_in_browser
 from mlflow.entities import Run
 
 PICTURE = Path(__file__).parents[2] / "build/run.png"
@@ -46,8 +46,8 @@ def assert_browsed(run: Run, environment: Mapping[str, str]) -> None:
 
 def browse(address: str, screenshot: Path) -> str:
     """The page's elements after its scripts have run, and a picture of it in `screenshot`. Skips the test where there is no Chromium."""
-    page = opened(address, _WINDOW, "--dump-dom", seconds=30).stdout
-    opened(address, _WINDOW, f"--screenshot={screenshot}", seconds=30)
+    page = open_in_browser(address, _WINDOW, "--dump-dom", seconds=30).stdout
+    open_in_browser(address, _WINDOW, f"--screenshot={screenshot}", seconds=30)
     return page
 
 
@@ -55,8 +55,8 @@ def _passing(address: str, login: str) -> type[BaseHTTPRequestHandler]:
     class Passing(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
-            kept = {name: value for name, value in self.headers.items() if name.lower() in ("accept", "content-type")}
-            request = urllib.request.Request(address + self.path, body, {**kept, "Authorization": f"Basic {login}"}, method=self.command)
+            headers = {name: value for name, value in self.headers.items() if name.lower() in ("accept", "content-type")}
+            request = urllib.request.Request(address + self.path, body, {**headers, "Authorization": f"Basic {login}"}, method=self.command)
             try:
                 answer = urllib.request.urlopen(request, timeout=60)
             except urllib.error.HTTPError as error:

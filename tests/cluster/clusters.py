@@ -110,7 +110,7 @@ def ray_says(path: str, environment: Mapping[str, str]) -> dict[str, Any]:
     return dict(requests.get(f"{environment['RAY_API_SERVER_ADDRESS']}/{path}", headers=login, timeout=30).json())
 
 
-def run_id_of(output: str) -> str:
+def find_run_id(output: str) -> str:
     """The MLflow run of a training that printed this."""
     (run_id,) = re.findall(r"run (\w+) (?:starts|resumes): ", output)
     return str(run_id)

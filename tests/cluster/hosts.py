@@ -32,8 +32,8 @@ class Host:
         """The bridge's end of it; such a name may have 15 characters."""
         return f"ls-{self.name}"
 
-    def described(self) -> dict[str, object]:
-        """As hosts.json wants it."""
+    def description(self) -> dict[str, object]:
+        """Its entry in hosts.json."""
         return {"address": self.address, "interface": INTERFACE, "enter": self.enter}
 
     @contextmanager
@@ -76,7 +76,7 @@ def ip(*arguments: str) -> None:
 def _add(host: Host, everyone: list[Host]) -> None:
     etc = Path("/etc/netns") / host.namespace
     etc.mkdir(parents=True)
-    entries = [("127.0.0.1", "localhost"), *((one.address, one.name) for one in everyone)]
+    entries = [("127.0.0.1", "localhost"), *((other.address, other.name) for other in everyone)]
     (etc / "hosts").write_text("".join(f"{address} {name}\n" for address, name in entries))
     (etc / "resolv.conf").write_text("")  # nobody waits for a name server that does not answer
     ip("netns", "add", host.namespace)

@@ -155,14 +155,14 @@ def test_p8_the_secrets_are_in_no_command_line_no_log_no_run_and_no_manifest(
     assert experiment
     runs = client.search_runs([experiment.experiment_id])
     assert len(runs) == 3
-    texts = {f"run {one.info.run_id}": str(one.to_dictionary()) for one in runs}
+    texts = {f"run {run_entry.info.run_id}": str(run_entry.to_dictionary()) for run_entry in runs}
     texts["Ray's description of the jobs"] = run(["ray", "job", "list"], environment)
     secret_folders = [home / ".cluster/secrets", home / ".cluster/conf", home / ".cluster/postgres"]
     files = [
         file
         for folder in (home, ray_folder(home))
         for file in folder.rglob("*")
-        if file.is_file() and not any(file.is_relative_to(own) for own in secret_folders)
+        if file.is_file() and not any(file.is_relative_to(secret_folder) for secret_folder in secret_folders)
     ]
     assert any(file.name == "manifest.json" for file in files) and len(files) > 50
     texts.update({str(file): file.read_bytes().decode(errors="replace") for file in files})

@@ -13,7 +13,7 @@ from typing import IO, Any
 import hosts
 import pytest
 from browser import assert_browsed
-from clusters import CONTROL, ROOT, SUBMIT, TRAIN, assert_served, cluster, ray_says, run, run_id_of
+from clusters import CONTROL, ROOT, SUBMIT, TRAIN, assert_served, cluster, find_run_id, ray_says, run
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
@@ -48,7 +48,7 @@ def network() -> Iterator[dict[str, hosts.Host]]:
 
 @pytest.fixture(scope="module")
 def environment(home: Path, network: dict[str, hosts.Host]) -> Iterator[dict[str, str]]:
-    with cluster(home, {server: network[name].described() for server, name in RUNS_ON.items()}) as environment:
+    with cluster(home, {server: network[name].description() for server, name in RUNS_ON.items()}) as environment:
         yield environment
 
 
@@ -71,10 +71,10 @@ def started(command: list[str], environment: dict[str, str], log: Path) -> Itera
 
 
 def wait_for(text: str, printed: IO[str], seconds: float = 240) -> None:
-    deadline, said = time.monotonic() + seconds, ""
-    while text not in said:
-        said += printed.read()
-        assert time.monotonic() < deadline, said[-4000:]
+    deadline, text_so_far = time.monotonic() + seconds, ""
+    while text not in text_so_far:
+        text_so_far += printed.read()
+        assert time.monotonic() < deadline, text_so_far[-4000:]
         time.sleep(0.2)
 
 
@@ -84,9 +84,9 @@ def version_made_by(output: str) -> dict[str, Any]:
     return dict(json.loads((Path(root) / "manifest.json").read_text()))
 
 
-def run_of(client: MlflowClient, output: str) -> Run:
-    """Of a training, by what it printed."""
-    return client.get_run(run_id_of(output))
+def find_run(client: MlflowClient, output: str) -> Run:
+    """Find a training's run by what it printed."""
+    return client.get_run(find_run_id(output))
 
 
 def alive(environment: dict[str, str]) -> list[str]:
@@ -133,7 +133,7 @@ def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
     environment: dict[str, str], network: dict[str, hosts.Host], client: MlflowClient, home: Path, digits: None
 ) -> None:
     train = [*network["head"].enter, sys.executable, SUBMIT, *TRAIN, *EXACT]
-    expected = run_of(client, run(train, environment))
+    expected = find_run(client, run(train, environment))
     with started(train, environment, home / "cut.log") as (job, printed):
         wait_for("epoch ", printed)
         with network["two"].cut_off():
@@ -145,14 +145,14 @@ def test_p5_a_training_of_which_a_host_was_cut_off_makes_the_same_model(
             assert gone_seconds < 20, f"Ray gave the node up after {gone_seconds:.1f} s; docs/how-to/cluster.md says 10"
             time.sleep(max(0.0, back - time.monotonic()))
             assert job.poll() is None, "the training was over before its host was back"
-    cut = run_of(client, (home / "cut.log").read_text())
+    cut = find_run(client, (home / "cut.log").read_text())
     assert "restarting: " in (home / ".cluster/logs/ray-node.log").read_text()
     assert losses(cut) == losses(expected)
     assert cut.data.tags["model.digest"] == expected.data.tags["model.digest"]
 
 
 def test_the_run_is_browsed_and_its_model_served(environment: dict[str, str], client: MlflowClient, home: Path, tmp_path: Path) -> None:
-    training = run_of(client, (home / "cut.log").read_text())
+    training = find_run(client, (home / "cut.log").read_text())
     assert_served(training, environment, tmp_path)
     assert_browsed(training, environment)
 
@@ -163,5 +163,5 @@ def test_two_hosts_and_one_have_the_same_losses(
     several = run([*network["head"].enter, sys.executable, SUBMIT, *TRAIN], environment)
     alone = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
     single = run([sys.executable, *TRAIN[2:]], alone)
-    expected, actual = (losses(run_of(client, output)) for output in (single, several))
+    expected, actual = (losses(find_run(client, output)) for output in (single, several))
     assert actual == pytest.approx(expected, rel=1e-4)

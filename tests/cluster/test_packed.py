@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from clusters import cluster, run
-from documents import below, reader_folder, typed
+from documents import below, reader_folder, type_block
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -19,7 +19,7 @@ def environment(home: Path) -> Iterator[dict[str, str]]:
 
 def test_executors_run_in_the_environment_that_is_sent_along(environment: dict[str, str], home: Path) -> None:
     (block,) = below("docs/how-to/cluster.md: What machines have to have in common")
-    assert "train 1,246, validation 269, test 282" in typed(block, home)
+    assert "train 1,246, validation 269, test 282" in type_block(block, home)
     unpacked = [folder for number in (1, 2) for folder in (home / f".cluster/spark/worker-{number}").glob("app-*/*/environment")]
     for number in (1, 2):
         assert any(f"/worker-{number}/" in str(folder) for folder in unpacked), f"worker {number} has unpacked nothing"

@@ -70,10 +70,10 @@ def log_untrained_model(config: Config, folder: Path, rows: int) -> str:
         "image": FittedEncoder(feature=dumped["image"], inputs=("image",), state={}, column=image),
         target: FittedEncoder(feature=dumped[target], inputs=(target,), state=counted, column=kind),
     }
-    return logged(config, folder, columns, encoders, pa.schema([("image", pa.binary()), (target, pa.string())]))
+    return log_run(config, folder, columns, encoders, pa.schema([("image", pa.binary()), (target, pa.string())]))
 
 
-def logged(config: Config, folder: Path, columns: dict[str, np.ndarray], encoders: dict[str, FittedEncoder], schema: pa.Schema) -> str:
+def log_run(config: Config, folder: Path, columns: dict[str, np.ndarray], encoders: dict[str, FittedEncoder], schema: pa.Schema) -> str:
     """The ID of a run of the config's network with random weights, and a dataset with these columns as training and test split."""
     raw, splits = schema_to_text(schema), {"train": [columns], "test": [columns]}
     version = write_arrays(config.dataset.path, splits, encoders, identity=config.data_identity, raw_schema=raw)
@@ -139,7 +139,7 @@ def test_executorch_of_a_language_model_agrees_for_any_number_of_rows(tmp_path: 
     feature = config.dataset.encoders["text"].model_dump(mode="json")
     encoders = {"text": FittedEncoder(feature=feature, inputs=("text",), state={}, column=column)}
     windows = {"text": np.random.default_rng(0).integers(0, 257, (16, 17), np.uint16)}
-    run_id = logged(config, tmp_path, windows, encoders, pa.schema([("text", pa.string())]))
+    run_id = log_run(config, tmp_path, windows, encoders, pa.schema([("text", pa.string())]))
     folder = export(config, run_id, "executorch")
     row = report(folder)["executorch"]
     assert row["rows"] == 16 and row["max_difference"] < 1e-3  # of 16 tokens, some 90 nats
@@ -160,9 +160,9 @@ def test_hls4ml_compares_precisions(model: Exported) -> None:
     settings = model.config.export.hls4ml.model_copy(update={"precisions": ("ap_fixed<6,3>", "ap_fixed<24,12>")})
     config = model.config.model_copy(update={"export": model.config.export.model_copy(update={"hls4ml": settings})})
     folder = export(config, model.run_id, "hls4ml")
-    found = report(folder)
-    assert list(found) == ["mlflow", "ap_fixed<24,12>", "ap_fixed<6,3>"]
-    wide, narrow = found["ap_fixed<24,12>"], found["ap_fixed<6,3>"]
+    reports = report(folder)
+    assert list(reports) == ["mlflow", "ap_fixed<24,12>", "ap_fixed<6,3>"]
+    wide, narrow = reports["ap_fixed<24,12>"], reports["ap_fixed<6,3>"]
     assert wide["rows"] == settings.rows and wide["equal_decisions"] >= 0.98
     assert wide["max_difference"] < narrow["max_difference"] and narrow["weight_bits"] < wide["weight_bits"]
     assert list(folder.glob("hls/firmware/*.cpp"))

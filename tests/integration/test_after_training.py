@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
 from people import ROWS, write_pipeline
-from promotions import finished_run, weights_of
+from promotions import finished_run, untrained_weights
 from pyspark.sql import SparkSession
 from stores import new_store
 
@@ -36,7 +36,7 @@ def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def good(config: Config) -> tuple[str, str]:
-    return finished_run(config, weights_of(config, seed=1))
+    return finished_run(config, untrained_weights(config, seed=1))
 
 
 def registry_config(config: Config, **registry: Any) -> Config:
@@ -112,7 +112,7 @@ def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_panda
     """Whether the model takes rows of the table or the columns of its query, and although the table is of CSV, with int for int64. The
     column of files is there in either format."""
     caplog.set_level(logging.INFO, "pipelines")
-    uri = good[1] if takes == "rows" else finished_run(config, weights_of(config, seed=1), takes_query=True)[1]
+    uri = good[1] if takes == "rows" else finished_run(config, untrained_weights(config, seed=1), takes_query=True)[1]
     table = config.source.tables["people"].model_copy(update={"file_column": "file"})
     config = config.model_copy(update={"source": config.source.model_copy(update={"tables": {"people": table}})})
     labelled = api.predict(config, uri, str(tmp_path / "out"), [str(raw(config, tmp_path / "in", 0))])
@@ -221,7 +221,7 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
         "not checked: champion (there is no other champion to compare with)"
     )
     assert api.promote(gates, good[0]).text.endswith("already, as version 1")
-    worse, worse_uri = finished_run(config, weights_of(config, seed=1, times=4.0))
+    worse, worse_uri = finished_run(config, untrained_weights(config, seed=1, times=4.0))
     with pytest.raises(RefusedError, match=r"loss below the champion's, [\d.]+ and [\d.]+ on the same rows, at confidence 0.95 is -"):
         api.promote(registry_config(config), worse)
     assert str(client.get_model_version_by_alias("people", "champion").version) == "1"
@@ -230,7 +230,7 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
     recorded = json.loads(Path(mlflow.artifacts.download_artifacts(run_id=worse, artifact_path=artifact.path)).read_text())
     assert [gate["name"] for gate in recorded["gates"] if not gate["holds"]] == [recorded["gates"][-1]["name"]]
 
-    equal, _ = finished_run(config, weights_of(config, seed=1))
+    equal, _ = finished_run(config, untrained_weights(config, seed=1))
     assert api.promote(registry_config(config), equal).version == "2"
     # A champion that somebody set by hand has passed no gate, and is compared with the last one that did.
     by_hand = client.create_model_version("people", worse_uri, worse, model_id=worse_uri.removeprefix("models:/"))
@@ -250,7 +250,7 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
 
 
 def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> None:
-    run_id, _ = finished_run(config, weights_of(config, seed=3))
+    run_id, _ = finished_run(config, untrained_weights(config, seed=3))
     first = "sources (there is no other champion to compare with), skew (there is no other champion to compare with)"
     with pytest.raises(RefusedError, match=r"skew is required and not checked \(there is no other champion to compare with") as refused:
         api.promote(registry_config(config, model="unchecked", required=("skew",)), run_id)
@@ -258,7 +258,7 @@ def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> Non
     decision = api.promote(registry_config(config, model="unchecked"), run_id)
     tag = MlflowClient(config.tracking.uri).get_run(run_id).data.tags["lockstep.decision"]
     assert "held: lineage, commit; not checked: " in decision.text and first in decision.text and tag == decision.text
-    other, _ = finished_run(config, weights_of(config, seed=4))
+    other, _ = finished_run(config, untrained_weights(config, seed=4))
     decision = api.promote(registry_config(config, model="unchecked", compare=False), other)
     assert "skew (registry.compare is false), champion (registry.compare is false)" in decision.text
 
@@ -273,7 +273,7 @@ def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> Non
     ],
 )
 def test_a_refusal_names_the_gate_with_both_numbers(config: Config, registry: dict[str, Any], commit: str, message: str) -> None:
-    run_id, _ = finished_run(config, weights_of(config, seed=2), commit)
+    run_id, _ = finished_run(config, untrained_weights(config, seed=2), commit)
     with pytest.raises(RefusedError, match=message) as refused:
         api.promote(registry_config(config, **registry, slices=("city",), slice_bound=0.1, model="refusals"), run_id)
     assert "slices (another gate failed before)" in str(refused.value)

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import mlflow
 import pytest
 from chromium import GOOD, seen
-from documents import demo_block, reader_folder, typed
+from documents import demo_block, reader_folder, type_block
 from mlflow.entities import Run
 from ray_head import answers, authorization, own_ray
 
@@ -40,7 +40,7 @@ def output(home: Path, environment: dict[str, str]) -> str:
     """The output of the demo on a Ray that someone else has started, and that environment variables lead to."""
     with patch.dict(os.environ, environment, clear=True), own_ray() as address:
         variables = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-        printed = typed(demo_block(), home, variables=variables)
+        printed = type_block(demo_block(), home, variables=variables)
         assert answers(address, authorization()), "the demo stopped a Ray that was not its own"
     return printed
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documents import IN_CLUSTER_TESTS, Block, demo_block, reader_folder, shell_blocks, typed
+from documents import IN_CLUSTER_TESTS, Block, demo_block, reader_folder, shell_blocks, type_block
 
 BLOCKS = [block for block in shell_blocks() if block.place not in IN_CLUSTER_TESTS and block != demo_block()]
 
@@ -20,4 +20,4 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     "block", [pytest.param(block, id=block.place, marks=() if "README" in block.place else pytest.mark.full) for block in BLOCKS]
 )
 def test_p1_a_block_of_the_documents_runs_as_it_is_typed(block: Block, folder: Path) -> None:
-    typed(block, folder)
+    type_block(block, folder)

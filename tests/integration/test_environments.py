@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import ENVIRONMENTS, made_in, together, write_pipeline, write_raw
+from environments import ENVIRONMENTS, run_etl, together, write_pipeline, write_raw
 from pyspark.sql import SparkSession
 from stores import new_store
 
@@ -40,4 +40,4 @@ def test_p6_hostile_environments_make_one_digest(
     tmp_path: Path, plain_version: tuple[Path, str, dict[str, Any]], names: tuple[str, ...]
 ) -> None:
     raw, uri, expected = plain_version
-    assert made_in(together(*names), tmp_path, raw, uri) == expected
+    assert run_etl(together(*names), tmp_path, raw, uri) == expected

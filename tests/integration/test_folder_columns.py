@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tables import raw_table, read_tables, rows_of, source, write
+from tables import raw_table, read_tables, source, view_rows, write
 
 from pipelines.data.sources.folder_columns import NULL
 from pipelines.errors import ConfigError, SourceError
@@ -58,7 +58,7 @@ def test_p6_a_type_is_that_of_the_schema_and_not_that_of_the_values(spark: Spark
     typed = {"format": "csv", "path": f"{tmp_path}/csv", "schema": "a string, code int, b string"}
     columns = {"format": "parquet", "path": f"{tmp_path}/parquet", "schema": "a string, code int"}
     read_tables(spark, source(t=typed, p=columns))
-    assert rows_of(spark) == [("01", "x", 1), ("2", "x", 2)] and rows_of(spark, "p") == [("01", 1), ("2", 2)]
+    assert view_rows(spark) == [("01", "x", 1), ("2", "x", 2)] and view_rows(spark, "p") == [("01", 1), ("2", 2)]
     before = list(raw_table(typed).identity_lines(raw_table(typed).identity(spark), ()))
     for name in ("csv", "parquet"):
         (tmp_path / f"{name}/Code=2").rename(tmp_path / f"{name}/Code=2D")
@@ -67,7 +67,7 @@ def test_p6_a_type_is_that_of_the_schema_and_not_that_of_the_values(spark: Spark
         with pytest.raises(SourceError, match=r"lies in code=2D, which is not (int|double); declare code as string in its schema"):
             read_tables(spark, source(t={**table, "schema": str(table["schema"]).replace("code int", "code double")}))
     read_tables(spark, source(t={**typed, "schema": "a string, code string, b string"}))  # the remedy
-    assert rows_of(spark) == [("01", "x", "01"), ("2", "x", "2D")]
+    assert view_rows(spark) == [("01", "x", "01"), ("2", "x", "2D")]
 
 
 def test_folders_that_differ_and_globs(spark: SparkSession, tmp_path: Path) -> None:
@@ -80,18 +80,18 @@ def test_folders_that_differ_and_globs(spark: SparkSession, tmp_path: Path) -> N
     files = [f"{tmp_path}/code=1/day=2/a.csv", f"{tmp_path}/code=3/a.csv"]
     for path, rows in ((files, [(1,), (1,)]), (f"{tmp_path}/*/*.csv", [(1,)]), (f"{tmp_path}/code=1*", [(1, "2")])):
         read_tables(spark, source(t={**table, "path": path}))
-        assert rows_of(spark) == rows
+        assert view_rows(spark) == rows
     with pytest.raises(ConfigError, match=r"^source.tables.t.schema: folders make all of its columns"):
         read_tables(spark, source(t={**table, "path": f"{tmp_path}/code=1", "schema": "day int"}))
     read_tables(spark, source(t={**table, "path": f"{tmp_path}/code=1", "schema": "day int, a int"}))  # names those of the records too
-    assert rows_of(spark) == [(1, 2)]
+    assert view_rows(spark) == [(1, 2)]
     (tmp_path / "only/code=").mkdir(parents=True)
     write(tmp_path / "only/code=", "b.csv", "2\n")
     with pytest.raises(SourceError, match=re.escape("lies in a folder without a value of code; name the folder code=__HIVE_DEFAULT")):
         read_tables(spark, source(t={**table, "path": f"{tmp_path}/only"}))
     (tmp_path / "only/code=").rename(tmp_path / f"only/code={NULL}")
     read_tables(spark, source(t={**table, "path": f"{tmp_path}/only"}))
-    assert rows_of(spark) == [(2, None)]
+    assert view_rows(spark) == [(2, None)]
 
 
 @pytest.mark.parametrize("path", ["", "/*/*", "/*/*/a.*", "/code=1*", "/{code=2,other}", "/code=1/day=1/a.{}"])

@@ -12,7 +12,7 @@ import pytest
 import ray
 from mlflow import MlflowClient
 from sessions import process
-from trainings import training, version_of
+from trainings import open_dataset, training
 from unequal import SLOW
 from waiting import wait_until
 
@@ -119,7 +119,7 @@ def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
 
 def reference_digest(config: Config, folder: Path) -> str:
     """The digest of the model that one worker trains in this process."""
-    version, context = version_of(config), WorkerContext()
+    version, context = open_dataset(config), WorkerContext()
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder / "undisturbed")), context, 2)

@@ -10,7 +10,7 @@ import pytest
 from pyspark import java_gateway
 from pyspark.sql import SparkSession
 from stores import new_store
-from tables import read_tables, rows_of, source
+from tables import read_tables, source, view_rows
 
 from pipelines.config import parse
 from pipelines.data.sources.source_errors import source_errors
@@ -26,7 +26,7 @@ def read_parquet(spark: SparkSession, path: Path, **settings: Any) -> list[tuple
     spark.catalog.clearCache()  # as a run does: Spark takes a table for cached by its path
     with source_errors(table):
         read_tables(spark, table)
-        return rows_of(spark)
+        return view_rows(spark)
 
 
 def launch_java(heap: str = "256m") -> Any:

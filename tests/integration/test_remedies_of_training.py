@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from groups import in_group
-from remedies_of_strategies import Draws, Linear, Mean, Puts, Table, Twice, Unused, stepped
+from groups import run_group
+from remedies_of_strategies import Draws, Linear, Mean, Puts, Table, Twice, Unused, take_step
 from torch import nn
 
 from pipelines.errors import ConfigError
@@ -16,16 +16,16 @@ def check_remedies(context: WorkerContext) -> None:
     """On a worker of two: what one worker alone does not raise, or what another strategy can do with several."""
     torch.manual_seed(0)
     with pytest.raises(ConfigError, match="spare had no part in the loss, and strategy ddp waits for the gradients of all parameters"):
-        stepped(Unused(), "ddp", context)
-    stepped(Linear(), "ddp", context)
-    stepped(Unused(requires_grad=False), "ddp", context)
-    stepped(Unused(), "exact", context)
+        take_step(Unused(), "ddp", context)
+    take_step(Linear(), "ddp", context)
+    take_step(Unused(requires_grad=False), "ddp", context)
+    take_step(Unused(), "exact", context)
     for model in (Mean("replaced"), Mean("in place", persistent=False), Mean("counted"), Puts(), Draws(of_torch=False)):
-        stepped(model, "ddp", context)
-    stepped(nn.SyncBatchNorm(2), "ddp", context, sync_batch_norm=True)
-    stepped(Table(sparse=False), "exact", context)
-    stepped(Twice(use_reentrant=False), "exact", context)
+        take_step(model, "ddp", context)
+    take_step(nn.SyncBatchNorm(2), "ddp", context, sync_batch_norm=True)
+    take_step(Table(sparse=False), "exact", context)
+    take_step(Twice(use_reentrant=False), "exact", context)
 
 
 def test_what_an_error_offers_works_on_several_workers(tmp_path: Path) -> None:
-    assert in_group(2, tmp_path, check_remedies) == [None, None]
+    assert run_group(2, tmp_path, check_remedies) == [None, None]

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from filed import ROWS, Served, filed
+from filed import ROWS, Served, file_model
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel, scoring_server
 from serving import model_server, strictly_parsed
@@ -31,7 +31,7 @@ from pipelines.tasks.bind import build_task
 @pytest.fixture(scope="module")
 def mlflow_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     before = mlflow.get_tracking_uri()
-    yield filed(tmp_path_factory.mktemp("served"))
+    yield file_model(tmp_path_factory.mktemp("served"))
     mlflow.set_tracking_uri(before)
 
 
@@ -237,7 +237,7 @@ def test_mlflow_reads_csv_as_the_model_takes_it(tmp_path: Path, monkeypatch: pyt
     """In MLflow's own application. Integers beyond 2^53 stay exact, beside a NULL too."""
     monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "false")  # which the application sets
     before = mlflow.get_tracking_uri()
-    csv_model = filed(tmp_path, left_out=("pair", "pixels"))
+    csv_model = file_model(tmp_path, left_out=("pair", "pixels"))
     model = mlflow.pyfunc.load_model(csv_model.uri)
     client = TestClient(scoring_server.init(model))
 

@@ -16,7 +16,7 @@ from zipfile import ZipFile
 
 import mlflow
 import pytest
-from filed import filed
+from filed import file_model
 from safetensors.numpy import load_file, save_file
 
 from pipelines.errors import CorruptError, LockstepError, MismatchError
@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a filed model."""
     before, paths = mlflow.get_tracking_uri(), list(sys.path)
     folder = tmp_path_factory.mktemp("files")
-    uri = filed(folder).uri
+    uri = file_model(folder).uri
     yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(folder / "copy")))
     mlflow.set_tracking_uri(before)
     sys.path[:] = paths
@@ -109,7 +109,7 @@ def test_weights_in_several_files_are_served_and_each_of_them_is_verified(tmp_pa
     monkeypatch.setattr("pipelines.serving.model.model.WEIGHTS_FILE_BYTES", 600)
     before = mlflow.get_tracking_uri()
     try:
-        served = filed(tmp_path)
+        served = file_model(tmp_path)
         folder = Path(mlflow.artifacts.download_artifacts(served.uri, dst_path=str(tmp_path / "copy")))
         loaded = mlflow.pyfunc.load_model(str(folder), suppress_warnings=True)
         contents, _ = download_weights(served.config.tracking.uri, served.run_id)

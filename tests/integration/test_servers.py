@@ -15,7 +15,7 @@ import torch
 from mlflow import MlflowClient
 from test_train import act_at_step, history, latest_run, workers
 from torch.distributed.checkpoint.state_dict_loader import load
-from trainings import training, version_of
+from trainings import open_dataset, training
 
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
@@ -138,7 +138,7 @@ def test_a_loss_that_is_not_a_number_ends_all_workers_and_servers(tmp_path: Path
 def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_path: Path) -> None:
     """Worker 0 takes a microbatch and stops. Worker 1 need not wait for it, and computes it last; then worker 0 pushes its own."""
     config = settings(tmp_path, "async")
-    version, end = version_of(config), 2
+    version, end = open_dataset(config), 2
     strategy = create_strategy(config.train, build_task(config.task, version.manifest), WorkerContext())
     assert isinstance(strategy, ParameterServerStrategy)
     streams = Streams(version, "train", train_order(config), range(SHARDS), prefetch_bytes=2**20)
@@ -171,7 +171,7 @@ class Stops(Silent):
 @pytest.mark.full
 def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_anything_is_saved(tmp_path: Path) -> None:
     config = settings(tmp_path, "async")
-    version, context = version_of(config), WorkerContext()
+    version, context = open_dataset(config), WorkerContext()
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     assert isinstance(strategy, ParameterServerStrategy)
@@ -217,7 +217,7 @@ def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode:
     """A worker dies in the third epoch, and the checkpoint of the second one's end is damaged, whose steps the servers have forgotten."""
     per_epoch, strategy_settings = 3, {"kind": "parameter_server", "servers": 2, "mode": mode}
     config = training(tmp_path, rows=200, strategy=strategy_settings, epochs=EPOCHS)
-    version, context, directory = version_of(config), WorkerContext(), RunDirectory(str(tmp_path / "run"))
+    version, context, directory = open_dataset(config), WorkerContext(), RunDirectory(str(tmp_path / "run"))
     task = build_task(config.task, version.manifest)
 
     def create_loop(actors: Any, hooks: Silent) -> Loop:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from raw import raw
-from tables import read_tables, rows_of, source, write
+from tables import read_tables, source, view_rows, write
 
 from pipelines.data.sources.tables import Tables
 from pipelines.errors import ConfigError, SourceError
@@ -20,7 +20,7 @@ def malformed_records(tables: Tables) -> list[tuple]:
 def test_malformed_csv_records_are_kept_apart(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", '1,x\n2,y,z\n\n3\nfour,y\n5,"a, ""b"""\n6,y"\n')
     tables = read_tables(spark, source(t={"format": "csv", "path": path, "schema": "a int, b string"}))
-    assert rows_of(spark) == [(1, "x"), (5, 'a, "b"')]
+    assert view_rows(spark) == [(1, "x"), (5, 'a, "b"')]
     quotes = "t: quote that is stray, or does not close on its line"
     assert [(reason.split(" (")[0], record, where) for reason, record, where in malformed_records(tables)] == [
         ("t: a is not int", "four,y", f"{path}:5"),
@@ -53,7 +53,7 @@ def test_a_malformed_record_s_reason_names_column_and_type_or_what_its_columns_a
     schema = "id bigint, sh int, s string, day date, price decimal(4,2), ok boolean"
     tables = read_tables(spark, source(t={"format": "csv", "path": path, "schema": schema, "options": {"nullValue": "?"}}))
     assert {record: reason.removeprefix("t: ") for reason, record, _ in malformed_records(tables)} == WRONG
-    assert len(rows_of(spark)) == len(RIGHT)
+    assert len(view_rows(spark)) == len(RIGHT)
 
 
 def test_a_table_s_name_may_have_spaces_and_be_a_word_of_sql(spark: SparkSession, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_files_are_cut_anywhere_and_no_line_is_lost(spark: SparkSession, tmp_pat
     lines[2_000] = "bad"
     path = write(tmp_path, "a.csv", "a,b\n" + "\n".join(lines))
     tables = read_tables(spark, source(t={"format": "csv", "path": path, "schema": "a int, b string", "options": {"header": True}}))
-    assert [number for number, _ in sorted(rows_of(spark))] == [number for number in range(3_000) if number != 2_000]
+    assert [number for number, _ in sorted(view_rows(spark))] == [number for number in range(3_000) if number != 2_000]
     ((_, record, where),) = malformed_records(tables)
     line, start = map(int, where.removeprefix(f"{path}:").split("+"))
     after = Path(path).read_text()[start - 1 :].partition("\n")[2]
@@ -91,7 +91,7 @@ def test_csv_options(spark: SparkSession, tmp_path: Path) -> None:
     }  # fmt: skip
     path = write(tmp_path, "a.csv", text.encode("latin-1"))
     read_tables(spark, source(t={"format": "csv", "path": path, "schema": "name string, born date, size double", "options": options}))
-    ((name, born, size),) = rows_of(spark)
+    ((name, born, size),) = view_rows(spark)
     assert (name, str(born), size) == ("Björk; singer\non stage", "1965-11-21", None)
 
 
@@ -101,7 +101,7 @@ def test_a_header_must_name_the_columns(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(SourceError, match=r"^source.tables.t: \S+a.csv has columns b, a; its schema has a, b"):
         read_tables(spark, source(t=table))
     read_tables(spark, source(t=table | {"options": {"header": True, "enforceSchema": True}}))
-    assert rows_of(spark) == [(1, 2)]
+    assert view_rows(spark) == [(1, 2)]
 
 
 def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_a_json_document(spark: SparkSession, tmp_path: Path) -> None:
 def test_text_and_whole_files(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "one\n\nthree")
     read_tables(spark, source(t={"format": "text", "path": path}, u={"format": "text", "path": path, "options": {"wholetext": True}}))
-    assert rows_of(spark) == [("",), ("one",), ("three",)]
-    assert rows_of(spark, "u") == [("one\n\nthree",)]
+    assert view_rows(spark) == [("",), ("one",), ("three",)]
+    assert view_rows(spark, "u") == [("one\n\nthree",)]
     read_tables(spark, source(t={"format": "binaryFile", "path": f"{tmp_path}/*.txt"}))
     assert [bytes(row.content) for row in spark.table("t").collect()] == [b"one\n\nthree"]
 
@@ -175,7 +175,7 @@ def test_compressed_files_and_globs(spark: SparkSession, tmp_path: Path) -> None
         [f"{tmp_path}/1.csv.gz", f"{tmp_path}/2.csv"],
     ):
         read_tables(spark, source(t={"format": "csv", "path": path, "schema": "a int"}))
-        assert rows_of(spark) == [(1,), (2,), (3,), (4,)]
+        assert view_rows(spark) == [(1,), (2,), (3,), (4,)]
     write(tmp_path, "1.csv.gz", gzip.compress(b"1\n2\n" * 1000)[:-12])
     with pytest.raises(SourceError, match=r"source.tables.t: \S+1.csv.gz cannot be read"):
         read_tables(spark, source(t={"format": "csv", "path": str(tmp_path), "schema": "a int"}))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tables import idx, raw_table, read_tables, rows_of, source, write
+from tables import idx, raw_table, read_tables, source, view_rows, write
 
 from pipelines.config import Config, parse
 from pipelines.data.sources.distribute import distribute
@@ -32,7 +32,7 @@ def test_parquet_files_must_agree_on_columns(spark: SparkSession, tmp_path: Path
     with pytest.raises(SourceError, match=r"has no column nope; it has id, a"):
         read_tables(spark, source(t=table | {"schema": "id long, nope int"}))
     read_tables(spark, source(t=table | {"schema": "id long"}))
-    assert rows_of(spark) == [(0,), (1,), (2,)]
+    assert view_rows(spark) == [(0,), (1,), (2,)]
 
 
 def test_idx_files_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_idx_files_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
         longer = write(tmp_path, "longer", idx(0x08, (4,), b"1234"))
         read_tables(spark, source(t={"format": "idx", "path": [images, longer]}))
     read_tables(spark, source(t={"format": "idx", "path": [images, labels], "schema": "row long, image binary, label int"}))
-    assert [(row, bytes(image), label) for row, image, label in rows_of(spark)] == [
+    assert [(row, bytes(image), label) for row, image, label in view_rows(spark)] == [
         (0, b"\0\1\2\3", 7),
         (1, b"\4\5\6\7", -8),
         (2, b"\x08\x09\x0a\x0b", 9),
@@ -72,7 +72,7 @@ def test_files_inside_archives(spark: SparkSession, tmp_path: Path) -> None:
         with tarfile.open(paths[-1], "w:gz") as archive:
             archive.add(write(tmp_path, f"{number}.txt", f"content {number}"), f"folder/{number}.txt")
     assert read_tables(spark, source(t={"format": "tar", "path": paths})).parsed == {"t": 2}
-    assert [(path, bytes(content)) for path, content in rows_of(spark)] == [
+    assert [(path, bytes(content)) for path, content in view_rows(spark)] == [
         ("folder/0.txt", b"content 0"),
         ("folder/1.txt", b"content 1"),
     ]
@@ -120,13 +120,13 @@ def test_the_name_of_its_file_is_a_column_of_every_format_of_rows(spark: SparkSe
         table = {"format": format_name, "path": f"{tmp_path}/{format_name}", "file_column": "file", **schema}
         read_tables(spark, source(t=table))
         values = ("1", "2") if format_name == "text" else (1, 2)
-        assert rows_of(spark) == sorted([(value, name) for name in names for value in values], key=repr)
+        assert view_rows(spark) == sorted([(value, name) for name in names for value in values], key=repr)
         named = [
             list(raw_table(form).identity_lines(raw_table(form).identity(spark), ())) for form in (table, {**table, "file_column": ""})
         ]
         assert [all("1.x" in line or "ü.x" in line for line in lines) for lines in named] == [True, False]
         read_tables(spark, source(t={**table, "path": f"{tmp_path}/{format_name}/{names[0]}"}))
-        assert {row[-1] for row in rows_of(spark)} == {names[0].rpartition("/")[2]}
+        assert {row[-1] for row in view_rows(spark)} == {names[0].rpartition("/")[2]}
     with pytest.raises(ValueError, match=r"which format tar does not add; select its column path"):
         source(t={"format": "tar", "path": "a.tar", "file_column": "file"})
 

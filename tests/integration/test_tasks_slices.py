@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 from pyspark.sql import SparkSession
-from slices import slice_of
+from slices import load_slice
 from tables import read_tables
 
 from pipelines import api
@@ -72,7 +72,7 @@ def slice_by_name(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
         def __missing__(self, name: str) -> Slice:
             folder = tmp_path_factory.mktemp(name)
             with pytest.MonkeyPatch.context() as monkeypatch:
-                config = slice_of(name, folder, monkeypatch)
+                config = load_slice(name, folder, monkeypatch)
             manifest = run(config)
             self[name] = Slice(config, manifest, *fit(config, folder / "checkpoints"))
             return self[name]
@@ -157,7 +157,7 @@ def test_a_file_that_is_latin_1_loses_no_row(spark: SparkSession, slice_by_name:
 
 
 def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = slice_of("adult", tmp_path, monkeypatch)
+    config = load_slice("adult", tmp_path, monkeypatch)
     manifest = run(config)
     metrics = baseline.fit_baseline(config)
     assert metrics.keys() == {f"{split}/{name}" for split in ("validation", "test") for name in ("auc", "accuracy", "loss")}

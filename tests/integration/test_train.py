@@ -18,8 +18,8 @@ import pytest
 from chromium import GOOD, seen
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
-from pausing import PAUSED_BEFORE, let_go, paused
-from trainings import FEATURES, training, version_of
+from pausing import PAUSED_BEFORE, count_waiting_workers, let_go
+from trainings import FEATURES, open_dataset, training
 from waiting import wait_until
 
 from pipelines import api, tracking
@@ -146,7 +146,7 @@ def test_it_files_figures_and_a_page_that_a_browser_shows(training_run: tuple[Co
 def test_p6_its_lineage_is_in_its_tags(training_run: tuple[Config, Result]) -> None:
     config, result = training_run
     tags = latest_run(config).data.tags
-    assert tags["dataset.digest"] == version_of(config).digest
+    assert tags["dataset.digest"] == open_dataset(config).digest
     assert tags["strategy"] == "ddp"
     assert tags["ray.job_id"]
     assert tags["rows.left_out_of_an_epoch"] == str(2_000 % 64)
@@ -247,7 +247,7 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, 
         workers()[0].kill()
         let_go(config.train.storage)
 
-    with act_when(lambda: paused(config.train.storage) == 2, f"two workers that wait before step {PAUSED_BEFORE}", kill):
+    with act_when(lambda: count_waiting_workers(config.train.storage) == 2, f"two workers that wait before step {PAUSED_BEFORE}", kill):
         result = train(config)
     for rank in (0, 1):  # whose last beat may be from before the first step
         assert re.search(rf"worker {rank}: process \d+ on \S+, for [\d.e-]+ s \w+", diagnostics[0]), diagnostics[0]

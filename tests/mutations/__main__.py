@@ -54,15 +54,17 @@ def put_into(folder: Path, fault: Fault) -> Iterator[None]:
     path.write_text(sound)
 
 
-def noticed_by(folder: Path, fault: Fault) -> str:
+def find_failing_test(folder: Path, fault: Fault) -> str:
     """The first test that fails, empty if none does."""
     variables = {"LOCKSTEP_RAW": str(DATA), **os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     with put_into(folder, fault):
-        done = subprocess.run([*PYTEST, *shlex.split(fault.tests)], cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    if done.returncode not in (PASSED, FAILED):
-        sys.exit(f"{fault.tests}: pytest ended with {done.returncode}\n{done.stdout[-3_000:]}{done.stderr[-1_000:]}")
-    found = re.findall(r"^(?:FAILED|ERROR) (\S+?::\w+)", done.stdout, re.MULTILINE)
-    return found[0] if found else ""
+        pytest_run = subprocess.run(
+            [*PYTEST, *shlex.split(fault.tests)], cwd=folder, env=variables, capture_output=True, text=True, check=False
+        )
+    if pytest_run.returncode not in (PASSED, FAILED):
+        sys.exit(f"{fault.tests}: pytest ended with {pytest_run.returncode}\n{pytest_run.stdout[-3_000:]}{pytest_run.stderr[-1_000:]}")
+    failures = re.findall(r"^(?:FAILED|ERROR) (\S+?::\w+)", pytest_run.stdout, re.MULTILINE)
+    return failures[0] if failures else ""
 
 
 def main() -> None:
@@ -74,10 +76,10 @@ def main() -> None:
     with copied(arguments.checkout) as folder:
         for fault in chosen:
             started = time.monotonic()
-            test = noticed_by(folder, fault)
+            test = find_failing_test(folder, fault)
             unnoticed += not test
-            told = f"noticed by {test}" if test else f"NOT NOTICED by {fault.tests}"
-            print(f"{fault.promise} {fault.file}: {fault.instead.strip()[:60]!r}: {told}, {time.monotonic() - started:.0f} s", flush=True)
+            answer = f"noticed by {test}" if test else f"NOT NOTICED by {fault.tests}"
+            print(f"{fault.promise} {fault.file}: {fault.instead.strip()[:60]!r}: {answer}, {time.monotonic() - started:.0f} s", flush=True)
     print(f"{len(chosen) - unnoticed} of {len(chosen)} faults are noticed")
     sys.exit(unnoticed > 0)
 

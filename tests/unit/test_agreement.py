@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from torch import Tensor, nn
-from trainings import training, version_of
+from trainings import open_dataset, training
 
 from pipelines.config import Config
 from pipelines.config.task import TabularSettings as Settings
@@ -102,11 +102,11 @@ def endings_after_change(context: WorkerContext, home: str) -> dict[str, Any]:
     for name, settings in STRATEGIES.items():
         config = _config(Path(home), **settings)
         directory = RunDirectory(f"{home}/{name}")
-        task = build_task(config.task, version_of(config).manifest)
+        task = build_task(config.task, open_dataset(config).manifest)
         strategy = create_strategy(config.train, task, context)
         checkpoints = Checkpoints(directory, context, keep=9)
         try:
-            Loop(config, version_of(config), task, strategy, checkpoints, Nudges(strategy)).run()
+            Loop(config, open_dataset(config), task, strategy, checkpoints, Nudges(strategy)).run()
         except DriftError as error:
             results[name] = str(error), sorted(record.step for _, record in checkpoints._complete())
     return results
@@ -119,7 +119,7 @@ def _config(home: Path, **settings: Any) -> Config:
 
 
 def test_workers_with_other_numbers_of_threads_have_the_same_weights(tmp_path: Path) -> None:
-    first, *other_answers = in_group(WORKERS, tmp_path, trained_on_other_threads)
+    first, *other_answers = run_group(WORKERS, tmp_path, trained_on_other_threads)
     assert set(first) == set(KINDS), first
     for other in other_answers:
         assert other == first
@@ -127,7 +127,7 @@ def test_workers_with_other_numbers_of_threads_have_the_same_weights(tmp_path: P
 
 def test_workers_that_part_end_the_run_with_an_error_that_names_where(tmp_path: Path) -> None:
     _config(tmp_path)
-    first, *other_answers = in_group(WORKERS, tmp_path / "group", endings_after_change, str(tmp_path))
+    first, *other_answers = run_group(WORKERS, tmp_path / "group", endings_after_change, str(tmp_path))
     assert other_answers == [first] * 2, "all workers raise it"
     for name in STRATEGIES:
         message, saved = first[name]
@@ -137,9 +137,9 @@ def test_workers_that_part_end_the_run_with_an_error_that_names_where(tmp_path: 
         assert "damaged" not in message and "restore" not in message
         assert f"--train.workers 1 goes on from step {SAVE_STEPS}" in message
     config = _config(tmp_path, **STRATEGIES["exact"])
-    task = build_task(config.task, version_of(config).manifest)
+    task = build_task(config.task, open_dataset(config).manifest)
     checkpoints = Checkpoints(RunDirectory(f"{tmp_path}/exact"), WorkerContext(), keep=9)
-    trained = Loop(config, version_of(config), task, create_strategy(config.train, task, WorkerContext()), checkpoints, Silent()).run()
+    trained = Loop(config, open_dataset(config), task, create_strategy(config.train, task, WorkerContext()), checkpoints, Silent()).run()
     assert (trained.finished, trained.rows) == (True, 720)
 
 

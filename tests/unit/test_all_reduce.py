@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from torch import Tensor
 
 from pipelines.data.loader import shard_range
@@ -87,7 +87,7 @@ def test_p5_sums_are_the_same_in_memory_and_sent(
     tmp_path: Path, sees_memory: tuple[bool, ...], slice_bytes: int, sizes: tuple[int, ...]
 ) -> None:
     expected = [_node((0, SHARDS), terms(size, dtype)) for size, dtype in product(sizes, DTYPES)] * ROUNDS
-    for in_memory, actual in in_group(WORKERS, tmp_path, reduce_in_group, sees_memory, slice_bytes, sizes):
+    for in_memory, actual in run_group(WORKERS, tmp_path, reduce_in_group, sees_memory, slice_bytes, sizes):
         assert in_memory == all(sees_memory)
         assert all(torch.equal(actual_sum, expected_sum) for actual_sum, expected_sum in zip(actual, expected, strict=True))
 
@@ -100,7 +100,7 @@ def open_memory_files(context: WorkerContext) -> dict[str, Any]:
 
 def test_no_file_of_shared_memory_stays_open(tmp_path: Path) -> None:
     """Shared memory has no name in any folder either: dead workers leave nothing behind."""
-    assert in_group(2, tmp_path, open_memory_files) == [{"seen": True, "open": []}] * 2
+    assert run_group(2, tmp_path, open_memory_files) == [{"seen": True, "open": []}] * 2
 
 
 def open_files_without_memory(context: WorkerContext) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def open_files_without_memory(context: WorkerContext) -> dict[str, Any]:
 
 
 def test_where_no_memory_can_be_shared_workers_send(tmp_path: Path) -> None:
-    assert in_group(2, tmp_path, open_files_without_memory) == [{"seen": False, "open": []}] * 2
+    assert run_group(2, tmp_path, open_files_without_memory) == [{"seen": False, "open": []}] * 2
 
 
 def test_only_the_memory_itself_is_taken_for_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,13 +16,13 @@ def test_equal_files_give_equal_bytes_that_python_imports(tmp_path: Path, monkey
     (package / "inner" / "__init__.py").touch()
     (package / "inner" / "wörter.txt").write_text("one\n")
     write_archive(package, tmp_path / "first.zip")
-    again = Path(shutil.copytree(package, tmp_path / "b" / "archived_package"))
-    (again / "__pycache__").mkdir()
-    (again / "__pycache__/inner.cpython-311.pyc").touch()
-    for file in again.rglob("*"):
+    copy = Path(shutil.copytree(package, tmp_path / "b" / "archived_package"))
+    (copy / "__pycache__").mkdir()
+    (copy / "__pycache__/inner.cpython-311.pyc").touch()
+    for file in copy.rglob("*"):
         os.utime(file, (2**30, 2**30))
-    (again / "__init__.py").chmod(0o755)
-    write_archive(again, tmp_path / "second.zip")
+    (copy / "__init__.py").chmod(0o755)
+    write_archive(copy, tmp_path / "second.zip")
     assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
     with ZipFile(tmp_path / "first.zip") as archive:
         assert archive.namelist() == [f"archived_package/{name}" for name in ("__init__.py", "inner/__init__.py", "inner/wörter.txt")]

@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pyarrow as pa
 import pytest
-from fitting import encoder_of
+from fitting import fit_encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 6), np.uint8)
 
 def tensors(settings: dict[str, Any], values: pa.Array) -> list[np.ndarray | None]:
     """Each row's tensor, None where it was refused."""
-    encoder = encoder_of(settings, values)
+    encoder = fit_encoder(settings, values)
     column = encoder.column("x", "feature")
     output = encoder.encode(values)
     assert output.type == column.field.type
@@ -72,11 +72,11 @@ def test_nested_arrays_equal_their_flat_form(data: st.DataObject) -> None:
 
 def test_identity_of_arrays_does_not_impute() -> None:
     with pytest.raises(ConfigError, match="does not impute elements of arrays; COALESCE"):
-        encoder_of({"encoder": "identity", "shape": [1], "impute": 0}, pa.array([[1.0]]))
+        fit_encoder({"encoder": "identity", "shape": [1], "impute": 0}, pa.array([[1.0]]))
     with pytest.raises(ConfigError, match="arrays need their shape"):
-        encoder_of("identity", pa.array([[1.0]]))
+        fit_encoder("identity", pa.array([[1.0]]))
     with pytest.raises(ConfigError, match="flat or nested like the shape"):
-        encoder_of({"encoder": "identity", "shape": [1, 1, 1]}, pa.array([[[1.0]]]))
+        fit_encoder({"encoder": "identity", "shape": [1, 1, 1]}, pa.array([[[1.0]]]))
 
 
 @pytest.mark.parametrize(

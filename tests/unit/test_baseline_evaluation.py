@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trainings import training, version_of
+from trainings import open_dataset, training
 
 from pipelines.launch.spark_baseline import _evaluation_data, _part
 from pipelines.tasks.bind import build_task
@@ -15,7 +15,7 @@ from pipelines.tasks.values import metric_values
 
 def test_a_baseline_s_evaluation_is_that_of_its_rows_in_their_order(tmp_path: Path) -> None:
     config = training(tmp_path, rows=400, numbered=True)
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     assert isinstance(task, Supervised)
     groups = list(range(len(version.split_row_groups("test"))))
@@ -26,8 +26,8 @@ def test_a_baseline_s_evaluation_is_that_of_its_rows_in_their_order(tmp_path: Pa
     metrics = task.metrics()
     task.update(metrics, outputs, {"label": torch.from_numpy(truth)})
     named = {f"test/{name}": value for name, value in metric_values(metrics).items()}
-    (found,) = _evaluation_data(config, version, task, named, {"test": outputs})
-    assert (found.split, found.summary["rows"], found.summary["monitor"]) == ("test", len(truth), "auc")
-    assert found.summary["areas"][0]["roc"] == pytest.approx(named["test/auc"], abs=1e-6)
-    worst = found.tables["worst"]
+    (evaluation,) = _evaluation_data(config, version, task, named, {"test": outputs})
+    assert (evaluation.split, evaluation.summary["rows"], evaluation.summary["monitor"]) == ("test", len(truth), "auc")
+    assert evaluation.summary["areas"][0]["roc"] == pytest.approx(named["test/auc"], abs=1e-6)
+    worst = evaluation.tables["worst"]
     assert worst["feature.x7"] == pytest.approx(worst["row"]), "the column that numbers the rows"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from torch import Tensor, nn
 
 from pipelines.train.batch_norm import _Normalise, convert_sync_batch_norm
@@ -51,10 +51,10 @@ def run_passes(module: nn.Module, inputs: Tensor, first: int = 0) -> dict[str, T
     gradients = torch.arange(first * size, (first + len(inputs)) * size, dtype=torch.float64).sin()
     output.backward(gradients.view(output.shape).to(output.dtype))
     assert inputs.grad is not None
-    return {"output": output.detach(), "gradient": inputs.grad, **dict(module.named_buffers()), **named_gradients(module)}
+    return {"output": output.detach(), "gradient": inputs.grad, **dict(module.named_buffers()), **gradients_by_name(module)}
 
 
-def named_gradients(module: nn.Module) -> dict[str, Tensor]:
+def gradients_by_name(module: nn.Module) -> dict[str, Tensor]:
     return {f"gradient of {name}": values.grad for name, values in module.named_parameters() if values.grad is not None}
 
 
@@ -90,12 +90,12 @@ def worker_results(context: WorkerContext) -> dict[str, dict[str, Tensor]]:
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Tensor]]]:
-    return in_group(WORKERS, tmp_path_factory.mktemp("group"), worker_results)
+    return run_group(WORKERS, tmp_path_factory.mktemp("group"), worker_results)
 
 
-def assert_whole(answers: list[dict[str, Tensor]], wanted: dict[str, Tensor], tolerance: float = 1e-9) -> None:
+def assert_whole(answers: list[dict[str, Tensor]], expected: dict[str, Tensor], tolerance: float = 1e-9) -> None:
     """Values of the workers, side by side or added up, are those of one process."""
-    for name, expected_values in wanted.items():
+    for name, expected_values in expected.items():
         if name in ("output", "gradient"):
             actual = torch.cat([answer[name] for answer in answers])
         elif name.startswith("gradient"):
@@ -157,4 +157,4 @@ def passes_gradcheck(_: WorkerContext, affine: bool) -> bool:
 
 @pytest.mark.parametrize("affine", [True, False])
 def test_its_gradients_are_its_outputs_differences(tmp_path: Path, affine: bool) -> None:
-    assert in_group(1, tmp_path, passes_gradcheck, affine) == [True]
+    assert run_group(1, tmp_path, passes_gradcheck, affine) == [True]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from torch import Tensor, nn
 
 from pipelines.config.train import Train
@@ -147,7 +147,7 @@ def average_in_group(context: WorkerContext) -> dict[str, Tensor]:
 
 
 def test_the_mean_over_workers_leaves_alone_what_is_the_same_on_all(tmp_path: Path) -> None:
-    for buffers in in_group(3, tmp_path, average_in_group):
+    for buffers in run_group(3, tmp_path, average_in_group):
         assert model_digest({name: buffers[name] for name in CONSTANTS}) == model_digest(CONSTANTS)
         assert buffers["mean"].tolist() == [1.0, 1.0]
         assert buffers["count"] == 2

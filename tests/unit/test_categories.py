@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from fitting import encoder_of
+from fitting import fit_encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from pipelines.errors import ConfigError
 
 
 def test_vocabulary_numbers_the_most_frequent_first_and_equals_by_value() -> None:
-    encoder = encoder_of("vocabulary", pa.array(["b", "a", "c", "c", None, "é", "é"]))
+    encoder = fit_encoder("vocabulary", pa.array(["b", "a", "c", "c", None, "é", "é"]))
     assert encoder.state["values"] == ["c", "é", "a", "b"]
     assert encoder.encode(pa.array(["c", "é", "a", "b", None, "unseen"])).to_pylist() == [1, 2, 3, 4, 0, 0]
     assert encoder.column("x", "feature").cardinality == 5
@@ -25,12 +25,12 @@ def test_vocabulary_numbers_the_most_frequent_first_and_equals_by_value() -> Non
 
 def test_vocabulary_leaves_out_rare_values() -> None:
     values = pa.array(["a"] * 3 + ["b"] * 2 + ["c"])
-    assert encoder_of({"encoder": "vocabulary", "min_count": 2}, values).state["values"] == ["a", "b"]
-    assert encoder_of({"encoder": "vocabulary", "max_size": 1}, values).state["values"] == ["a"]
+    assert fit_encoder({"encoder": "vocabulary", "min_count": 2}, values).state["values"] == ["a", "b"]
+    assert fit_encoder({"encoder": "vocabulary", "max_size": 1}, values).state["values"] == ["a"]
 
 
 def test_vocabulary_of_nothing_encodes_everything_as_zero() -> None:
-    encoder = encoder_of("vocabulary", pa.array([None, None], pa.string()))
+    encoder = fit_encoder("vocabulary", pa.array([None, None], pa.string()))
     assert encoder.encode(pa.array(["a", None])).to_pylist() == [0, 0]
     assert encoder.column("x", "feature").cardinality == 1
 
@@ -47,7 +47,7 @@ def test_vocabulary_of_nothing_encodes_everything_as_zero() -> None:
     ids=lambda values: str(values.type),
 )
 def test_vocabulary_of_other_types(values: pa.Array) -> None:
-    indices = encoder_of("vocabulary", values).encode(values).to_pylist()
+    indices = fit_encoder("vocabulary", values).encode(values).to_pylist()
     assert indices[0] == indices[2] == 1
     assert indices[3] == 0
     assert len(indices) == 4 or (indices[1], indices[4]) == (0, indices[5])  # NaN is NULL, −0 is 0
@@ -55,7 +55,7 @@ def test_vocabulary_of_other_types(values: pa.Array) -> None:
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=1))
 def test_vocabulary_decodes_what_it_knows(values: list[str | None]) -> None:
-    encoder = encoder_of("vocabulary", pa.array(values, pa.string()))
+    encoder = fit_encoder("vocabulary", pa.array(values, pa.string()))
     numbers = encoder.encode(pa.array(values, pa.string())).to_numpy()
     assert encoder.decode(numbers).tolist() == values
     counts = Counter(value for value in values if value is not None)
@@ -64,8 +64,8 @@ def test_vocabulary_decodes_what_it_knows(values: list[str | None]) -> None:
 
 def test_hash_holds_in_another_process() -> None:
     code = (
-        "import pyarrow as pa; from fitting import encoder_of;"
-        "print(encoder_of({'encoder': 'hash', 'buckets': 1000}, pa.array(['a'])).encode(pa.array(['a', 'b', '', None])).to_pylist())"
+        "import pyarrow as pa; from fitting import fit_encoder;"
+        "print(fit_encoder({'encoder': 'hash', 'buckets': 1000}, pa.array(['a'])).encode(pa.array(['a', 'b', '', None])).to_pylist())"
     )
     tests = Path(__file__).parents[1]
     answer = subprocess.run(
@@ -75,7 +75,7 @@ def test_hash_holds_in_another_process() -> None:
 
 
 def test_hash_of_a_number_is_that_of_its_text_and_spreads() -> None:
-    encoder = encoder_of({"encoder": "hash", "buckets": 64}, pa.array(["a"]))
+    encoder = fit_encoder({"encoder": "hash", "buckets": 64}, pa.array(["a"]))
     numbers = encoder.encode(pa.array(range(6_400))).to_numpy()
     assert numbers.tolist() == encoder.encode(pa.array(map(str, range(6_400)))).to_pylist()
     shares = np.bincount(numbers, minlength=64)
@@ -84,7 +84,7 @@ def test_hash_of_a_number_is_that_of_its_text_and_spreads() -> None:
 
 
 def test_hash_takes_null_and_nan_for_one_value() -> None:
-    encoder = encoder_of({"encoder": "hash", "buckets": 2**31 - 1}, pa.array([1.0]))
+    encoder = fit_encoder({"encoder": "hash", "buckets": 2**31 - 1}, pa.array([1.0]))
     null, not_a_number, number = encoder.encode(pa.array([None, nan, 1.0])).to_pylist()
     assert null == not_a_number != number
 
@@ -98,26 +98,26 @@ def test_hash_takes_null_and_nan_for_one_value() -> None:
     ],
 )
 def test_binary(values: pa.Array, numbers: list[int | None], classes: tuple[str, str]) -> None:
-    encoder = encoder_of("binary", values)
+    encoder = fit_encoder("binary", values)
     assert encoder.encode(values).to_pylist() == numbers
     assert (encoder.classes, encoder.class_counts) == (classes, (1, 2))
     assert encoder.column("y", "target").cardinality == 2
 
 
 def test_binary_decodes_to_what_the_query_gives() -> None:
-    assert encoder_of("binary", pa.array([True])).decode(np.array([0, 1], np.uint8)).tolist() == [False, True]
-    assert encoder_of("binary", pa.array([1])).decode(np.array([0, 1], np.uint8)).tolist() == [0, 1]
+    assert fit_encoder("binary", pa.array([True])).decode(np.array([0, 1], np.uint8)).tolist() == [False, True]
+    assert fit_encoder("binary", pa.array([1])).decode(np.array([0, 1], np.uint8)).tolist() == [0, 1]
 
 
 def test_label_sorts_whole_numbers_as_such_and_refuses_unseen_classes() -> None:
-    encoder = encoder_of("label", pa.array([10, 9, 2, 9, None]))
+    encoder = fit_encoder("label", pa.array([10, 9, 2, 9, None]))
     assert (encoder.classes, encoder.class_counts) == (("2", "9", "10"), (1, 2, 1))
     assert encoder.encode(pa.array([2, 10, 3, None])).to_pylist() == [0, 2, None, None]
     assert encoder.column("y", "target").dtype == "int64"
 
 
 def test_label_of_text_decodes_to_names() -> None:
-    encoder = encoder_of("label", pa.array(["cat", "ant", "cat", "10", "9"]))
+    encoder = fit_encoder("label", pa.array(["cat", "ant", "cat", "10", "9"]))
     assert encoder.classes == ("10", "9", "ant", "cat")
     assert encoder.decode(np.array([3, 2, 2])).tolist() == ["cat", "ant", "ant"]
 
@@ -131,4 +131,4 @@ def test_label_of_text_decodes_to_names() -> None:
 )
 def test_a_target_without_classes_is_an_error(encoder: str, values: pa.Array, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        encoder_of(encoder, values)
+        fit_encoder(encoder, values)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainings import training, version_of
+from trainings import open_dataset, training
 
 from pipelines import api
 from pipelines.config import load, parse
@@ -30,7 +30,7 @@ def values(
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("config_values", "message"),
     [
         (values({"kind": "tabular"}, target=ARRAY), r"the target y has shape \(3,\) per row, but this task predicts one value"),
         (values({"kind": "text", "widths": [3]}, {"x": WORDS}), r"task.widths is \[3\], but x has only 2 words"),
@@ -54,9 +54,9 @@ def values(
     ],
 )
 def test_a_task_that_does_not_fit_the_columns_is_refused_before_a_row_is_read(
-    given: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+    config_values: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = parse(given, "x")
+    config = parse(config_values, "x")
     monkeypatch.setattr("pipelines.etl.run.run", lambda *arguments: pytest.fail("ETL has begun"))
     with pytest.raises(ConfigError, match=message):
         api.prepare(config)
@@ -68,22 +68,22 @@ def test_every_pipeline_fits_its_task(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "config_values",
     [
         values({"kind": "tabular", "class_weights": [1.0, 2.0]}),  # how many classes there are is in the rows
         values({"kind": "tabular", "slices": ["x"]}, {"x": "vocabulary"}),
         values({"kind": "tabular"}, train={"monitor": "accuracy"}),
     ],
 )
-def test_what_only_rows_decide_is_not_refused_before_they_are_read(given: dict[str, Any]) -> None:
-    check_task(parse(given, "x"))
+def test_what_only_rows_decide_is_not_refused_before_they_are_read(config_values: dict[str, Any]) -> None:
+    check_task(parse(config_values, "x"))
 
 
 def test_too_few_rows_are_said_when_etl_has_counted_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = training(tmp_path, rows=17, global_batch=512)
-    manifest = version_of(config).manifest
+    manifest = open_dataset(config).manifest
     monkeypatch.setattr("pipelines.etl.run.run", lambda *arguments: manifest)
     assert api.prepare(config) == manifest, "the version is there"
     assert "a training with this config would be refused: split train of " in caplog.text
@@ -119,10 +119,10 @@ SINGLE = {"rows": 72, "task": {"batch_norm": True}, "remainder": "keep"}
 def test_a_batch_norm_of_a_single_row_is_refused_before_training(tmp_path: Path, settings: dict[str, Any], is_refused: bool) -> None:
     config = training(tmp_path, **{**SINGLE, **settings})
     if not is_refused:
-        check_training(config, version_of(config))
+        check_training(config, open_dataset(config))
         return
     with pytest.raises(ConfigError, match=r"of which a pass would have a single row, and the model has a batch norm"):
-        check_training(config, version_of(config))
+        check_training(config, open_dataset(config))
 
 
 def test_a_setting_that_no_step_of_the_run_uses_is_refused(tmp_path: Path) -> None:
@@ -136,15 +136,15 @@ def test_a_setting_that_no_step_of_the_run_uses_is_refused(tmp_path: Path) -> No
     ):
         config = training(tmp_path, **{**few, **settings})
         with pytest.raises(ConfigError, match=message):
-            check_training(config, version_of(config))
-    check_training(config := training(tmp_path, **few, strategy={"kind": "local_sgd", "inner_steps": 4}), version_of(config))
+            check_training(config, open_dataset(config))
+    check_training(config := training(tmp_path, **few, strategy={"kind": "local_sgd", "inner_steps": 4}), open_dataset(config))
     check_training(
         config := training(tmp_path, **few, strategy={"kind": "ddp", "compression": {"kind": "powersgd", "start_step": 3}}),
-        version_of(config),
+        open_dataset(config),
     )
 
 
 def test_too_few_rows_end_a_training_before_it_starts(tmp_path: Path) -> None:
     config = training(tmp_path, rows=17, global_batch=512)
     with pytest.raises(TrainingError, match="17 rows do not fill one global batch of 512"):
-        check_training(config, version_of(config))
+        check_training(config, open_dataset(config))

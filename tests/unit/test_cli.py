@@ -16,9 +16,9 @@ JOBS = sorted(f"jobs/{file.name}" for file in ROOT.glob("jobs/*.py"))
 
 def answer(*command: str) -> subprocess.CompletedProcess[str]:
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    print(f"{' '.join(command)}: exit {done.returncode} in {time.perf_counter() - start:.2f} s")
-    return done
+    command_result = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    print(f"{' '.join(command)}: exit {command_result.returncode} in {time.perf_counter() - start:.2f} s")
+    return command_result
 
 
 COMMANDS = [*JOBS, "cluster/submit.py", "cluster/serve.py", "cluster/look.py"]
@@ -30,27 +30,27 @@ def test_a_reader_of_its_help_may_leave(command: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     file = [] if command.startswith("cluster") else ["conf/adult.yaml"]
-    done = subprocess.run(
+    command_result = subprocess.run(
         [sys.executable, command, *file, "--help"], cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False
     )
     os.close(writing)
-    assert done.returncode in (0, 141) and done.stderr == ""  # argparse takes no notice, and exits with 0
+    assert command_result.returncode in (0, 141) and command_result.stderr == ""  # argparse takes no notice, and exits with 0
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_help_without_a_file_says_what_comes_first(job: str) -> None:
-    done = answer(job, "--help")
-    assert (done.returncode, done.stderr) == (0, "")
+    command_result = answer(job, "--help")
+    assert (command_result.returncode, command_result.stderr) == (0, "")
     first = r" CONF\.yaml( [-(].*)?| RUN_ID_OR_CONF\.yaml \.\.\."  # and flags of the command itself; or runs
-    assert re.match(rf"usage: {re.escape(job)}({first}) \[--section\.setting VALUE \.\.\.\]( \[--out FILE\])?\n", done.stdout)
+    assert re.match(rf"usage: {re.escape(job)}({first}) \[--section\.setting VALUE \.\.\.\]( \[--out FILE\])?\n", command_result.stdout)
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_help_shows_settings_with_the_file_s_values(job: str) -> None:
-    done = answer(job, "conf/adult.yaml", "--help", "--train.lr", "0.0625")
-    assert (done.returncode, done.stderr) == (0, "")
-    for shown in ("--train.workers", "--train.lr", "0.0625", "--task.hidden", "--dataset.path", "Logical workers"):
-        assert shown in done.stdout
+    command_result = answer(job, "conf/adult.yaml", "--help", "--train.lr", "0.0625")
+    assert (command_result.returncode, command_result.stderr) == (0, "")
+    for text in ("--train.workers", "--train.lr", "0.0625", "--task.hidden", "--dataset.path", "Logical workers"):
+        assert text in command_result.stdout
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -62,24 +62,24 @@ def test_help_shows_settings_with_the_file_s_values(job: str) -> None:
     ],
 )
 def test_a_wrong_flag_is_one_line_and_exit_code_2(job: str, flags: list[str], line: str) -> None:
-    done = answer(job, "conf/adult.yaml", *flags)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{line}\n")
+    command_result = answer(job, "conf/adult.yaml", *flags)
+    assert (command_result.returncode, command_result.stdout, command_result.stderr) == (2, "", f"{line}\n")
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_wrong_key_in_a_file_is_one_line_and_exit_code_2(job: str, tmp_path: Path) -> None:
     file = tmp_path / "adult.yaml"
     file.write_text((ROOT / "conf/adult.yaml").read_text().replace("\ntrain:", "\ntrian:", 1))
-    done = answer(job, str(file))
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
+    command_result = answer(job, str(file))
+    assert (command_result.returncode, command_result.stdout) == (2, "")
+    (line,) = command_result.stderr.splitlines()
     assert line.startswith(f"{file}: trian: no such setting; did you mean train?")
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_without_a_file_it_says_so(job: str) -> None:
-    done = answer(job)
-    assert done.returncode == 2 and "(got nothing)" in done.stderr and "Traceback" not in done.stderr
+    command_result = answer(job)
+    assert command_result.returncode == 2 and "(got nothing)" in command_result.stderr and "Traceback" not in command_result.stderr
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -91,20 +91,20 @@ def test_a_task_of_one_s_own_is_found_in_the_working_folder(job: str, tmp_path: 
     task = "{kind: churn.settings:Churn, horizon: 7}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, ROOT / job, ROOT / "conf/adult.yaml", "--task", task, "--help"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (0, "") and "--task.horizon" in done.stdout
+    command_result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (command_result.returncode, command_result.stderr) == (0, "") and "--task.horizon" in command_result.stdout
 
 
 def test_a_port_in_use_or_no_port_at_all_is_told_before_the_ui_starts(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").touch()
     environment = {**os.environ, "LOCKSTEP_HOME": str(tmp_path)}
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        for given, code, said in ((str(port), 1, f"port {port} is in use"), ("http", 2, "PORT is http; it must be a number")):
-            done = subprocess.run(
-                [ROOT / "cluster/local/ui.sh", given], env=environment, capture_output=True, text=True, timeout=30, check=False
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        for argument, code, message in ((str(port), 1, f"port {port} is in use"), ("http", 2, "PORT is http; it must be a number")):
+            command_result = subprocess.run(
+                [ROOT / "cluster/local/ui.sh", argument], env=environment, capture_output=True, text=True, timeout=30, check=False
             )
-            assert (done.returncode, done.stdout) == (code, "") and done.stderr.startswith(said)
+            assert (command_result.returncode, command_result.stdout) == (code, "") and command_result.stderr.startswith(message)
 
 
 def test_there_are_jobs() -> None:
@@ -113,8 +113,8 @@ def test_there_are_jobs() -> None:
 
 @pytest.mark.parametrize("job", ["jobs/etl.py", "jobs/train.py"])
 def test_a_command_speaks_in_one_way(job: str) -> None:
-    done = answer(job, "conf/adult.yaml", "--quiet", "--json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "--quiet and --json exclude each other; give one of them\n"
-    done = answer(job, "--json", "conf/adult.yaml", "--train.lr", "-1")
-    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("--train.lr:")
+    command_result = answer(job, "conf/adult.yaml", "--quiet", "--json")
+    assert (command_result.returncode, command_result.stdout) == (2, "")
+    assert command_result.stderr == "--quiet and --json exclude each other; give one of them\n"
+    command_result = answer(job, "--json", "conf/adult.yaml", "--train.lr", "-1")
+    assert (command_result.returncode, command_result.stdout) == (2, "") and command_result.stderr.startswith("--train.lr:")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 
 from pipelines.config.task import KINDS
 from pipelines.config.train import Train
@@ -118,8 +118,8 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
 def losses(context: WorkerContext, task: Task, strategy: str, precision: str) -> list[float]:
     settings = {"strategy": strategy, "precision": precision, "global_batch": ROWS, "shards": 2, "grad_accum_steps": 2, "clip_norm": 1.0}
     trained = create_strategy(Train.model_validate(settings), task, context)
-    own = {name: values.tensor_split(context.world_size)[context.rank] for name, values in random_batch(task, ROWS).items()}
-    results = [trained.step(own, number, 0.01, Flags()) for number in range(4)]
+    batch = {name: values.tensor_split(context.world_size)[context.rank] for name, values in random_batch(task, ROWS).items()}
+    results = [trained.step(batch, number, 0.01, Flags()) for number in range(4)]
     return [float(result.loss_sum / result.weight) for result in results]
 
 
@@ -132,11 +132,11 @@ def spread(context: WorkerContext) -> dict[tuple[str, str], tuple[list[float], l
 
 
 def test_every_task_trains_in_every_precision_when_its_model_is_spread(tmp_path: Path) -> None:
-    actual, other = in_group(2, tmp_path / "group", spread)
+    actual, other = run_group(2, tmp_path / "group", spread)
     assert not isinstance(actual, Exception), actual
     assert actual == other
-    for (name, precision), (expected, own) in actual.items():
-        assert own == pytest.approx(expected, rel=1e-5 if precision == "fp32" else 0.02), (name, precision)
+    for (name, precision), (expected, losses_when_spread) in actual.items():
+        assert losses_when_spread == pytest.approx(expected, rel=1e-5 if precision == "fp32" else 0.02), (name, precision)
 
 
 @pytest.mark.parametrize("name", TASKS)

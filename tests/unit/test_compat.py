@@ -68,7 +68,9 @@ def test_a_replica_of_ray_serve_listens_for_others_on_loopback(monkeypatch: pyte
     server = grpc.server(ThreadPoolExecutor(1))
     port = replica.add_port_to_grpc_server(server, "[::]:0")
     server.start()
-    listening = [found.laddr.ip for found in psutil.Process().net_connections("inet") if found.laddr and found.laddr.port == port]
+    listening = [
+        connection.laddr.ip for connection in psutil.Process().net_connections("inet") if connection.laddr and connection.laddr.port == port
+    ]
     server.stop(None)
     assert listening == ["::ffff:127.0.0.1"]
     monkeypatch.delattr(replica, "add_port_to_grpc_server")

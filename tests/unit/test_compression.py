@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from torch import Tensor, nn
-from trainings import StopsAfter, training, version_of
+from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config.task import TabularSettings as Settings
 from pipelines.config.train import Train
@@ -193,8 +193,8 @@ def all_of_a_group(context: WorkerContext, states: dict[str, Any] | None) -> dic
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     """The answers of three workers, and of two that are given their saves."""
-    group_of_three = in_group(3, tmp_path_factory.mktemp("three"), all_of_a_group, None)
-    group_of_two = in_group(
+    group_of_three = run_group(3, tmp_path_factory.mktemp("three"), all_of_a_group, None)
+    group_of_two = run_group(
         2, tmp_path_factory.mktemp("two"), all_of_a_group, {kind: group_of_three[0][f"saved {kind}"]["state"] for kind in WITH_MEMORY}
     )
     return {2: group_of_two, 3: group_of_three}
@@ -279,7 +279,7 @@ def fit(context: WorkerContext, home: str, kind: str, run: str, stop_after: int 
         global_batch=60,
         checkpoint={"every_steps": 10},
     )
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     trained = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(f"{home}/{run} {kind}"), context, keep=2)
@@ -304,8 +304,8 @@ def fit_on_more_workers(context: WorkerContext, home: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_p4_a_run_resumes_from_its_checkpoint_on_any_number_of_workers(tmp_path: Path) -> None:
     training(tmp_path, rows=720, uri="sqlite:///unused")
-    of_two = in_group(2, tmp_path / "two", fit_and_resume, str(tmp_path))[0]
-    of_three = in_group(3, tmp_path / "three", fit_on_more_workers, str(tmp_path))[0]
+    of_two = run_group(2, tmp_path / "two", fit_and_resume, str(tmp_path))[0]
+    of_three = run_group(3, tmp_path / "three", fit_on_more_workers, str(tmp_path))[0]
     for kind, (undisturbed, stopped, resumed) in of_two.items():
         assert (undisturbed[0], stopped[0], resumed[0], of_three[kind][0]) == (True, False, True, True)
         assert undisturbed[1] == resumed[1] == of_three[kind][1]

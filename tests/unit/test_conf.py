@@ -114,8 +114,8 @@ def recipes(path: Path) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("recipe", recipes(ROOT / "conf/gpt2.yaml"))
 def test_a_recipe_of_gpt2_is_for_its_number_of_gpus(recipe: str) -> None:
     path = ROOT / "conf/gpt2.yaml"
-    given = recipes(path)[recipe]
-    config = load(path, {f"train.{name}": value for name, value in given.items()})
+    settings = recipes(path)[recipe]
+    config = load(path, {f"train.{name}": value for name, value in settings.items()})
     train, feature = config.train, config.dataset.encoders["text"]
     assert train.workers == int(recipe.split(maxsplit=1)[0])
     assert train.global_batch // (train.workers * train.grad_accum_steps) == 16, "windows of a pass"
@@ -127,9 +127,9 @@ def test_a_recipe_of_gpt2_is_for_its_number_of_gpus(recipe: str) -> None:
 
 def test_its_paths_follow_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCKSTEP_RAW", raising=False)
-    default = paths_of(load(path))
+    default = raw_paths(load(path))
     monkeypatch.setenv("LOCKSTEP_RAW", "/elsewhere")
-    assert paths_of(load(path)) == [name.replace("data/raw/", "/elsewhere/") for name in default]
+    assert raw_paths(load(path)) == [name.replace("data/raw/", "/elsewhere/") for name in default]
     assert all(name.startswith(("data/raw/", "package://")) for name in default)
 
 
@@ -137,7 +137,7 @@ def test_its_raw_data_are_called_as_published(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("LOCKSTEP_RAW", str(raw()))
     if path.stem in UNAVAILABLE:
         pytest.skip(f"the data of {path.stem} are not in LOCKSTEP_RAW")
-    assert [name for name in paths_of(load(path)) if "://" not in name and not Path(name).exists()] == []
+    assert [name for name in raw_paths(load(path)) if "://" not in name and not Path(name).exists()] == []
 
 
 def test_encoders_and_expectations_name_columns_of_the_query(config: Config) -> None:
@@ -158,5 +158,5 @@ def test_the_query_reads_each_of_its_tables(config: Config) -> None:
         assert re.search(rf"\b(FROM|JOIN) {name}\b", config.source.sql), name
 
 
-def paths_of(config: Config) -> list[str]:
+def raw_paths(config: Config) -> list[str]:
     return [path for table in config.source.tables.values() for path in table.paths]

@@ -42,10 +42,10 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def changed(values: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
+def set_value(values: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     """The values with one of them set."""
     section, *keys = dotted.split(".")
-    return {**values, section: changed(values.get(section, {}), ".".join(keys), value) if keys else value}
+    return {**values, section: set_value(values.get(section, {}), ".".join(keys), value) if keys else value}
 
 
 def faults(values: dict[str, Any]) -> list[str]:
@@ -201,7 +201,7 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
     ],
 )
 def test_a_fault_is_one_line_with_its_place(values: dict[str, Any], dotted: str, value: Any, message: str) -> None:
-    assert faults(changed(values, dotted, value)) == [f"conf/x.yaml: {message}"]
+    assert faults(set_value(values, dotted, value)) == [f"conf/x.yaml: {message}"]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_schema_of_spark_s_grammar_passes(ddl: str) -> None:
     ],
 )
 def test_p8_a_secret_is_refused_and_not_repeated(values: dict[str, Any], dotted: str, value: Any) -> None:
-    (line,) = faults(changed(values, dotted, value))
+    (line,) = faults(set_value(values, dotted, value))
     assert dotted in line and "set it in the environment" in line and "hidden" not in line
 
 
@@ -240,7 +240,7 @@ def test_the_tracking_server_may_come_from_the_environment(values: dict[str, Any
 
 
 def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> None:
-    (line,) = faults(changed(values, "dataset.features.age", "zscore"))
+    (line,) = faults(set_value(values, "dataset.features.age", "zscore"))
     assert (
         line.startswith("conf/x.yaml: dataset.features.age: no encoder zscore; choose one of standardize, minmax, ")
         and "normal_quantile" in line
@@ -279,7 +279,7 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
     ],
 )
 def test_of_an_unknown_word_the_near_one_is_named(values: dict[str, Any], dotted: str, value: Any, message: str) -> None:
-    (line,) = faults(changed(values, dotted, value))
+    (line,) = faults(set_value(values, dotted, value))
     assert message in line
 
 
@@ -299,29 +299,29 @@ def test_of_an_unknown_word_the_near_one_is_named(values: dict[str, Any], dotted
 def test_what_parameter_servers_cannot_do_is_told_in_a_line(
     values: dict[str, Any], servers: dict[str, Any], train: dict[str, Any], message: str
 ) -> None:
-    (line,) = faults(changed(values, "train", {"strategy": {"kind": "parameter_server", **servers}, **train}))
+    (line,) = faults(set_value(values, "train", {"strategy": {"kind": "parameter_server", **servers}, **train}))
     assert line.startswith("conf/x.yaml: train") and message in line
 
 
 def test_servers_of_another_strategy_are_refused(values: dict[str, Any]) -> None:
     """Else a training with `ddp` would look like one with asynchronous servers."""
     for kind in ("ddp", "exact"):
-        (line,) = faults(changed(values, "train", {"strategy": {"kind": kind, "mode": "async"}}))
+        (line,) = faults(set_value(values, "train", {"strategy": {"kind": kind, "mode": "async"}}))
         assert "train.strategy.mode: no such setting; " in line
 
 
 def test_fractions_of_a_split_make_a_whole(values: dict[str, Any]) -> None:
-    (line,) = faults(changed(values, "dataset.split", {"train": 0.5, "validation": 0.1, "test": 0.1}))
+    (line,) = faults(set_value(values, "dataset.split", {"train": 0.5, "validation": 0.1, "test": 0.1}))
     assert line.startswith("conf/x.yaml: dataset.split") and line.endswith("train + validation + test is 0.7; it must be 1")
 
 
 def test_a_table_without_a_path_is_refused(values: dict[str, Any]) -> None:
-    assert faults(changed(values, "source.tables.people.path", [])) == ["conf/x.yaml: source.tables.people.path: must not be empty"]
+    assert faults(set_value(values, "source.tables.people.path", [])) == ["conf/x.yaml: source.tables.people.path: must not be empty"]
 
 
 def test_one_key_column_needs_no_list_and_a_date_no_quotes(values: dict[str, Any]) -> None:
     split = yaml.safe_load("{time: day, validation: 2017-01-01, test: 300}")
-    dataset = parse(changed(changed(values, "dataset.split", split), "dataset.key", "id"), "x").dataset
+    dataset = parse(set_value(set_value(values, "dataset.split", split), "dataset.key", "id"), "x").dataset
     assert dataset.key == ("id",) and (dataset.split.validation, dataset.split.test) == ("2017-01-01", "300")
 
 
@@ -332,8 +332,8 @@ def test_a_key_given_twice_in_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_fault_has_its_line(values: dict[str, Any]) -> None:
-    two = changed(changed(values, "train.lr", 0), "train.seeed", 1)
-    assert faults(two) == [
+    values_with_faults = set_value(set_value(values, "train.lr", 0), "train.seeed", 1)
+    assert faults(values_with_faults) == [
         "conf/x.yaml: train.lr: must be greater than 0 (got 0)",
         "conf/x.yaml: train.seeed: no such setting; did you mean seed? (got 1)",
     ]
@@ -392,9 +392,9 @@ def my_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("my_tasks")
 def test_a_task_of_one_s_own_brings_its_settings(values: dict[str, Any]) -> None:
-    config = parse(changed(values, "task", {"kind": "churn_settings:Churn", "horizon_days": 7}), "conf/x.yaml")
+    config = parse(set_value(values, "task", {"kind": "churn_settings:Churn", "horizon_days": 7}), "conf/x.yaml")
     assert isinstance(config.task, TaskSettings) and config.model_dump()["task"]["horizon_days"] == 7
-    assert faults(changed(values, "task", {"kind": "churn_settings:Churn", "horizon": 7})) == [
+    assert faults(set_value(values, "task", {"kind": "churn_settings:Churn", "horizon": 7})) == [
         "conf/x.yaml: task.horizon: no such setting; did you mean horizon_days? (got 7)"
     ]
 
@@ -402,7 +402,7 @@ def test_a_task_of_one_s_own_brings_its_settings(values: dict[str, Any]) -> None
 @pytest.mark.parametrize("kind", ["nope", "no.such:Thing", ".here:Thing", ":Thing", "churn_settings:Missing", "pathlib:Path"])
 @pytest.mark.usefixtures("my_tasks")
 def test_a_task_that_does_not_exist(values: dict[str, Any], kind: str) -> None:
-    (line,) = faults(changed(values, "task.kind", kind))
+    (line,) = faults(set_value(values, "task.kind", kind))
     assert line.startswith("conf/x.yaml: task.kind: ") and line.count("task.kind") == 1 and repr(kind) in line
 
 
@@ -414,25 +414,25 @@ def test_a_task_that_does_not_exist(values: dict[str, Any], kind: str) -> None:
     ],
 )
 def test_next_item_s_settings_are_checked_before_anything_is_made(values: dict[str, Any], task: dict[str, Any], message: str) -> None:
-    assert faults(changed(values, "task", {"kind": "next_item", **task})) == [f"conf/x.yaml: {message}"]
+    assert faults(set_value(values, "task", {"kind": "next_item", **task})) == [f"conf/x.yaml: {message}"]
 
 
 @pytest.mark.parametrize("name", ["t; x", "a.b", "../evil", "", " t", "-t", "a`b", "a\nb", "a'b", "x" * 101])
 def test_a_table_s_name_fits_into_sql_and_paths(values: dict[str, Any], name: str) -> None:
-    (line,) = faults(changed(values, "source.tables", {name: values["source"]["tables"]["people"]}))
+    (line,) = faults(set_value(values, "source.tables", {name: values["source"]["tables"]["people"]}))
     assert "a name has 1 to 100 letters, digits, spaces, _ and -, and no space or - first; choose another (got " in line
     assert len(line) < 300
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a`b", "../a", "a\nb", "x" * 101])
 def test_a_tensor_column_s_name_fits_everywhere(values: dict[str, Any], name: str) -> None:
-    (line,) = faults(changed(values, "dataset.features", {name: "standardize", "sepal length (cm)": "standardize"}))
+    (line,) = faults(set_value(values, "dataset.features", {name: "standardize", "sepal length (cm)": "standardize"}))
     assert "a tensor column's name has 1 to 100 characters, none of them . ` or /" in line
 
 
 def test_tables_that_sql_does_not_tell_apart_are_refused(values: dict[str, Any]) -> None:
     people = values["source"]["tables"]["people"]
-    (line,) = faults(changed(values, "source.tables", {"people": people, "People": people}))
+    (line,) = faults(set_value(values, "source.tables", {"people": people, "People": people}))
     assert line.startswith("conf/x.yaml: source.tables: people and People are the same name in SQL")
 
 
@@ -445,21 +445,21 @@ def identities(values: dict[str, Any]) -> tuple[dict[str, Any], str]:
     ("dotted", "value"), [("train.workers", 4), ("train.workers", [1, 4]), ("train.storage", "s3://b/runs"), ("train.cache_bytes", 0)]
 )
 def test_p3_where_it_runs_does_not_decide_the_model(values: dict[str, Any], dotted: str, value: Any) -> None:
-    assert identities(changed(values, dotted, value)) == identities(values)
+    assert identities(set_value(values, dotted, value)) == identities(values)
 
 
 @pytest.mark.parametrize(("dotted", "value"), [("train.lr", 1e-2), ("train.seed", 1), ("train.shards", 4), ("task.hidden", [])])
 def test_what_decides_the_model_changes_its_identity(values: dict[str, Any], dotted: str, value: Any) -> None:
-    data, model = identities(changed(values, dotted, value))
+    data, model = identities(set_value(values, dotted, value))
     assert data == identities(values)[0] and model != identities(values)[1]
 
 
 def test_p6_paths_are_no_part_of_the_data_s_identity_and_encoders_are(values: dict[str, Any]) -> None:
     data, model = identities(values)
-    moved = changed(changed(values, "dataset.path", "elsewhere"), "source.tables.people.path", "p.csv")
+    moved = set_value(set_value(values, "dataset.path", "elsewhere"), "source.tables.people.path", "p.csv")
     assert identities(moved) == (data, model)
-    assert identities(changed(values, "dataset.features.age", "minmax")) != (data, model)
-    assert identities(changed(values, "source.tables.people.options", {"nullValue": ""}))[0] != data
+    assert identities(set_value(values, "dataset.features.age", "minmax")) != (data, model)
+    assert identities(set_value(values, "source.tables.people.options", {"nullValue": ""}))[0] != data
 
 
 def test_a_slice_that_is_no_column_is_told_with_the_columns_that_there_are() -> None:

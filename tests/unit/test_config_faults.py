@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_config import PIPELINE, changed, faults, values  # noqa: F401
+from test_config import PIPELINE, faults, set_value, values  # noqa: F401
 
 from pipelines.config import from_command_line, load
 from pipelines.config.options import check_options
 from pipelines.errors import ConfigError
 
 
-def told(folder: Path, text: str | bytes) -> list[str]:
+def file_faults(folder: Path, text: str | bytes) -> list[str]:
     """The faults of a file, its path left out."""
     path = folder / "x.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -46,12 +46,12 @@ def told(folder: Path, text: str | bytes) -> list[str]:
     ],
 )
 def test_what_yaml_cannot_be_is_told_in_a_line(tmp_path: Path, text: str | bytes, message: str) -> None:
-    lines = told(tmp_path, text)
+    lines = file_faults(tmp_path, text)
     assert any(message in line for line in lines) and all(len(line) < 400 for line in lines)
 
 
 def test_the_place_in_the_file_is_told_and_its_text_is_not(tmp_path: Path) -> None:
-    (line,) = told(tmp_path, "name: x\ntracking: {tags: {password: concealed]}\n")
+    (line,) = file_faults(tmp_path, "name: x\ntracking: {tags: {password: concealed]}\n")
     assert "(line 2, column " in line and "concealed" not in line
 
 
@@ -117,7 +117,7 @@ def test_each_codec_of_python_s_is_one_of_text_or_refused() -> None:
 
 @pytest.mark.parametrize("option", [{"sep": ""}, {"delimiter": ""}, {"sep": '"'}, {"sep": "\n"}, {"sep": "\\"}, {"maxColumns": "many"}])
 def test_what_separates_nothing_is_refused(values: dict[str, Any], option: dict[str, Any]) -> None:  # noqa: F811
-    (line,) = faults(changed(values, "source.tables.people.options", option))
+    (line,) = faults(set_value(values, "source.tables.people.options", option))
     assert "; it must be " in line
 
 
@@ -148,7 +148,7 @@ SECRETS = [
 
 @pytest.mark.parametrize(("dotted", "value"), SECRETS)
 def test_p8_a_secret_s_brothers_are_refused_and_not_repeated(values: dict[str, Any], dotted: str, value: Any) -> None:  # noqa: F811
-    (line,) = faults(changed(values, dotted, value))
+    (line,) = faults(set_value(values, dotted, value))
     assert dotted.rpartition(".")[0] in line and "concealed" not in line and "12345" not in line
 
 
@@ -167,4 +167,4 @@ def test_p8_a_secret_s_brothers_are_refused_and_not_repeated(values: dict[str, A
 def test_what_only_looks_like_one_is_not(values: dict[str, Any], dotted: str, value: Any) -> None:  # noqa: F811
     from pipelines.config import parse
 
-    parse(changed(values, dotted, value), "x")
+    parse(set_value(values, dotted, value), "x")

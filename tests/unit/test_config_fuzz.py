@@ -79,17 +79,17 @@ def test_a_damaged_config_loads_or_is_told_in_lines(seed: int, shipped: list[dic
         case = f"{seed}/{number}: {changes}"
         path = tmp_path / "x.yaml"
         if number % 5:  # reading YAML takes the most time
-            ends[end_of(partial(parse, values, str(path)), values, path, case)] += 1
+            ends[check_loading(partial(parse, values, str(path)), values, path, case)] += 1
             continue
         text = yaml.safe_dump(values, sort_keys=False)
         if chance.random() < 0.3:
             text = text.replace(": ", ": " + chance.choice("[{") * chance.choice([3, 100]), 1)
         path.write_text(text)
-        ends[end_of(partial(load, path), values, path, case)] += 1
+        ends[check_loading(partial(load, path), values, path, case)] += 1
     assert ends["refused"] > 10 and ends["loaded"], ends
 
 
-def end_of(loaded: Callable[[], Config], given: dict[str, Any], path: Path, case: str) -> str:
+def check_loading(loaded: Callable[[], Config], raw_values: dict[str, Any], path: Path, case: str) -> str:
     try:
         config = loaded()
     except ConfigError as error:
@@ -99,9 +99,9 @@ def end_of(loaded: Callable[[], Config], given: dict[str, Any], path: Path, case
         assert not jargon.search(str(error)), (case, str(error))
         return "refused"
     # What was given is what is held: nothing was dropped or made something else.
-    held = config.model_dump(by_alias=True)
-    for way in places(given):
-        assert _same(_at(given, way), _at(held, way)), (case, way)
+    loaded_values = config.model_dump(by_alias=True)
+    for way in places(raw_values):
+        assert _is_same(_at(raw_values, way), _at(loaded_values, way)), (case, way)
     return "loaded"
 
 
@@ -113,11 +113,11 @@ def _at(values: Any, way: tuple[Any, ...]) -> Any:
     return values
 
 
-def _same(given: Any, held: Any) -> bool:
-    if isinstance(given, dict | list) or isinstance(held, dict | list | tuple):
+def _is_same(raw_value: Any, loaded_value: Any) -> bool:
+    if isinstance(raw_value, dict | list) or isinstance(loaded_value, dict | list | tuple):
         return True  # their members are compared one by one
-    if isinstance(given, bool) or isinstance(held, bool):
-        return str(given).lower() in (str(held).lower(), "1", "0", "1.0", "0.0", "yes", "no", "on", "off", "t", "f", "y", "n")
-    if isinstance(held, int | float) and not isinstance(given, date):
-        return float(given) == float(held)
-    return str(given) == str(held) or (isinstance(given, str) and "${" in given)
+    if isinstance(raw_value, bool) or isinstance(loaded_value, bool):
+        return str(raw_value).lower() in (str(loaded_value).lower(), "1", "0", "1.0", "0.0", "yes", "no", "on", "off", "t", "f", "y", "n")
+    if isinstance(loaded_value, int | float) and not isinstance(raw_value, date):
+        return float(raw_value) == float(loaded_value)
+    return str(raw_value) == str(loaded_value) or (isinstance(raw_value, str) and "${" in raw_value)

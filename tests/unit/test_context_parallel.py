@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from layouts import Fitted, fit_layout, gpt, gpt_settings, losses, steps
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -80,7 +80,7 @@ def groups(home: Path, alone: Fitted) -> dict[str, list[Any]]:
     """Results of each worker, by name."""
     results: dict[str, list[Any]] = {}
     for workers in (4, 2):
-        answers = in_group(workers, home / f"group-{workers}", run_in_turn, home)
+        answers = run_group(workers, home / f"group-{workers}", run_in_turn, home)
         assert not (failed := [repr(answer) for answer in answers if isinstance(answer, Exception)]), failed
         results |= {name: [answer[name] for answer in answers] for name in answers[0]}
     return results

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from filed import CONFIG, manifest_of, raw_rows
+from filed import CONFIG, fit_manifest, raw_rows
 from page_parts import render_text
 
 from pipelines.config import parse
@@ -22,7 +22,7 @@ def survey_of_column(raw: pa.Table, name: str) -> Survey:
     """Survey of an ETL of these rows, with a sample of one column."""
     config = parse(CONFIG, "test")
     train = SplitSummary(rows=len(raw), parts=1, row_groups=1, bytes=1, decoded_bytes=1)
-    manifest = manifest_of(config.dataset, raw).model_copy(update={"splits": {"train": train}})
+    manifest = fit_manifest(config.dataset, raw).model_copy(update={"splits": {"train": train}})
     return Survey(config, manifest, {}, {"train": raw.select([name])}, np.empty((0, 3), np.int64), {}, {})
 
 

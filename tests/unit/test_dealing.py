@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from hypothesis import given
 from hypothesis import strategies as st
-from trainings import training
+from trainings import open_dataset, training
 
 from pipelines.config import StrategySettings
 from pipelines.config.balance import BalanceSettings
 from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
-from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 from pipelines.runtime.weights import model_digest
@@ -67,12 +66,12 @@ class Deals(Silent):
     """Keeps what is logged about deals, and stops after some steps."""
 
     def __init__(self, stop_after: int | None) -> None:
-        self.found: list[tuple[int, list[float]]] = []
+        self.counts_by_step: list[tuple[int, list[float]]] = []
         self._steps_to_stop = stop_after
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         if counts := [value for name, value in metrics.items() if name.startswith("balance/")]:
-            self.found.append((step, counts))
+            self.counts_by_step.append((step, counts))
 
     def is_stop_requested(self) -> bool:
         if self._steps_to_stop is not None:
@@ -85,13 +84,13 @@ def fit_and_digest(
 ) -> tuple[Trained, list[tuple[int, list[float]]], str]:
     """The result, the deals and the model's digest; in the steps of `slow`, that worker's passes take longer."""
     config = training(home, shards=SHARDS, **train)
-    version = open_version(config.dataset.path, config.data_identity)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     delay(strategy, (slow or {}).get(context.rank, range(0)))
     hooks = Deals(stop_after)
     result = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
-    return result, hooks.found, model_digest(strategy.model.state_dict())
+    return result, hooks.counts_by_step, model_digest(strategy.model.state_dict())
 
 
 def delay(strategy: Strategy, steps: range) -> None:
@@ -118,15 +117,15 @@ def test_p5_exact_has_the_same_weights_however_often_shards_are_dealt_anew(tmp_p
     fitted, deals, digest = fit_and_digest(WorkerContext(), tmp_path, tmp_path / "alone", **train)
     assert deals == []
     slow = {0: range(30), 2: range(30, 94)}
-    group = in_group(3, tmp_path / "group", train_with_slow_workers, tmp_path, "three", slow, None, train)
+    group = run_group(3, tmp_path / "group", train_with_slow_workers, tmp_path, "three", slow, None, train)
     for actual, _, whole_digest in group:
         assert whole_digest == digest and (actual.rows, actual.metrics) == (fitted.rows, fitted.metrics)
     dealt = group[0][1]
     assert min(counts[0] for step, counts in dealt if step <= 30) == 1, dealt
     assert min(counts[2] for step, counts in dealt if step > 30) == 1, dealt
-    stopped = in_group(3, tmp_path / "stopped", train_with_slow_workers, tmp_path, "resumed", slow, 20, train)
+    stopped = run_group(3, tmp_path / "stopped", train_with_slow_workers, tmp_path, "resumed", slow, 20, train)
     assert not stopped[0][0].finished and stopped[0][1]
-    for actual, _, whole_digest in in_group(2, tmp_path / "two", train_with_slow_workers, tmp_path, "resumed", slow, None, train):
+    for actual, _, whole_digest in run_group(2, tmp_path / "two", train_with_slow_workers, tmp_path, "resumed", slow, None, train):
         assert whole_digest == digest and (actual.rows, actual.metrics) == (fitted.rows, fitted.metrics)
 
 
@@ -141,7 +140,7 @@ def train_with_slow_workers(
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_ddp_trains_on_the_same_rows_and_the_slow_worker_gets_fewer(in_memory: bool, tmp_path: Path, one_thread: None) -> None:
     fitted, _, _ = fit_and_digest(WorkerContext(), tmp_path, tmp_path / "alone")
-    group = in_group(2, tmp_path / "group", train_with_ddp, tmp_path, in_memory)
+    group = run_group(2, tmp_path / "group", train_with_ddp, tmp_path, in_memory)
     for actual, dealt, _ in group:
         assert actual.rows == fitted.rows
         assert actual.metrics == pytest.approx(fitted.metrics, abs=0.02)
@@ -160,15 +159,15 @@ def train_with_ddp(context: WorkerContext, home: Path, in_memory: bool) -> Any:
 
 
 def test_a_strategy_that_cannot_is_refused_before_a_worker_starts(tmp_path: Path) -> None:
-    own: dict[str, Any] = {"rows": 200, "strategy": "test_dealing:UnbalancedSettings", "workers": 2, "shards": SHARDS}
+    settings: dict[str, Any] = {"rows": 200, "strategy": "test_dealing:UnbalancedSettings", "workers": 2, "shards": SHARDS}
     with pytest.raises(
         ConfigError, match=r"has no effect while train.strategy is test_dealing:\S+; set train.strategy to ddp or exact, or"
     ):
-        training(tmp_path, **own, balance="auto")
-    config = training(tmp_path, **own)
+        training(tmp_path, **settings, balance="auto")
+    config = training(tmp_path, **settings)
     recorded = config.model_copy(update={"train": config.train.model_copy(update={"balance": BalanceSettings(kind="auto")})})
     with pytest.raises(ConfigError, match=r"train.balance is auto, which strategy \S+ does not support; set it to equal"):
-        check_training(recorded, open_version(config.dataset.path, config.data_identity))
+        check_training(recorded, open_dataset(config))
 
 
 class UnbalancedSettings(StrategySettings):
@@ -206,7 +205,7 @@ def test_the_setting_is_equal_by_default() -> None:
 def test_a_machine_whose_worker_stays_slow_is_left_out_if_enough_workers_remain(
     machines: str, left_out: tuple[str, ...], tmp_path: Path, one_thread: None
 ) -> None:
-    for actual, _, _ in in_group(3, tmp_path / "group", train_on_machines, tmp_path, machines):
+    for actual, _, _ in run_group(3, tmp_path / "group", train_on_machines, tmp_path, machines):
         assert actual.left_out == left_out and actual.finished == (not left_out)
         assert actual.steps < 60 or not left_out
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = sorted((ROOT / "cluster/kubernetes").glob("*.yaml"))
-OBJECTS = [(file, thing) for file in KUBERNETES for thing in yaml.safe_load_all(file.read_text()) if thing]
+OBJECTS = [(file, manifest) for file in KUBERNETES for manifest in yaml.safe_load_all(file.read_text()) if manifest]
 SECRET = re.compile(r"PASSWORD|SECRET|TOKEN|KEY")
 HEALTH = {name: value for name, value in RAY_SETTINGS.items() if "health_check" in name}
 PINNED = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
@@ -36,15 +36,15 @@ def inside(value: Any) -> Iterator[dict[str, Any]]:
 
 def containers() -> list[Any]:
     return [
-        pytest.param(file, one, id=f"{file.name}:{one['name']}")
-        for file, thing in OBJECTS
-        for found in inside(thing)
-        for one in found.get("containers", [])
+        pytest.param(file, container, id=f"{file.name}:{container['name']}")
+        for file, manifest in OBJECTS
+        for mapping in inside(manifest)
+        for container in mapping.get("containers", [])
     ]
 
 
-def variables(thing: Any) -> list[dict[str, Any]]:
-    return [variable for found in inside(thing) for variable in found.get("env", [])]
+def variables(manifest: Any) -> list[dict[str, Any]]:
+    return [variable for mapping in inside(manifest) for variable in mapping.get("env", [])]
 
 
 @pytest.mark.parametrize(("file", "container"), containers())
@@ -52,55 +52,59 @@ def test_a_container_asks_for_what_it_takes_and_runs_as_nobody(file: Path, conta
     assert set(container["resources"]["requests"]) == {"cpu", "memory"} and "memory" in container["resources"]["limits"]
     assert container["image"] in IMAGES
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    pods = [pod for _, thing in OBJECTS for pod in inside(thing) if container in pod.get("containers", [])]
+    pods = [pod for _, manifest in OBJECTS for pod in inside(manifest) if container in pod.get("containers", [])]
     assert all(pod["securityContext"]["runAsNonRoot"] and pod["automountServiceAccountToken"] is False for pod in pods)
 
 
 def test_servers_have_probes() -> None:
-    found = [
-        one
-        for _, thing in OBJECTS
-        if thing["kind"] in ("Deployment", "StatefulSet")
-        for one in thing["spec"]["template"]["spec"]["containers"]
+    containers_of_servers = [
+        container
+        for _, manifest in OBJECTS
+        if manifest["kind"] in ("Deployment", "StatefulSet")
+        for container in manifest["spec"]["template"]["spec"]["containers"]
     ]
-    assert len(found) == 2 and all({"readinessProbe", "livenessProbe"} <= set(one) for one in found)
+    assert len(containers_of_servers) == 2 and all(
+        {"readinessProbe", "livenessProbe"} <= set(container) for container in containers_of_servers
+    )
 
 
 @pytest.mark.parametrize("file", KUBERNETES, ids=lambda file: file.name)
 def test_p8_secrets_are_references_which_some_header_says_how_to_make(file: Path) -> None:
-    made = {
+    documented_secrets = {
         (name, key)
-        for name, rest in re.findall(r"kubectl create secret generic (\S+) (.*)", "\n".join(each.read_text() for each in KUBERNETES))
-        for key in re.findall(r"--from-(?:file|literal)=(\w+)", rest)
+        for name, options in re.findall(r"kubectl create secret generic (\S+) (.*)", "\n".join(path.read_text() for path in KUBERNETES))
+        for key in re.findall(r"--from-(?:file|literal)=(\w+)", options)
     }
-    for variable in variables([thing for where, thing in OBJECTS if where == file]):
+    for variable in variables([manifest for where, manifest in OBJECTS if where == file]):
         if SECRET.search(variable["name"]) or "valueFrom" in variable:
             reference = variable["valueFrom"]["secretKeyRef"]
-            assert (reference["name"], reference["key"]) in made
+            assert (reference["name"], reference["key"]) in documented_secrets
 
 
 def test_what_is_referred_to_is_there() -> None:
-    names = {(thing["kind"], thing["metadata"]["name"]) for _, thing in OBJECTS}
-    for _, thing in OBJECTS:
-        for found in inside(thing):
+    names = {(manifest["kind"], manifest["metadata"]["name"]) for _, manifest in OBJECTS}
+    for _, manifest in OBJECTS:
+        for mapping in inside(manifest):
             for kind, key in (("ConfigMap", "configMap"), ("PersistentVolumeClaim", "persistentVolumeClaim")):
-                if isinstance(found.get(key), dict):
-                    assert (kind, found[key].get("name") or found[key]["claimName"]) in names
-            if selector := found.get("clusterSelector"):
+                if isinstance(mapping.get(key), dict):
+                    assert (kind, mapping[key].get("name") or mapping[key]["claimName"]) in names
+            if selector := mapping.get("clusterSelector"):
                 assert ("RayCluster", selector["ray.io/cluster"]) in names
-            mounted = {mount["name"] for one in found.get("containers", []) for mount in one.get("volumeMounts", [])}
-            claimed = {claim["metadata"]["name"] for claim in thing["spec"].get("volumeClaimTemplates", [])} if "spec" in thing else set()
-            assert mounted <= {volume["name"] for volume in found.get("volumes", [])} | claimed
-    told = "\n".join(file.read_text() for file in KUBERNETES)
-    assert {("Service", host) for host in re.findall(r"(?:http://|@)([a-z]+):\d+", told)} <= names
+            mounted = {mount["name"] for container in mapping.get("containers", []) for mount in container.get("volumeMounts", [])}
+            claimed = (
+                {claim["metadata"]["name"] for claim in manifest["spec"].get("volumeClaimTemplates", [])} if "spec" in manifest else set()
+            )
+            assert mounted <= {volume["name"] for volume in mapping.get("volumes", [])} | claimed
+    text = "\n".join(file.read_text() for file in KUBERNETES)
+    assert {("Service", host) for host in re.findall(r"(?:http://|@)([a-z]+):\d+", text)} <= names
 
 
 @pytest.mark.parametrize(
     ("file", "words"),
     [
         (file.name, shlex.split(spec["entrypoint"]) if "entrypoint" in spec else [spec["mainApplicationFile"], *spec["arguments"]])
-        for file, thing in OBJECTS
-        if (spec := thing.get("spec", {})) and ("entrypoint" in spec or "mainApplicationFile" in spec)
+        for file, manifest in OBJECTS
+        if (spec := manifest.get("spec", {})) and ("entrypoint" in spec or "mainApplicationFile" in spec)
     ],
 )
 def test_a_job_s_command_is_one(file: str, words: list[str]) -> None:
@@ -111,7 +115,7 @@ def test_a_job_s_command_is_one(file: str, words: list[str]) -> None:
 
 
 def test_versions_are_those_that_were_tried() -> None:
-    specs = [thing["spec"] for _, thing in OBJECTS if "spec" in thing]
+    specs = [manifest["spec"] for _, manifest in OBJECTS if "spec" in manifest]
     assert [spec["rayVersion"] for spec in specs if "rayVersion" in spec] == [PINNED["ray"]]
     assert [spec["sparkVersion"] for spec in specs if "sparkVersion" in spec] == [PINNED["pyspark"]]
 
@@ -119,8 +123,8 @@ def test_versions_are_those_that_were_tried() -> None:
 @pytest.mark.parametrize("file", ["kubernetes/ray-cluster.yaml", "cloud/ray.yaml", "slurm/train.sbatch"])
 def test_every_ray_notices_a_dead_node_as_soon(file: str) -> None:
     text = (ROOT / "cluster" / file).read_text()
-    told = re.findall(r"(RAY_health_check\w+)(?:=|, value: \")(\d+)", text)
-    assert set(told) == set(HEALTH.items())
+    settings = re.findall(r"(RAY_health_check\w+)(?:=|, value: \")(\d+)", text)
+    assert set(settings) == set(HEALTH.items())
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.gpu"])
@@ -166,10 +170,10 @@ def test_slurm_s_script_ends_as_the_training_does(tmp_path: Path, conf: str, cod
     for name, text in STUBS.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    own = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "here", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1"}
-    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOCKSTEP_HOME": str(tmp_path), **own}
+    slurm_variables = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "here", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1"}
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOCKSTEP_HOME": str(tmp_path), **slurm_variables}
     script = ["bash", str(ROOT / "cluster/slurm/train.sbatch")]
-    done = subprocess.run([*script, conf, "--train.lr", "1"], env=variables, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (code, f"here:20077 jobs/train.py {conf} --train.lr 1\n"), done.stderr
+    job = subprocess.run([*script, conf, "--train.lr", "1"], env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert (job.returncode, job.stdout) == (code, f"here:20077 jobs/train.py {conf} --train.lr 1\n"), job.stderr
     assert not (tmp_path / ".slurm-77").exists(), "the token stays"
     assert subprocess.run(script, env=variables, capture_output=True, check=False).returncode == 2

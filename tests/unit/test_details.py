@@ -65,10 +65,10 @@ def test_a_sample_is_uniform() -> None:
 
 def test_of_two_classes_everything_is_counted_once() -> None:
     output, rich, sex = torch.tensor([[2.0], [-1.0], [3.0], [-4.0], [0.5]]), [1, 1, 0, 0, 1], [1, 1, 2, 2, 2]
-    whole = add_batches(binary(), (output, batch(5, rich=rich, sex=sex)))
+    all_details = add_batches(binary(), (output, batch(5, rich=rich, sex=sex)))
     split = add_batches(binary(), (output[:2], batch(2, rich=rich[:2], sex=sex[:2])))
     split.merge(add_batches(binary(), (output[2:], batch(3, 2, rich=rich[2:], sex=sex[2:]))).parts)
-    evaluation, evaluation_of_parts = (one.result("test", {"auc": 0.5}) for one in (whole, split))
+    evaluation, evaluation_of_parts = (details.result("test", {"auc": 0.5}) for details in (all_details, split))
     assert evaluation.summary == evaluation_of_parts.summary
     pairs = {"true": ["poor", "poor", "rich", "rich"], "predicted": ["poor", "rich"] * 2, "rows": [1, 1, 1, 2]}
     assert evaluation.tables["confusion"] == pairs
@@ -101,11 +101,11 @@ def score_rows(*sizes: int, limit: int = MOST_SCORES) -> EvaluationData:
         rows = slice(first, first + size)
         parts.append(add_batches(part, (torch.from_numpy(logits[rows]), batch(size, first, rich=rich[rows]))))
         first += size
-    whole = binary(TabularSettings())
-    whole.scores = Scores(limit)
-    for each in parts:
-        whole.merge(each.parts)
-    return whole.result("test", {})
+    merged = binary(TabularSettings())
+    merged.scores = Scores(limit)
+    for part in parts:
+        merged.merge(part.parts)
+    return merged.result("test", {})
 
 
 def test_areas_are_those_of_scikit_learn_however_close_scores_are_and_whoever_has_them() -> None:
@@ -218,7 +218,7 @@ def test_a_row_without_a_finite_loss_is_the_worst() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("age", "age, which is no column"),
         ("x", "x, which is a number"),
@@ -226,7 +226,7 @@ def test_a_row_without_a_finite_loss_is_the_worst() -> None:
         ("pixels", r"pixels, which has shape \(8, 8\)"),
     ],
 )
-def test_a_slice_that_cannot_be_one_is_refused(name: str, said: str) -> None:
+def test_a_slice_that_cannot_be_one_is_refused(name: str, message: str) -> None:
     more = TensorColumn(name="many", dtype="int32", cardinality=5_000), TensorColumn(name="pixels", dtype="uint8", shape=(8, 8))
-    with pytest.raises(ConfigError, match=rf"task.slices has {said}"):
+    with pytest.raises(ConfigError, match=rf"task.slices has {message}"):
         binary(TabularSettings(slices=(name,)), replace(BINARY, columns=(*BINARY.columns, *more)))

@@ -100,14 +100,14 @@ def test_a_command_of_the_documents_exists(words: list[str]) -> None:
             pytest.fail(f"{' '.join(words)}: no test knows this command; add a case that checks it")
 
 
-def config_of(text: str) -> None:
+def check_yaml(text: str) -> None:
     """A whole YAML block is a config, a part of one is YAML."""
     values = yaml.safe_load(text)
     if "source" in values:
         parse(values, "a document")
 
 
-PARSERS = {"yaml": config_of, "json": json.loads, "python": lambda text: compile(text, "a document", "exec")}
+PARSERS = {"yaml": check_yaml, "json": json.loads, "python": lambda text: compile(text, "a document", "exec")}
 
 
 @pytest.mark.usefixtures("waves")
@@ -142,7 +142,7 @@ def waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Config]:
         del sys.modules[name]
 
 
-def learned(waves: Config) -> Task:
+def waves_task(waves: Config) -> Task:
     columns = (
         TensorColumn(name="level", dtype="float32"),
         TensorColumn(name="slope", dtype="float32"),
@@ -158,7 +158,7 @@ def four_rows() -> dict[str, torch.Tensor]:
 
 
 def test_a_task_of_one_s_own_trains(waves: Config) -> None:
-    task = learned(waves)
+    task = waves_task(waves)
     model = task.model()
     loss, weight = task.loss(model, four_rows())
     loss.backward()
@@ -167,7 +167,7 @@ def test_a_task_of_one_s_own_trains(waves: Config) -> None:
 
 
 def test_a_strategy_of_one_s_own_takes_the_steps(waves: Config) -> None:
-    strategy = create_strategy(waves.train, learned(waves), WorkerContext())
+    strategy = create_strategy(waves.train, waves_task(waves), WorkerContext())
     before = next(strategy.model.parameters()).detach().clone()
     assert strategy.step(four_rows(), 0, 1.0, Flags()).rows == 4
     assert (next(strategy.model.parameters()) - before).abs().max().item() == pytest.approx(0.01, rel=0.05), "Adam goes by the rate"
@@ -190,7 +190,7 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("source.tables.waves.format", "waves.settings:Gone", "'waves.settings:Gone' cannot be imported: module 'waves.settings' has no"),
         (
@@ -222,13 +222,13 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
     ],
 )
 def test_what_is_wrong_with_parts_of_one_s_own_is_a_line_with_its_place(
-    waves: Config, tmp_path: Path, key: str, value: object, told: str
+    waves: Config, tmp_path: Path, key: str, value: object, message: str
 ) -> None:
     (tmp_path / "waves/broken.py").write_text("class\n")
     (tmp_path / "waves/failing.py").write_text("1 / 0\n")
     with pytest.raises(ConfigError) as error:
         load(tmp_path / "waves.yaml", {key: value})
-    assert f"{key}: " in str(error.value) and told in str(error.value) and len(str(error.value).splitlines()) == 1
+    assert f"{key}: " in str(error.value) and message in str(error.value) and len(str(error.value).splitlines()) == 1
 
 
 def links(file: Path) -> list[Path]:
@@ -237,11 +237,11 @@ def links(file: Path) -> list[Path]:
 
 
 def test_every_document_is_found_from_the_readme() -> None:
-    found, look = set(), [ROOT / "README.md"]
-    while look:
-        found.add(file := look.pop())
-        look += [target for target in links(file) if target.suffix == ".md" and target not in found]
-    assert set(DOCUMENTS) - found == set()
+    documents, unread = set(), [ROOT / "README.md"]
+    while unread:
+        documents.add(file := unread.pop())
+        unread += [target for target in links(file) if target.suffix == ".md" and target not in documents]
+    assert set(DOCUMENTS) - documents == set()
 
 
 def test_a_promise_that_tests_name_is_on_the_page_with_the_tests_that_name_it() -> None:
@@ -273,7 +273,7 @@ def test_what_pip_is_to_install_is_an_extra_of_this_package() -> None:
     settings = ConfigParser()
     settings.read(ROOT / "setup.cfg")
     files = [*DOCUMENTS, *ROOT.glob("pipelines/**/*.py"), ROOT / "Makefile"]
-    named = {found for file in files for found in re.findall(r"'(\.|lockstep[\w-]*)\[(\w+)\]'", file.read_text())}
+    named = {package_and_extra for file in files for package_and_extra in re.findall(r"'(\.|lockstep[\w-]*)\[(\w+)\]'", file.read_text())}
     assert {package for package, _ in named} == {".", settings["metadata"]["name"]}
     assert {extra for _, extra in named} <= settings["options.extras_require"].keys()
 
@@ -283,8 +283,8 @@ def test_no_file_holds_a_path_of_one_machine() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("not a git checkout: which files are the project's is unknown")
-    here = ROOT if ROOT.parent == Path(tempfile.gettempdir()) else ROOT.parent
-    forbidden = re.compile(rf"(?<![\w.~$}}-])(?:/(?:home|root|Users)/\w|{re.escape(str(here))}/)")
+    checkout = ROOT if ROOT.parent == Path(tempfile.gettempdir()) else ROOT.parent
+    forbidden = re.compile(rf"(?<![\w.~$}}-])(?:/(?:home|root|Users)/\w|{re.escape(str(checkout))}/)")
     files = [ROOT / name for name in listed.stdout.splitlines()]
     texts = {file: file.read_text(errors="replace") for file in files if file.exists() and file.suffix not in (".png", ".parquet")}
-    assert [f"{file.relative_to(ROOT)}: {found[0]}" for file, text in texts.items() if (found := forbidden.search(text))] == []
+    assert [f"{file.relative_to(ROOT)}: {match[0]}" for file, text in texts.items() if (match := forbidden.search(text))] == []

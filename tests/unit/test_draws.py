@@ -34,12 +34,17 @@ def test_known_answers() -> None:
 
 
 def test_numbers_are_uniform_and_unrelated() -> None:
-    drawn = random_integers(keys(0, 0), 5, 10)
-    counts = np.bincount(drawn.flatten().numpy(), minlength=10)
+    integers = random_integers(keys(0, 0), 5, 10)
+    counts = np.bincount(integers.flatten().numpy(), minlength=10)
     assert abs(counts - 10_000).max() < 500
-    one, other = uniform(keys(0, 0), 2), uniform(keys(0, 1), 2)
-    assert one.min() >= 0 and one.max() < 1 and abs(one.mean() - 0.5) < 0.01
-    for pair in ((one[:, 0], one[:, 1]), (one[:-1, 0], one[1:, 0]), (one[:, 0], other[:, 0]), (one[:, 0], uniform(keys(0, 0), 1, 1)[:, 0])):
+    first, second = uniform(keys(0, 0), 2), uniform(keys(0, 1), 2)
+    assert first.min() >= 0 and first.max() < 1 and abs(first.mean() - 0.5) < 0.01
+    for pair in (
+        (first[:, 0], first[:, 1]),
+        (first[:-1, 0], first[1:, 0]),
+        (first[:, 0], second[:, 0]),
+        (first[:, 0], uniform(keys(0, 0), 1, 1)[:, 0]),
+    ):
         assert abs(torch.corrcoef(torch.stack(pair))[0, 1]) < 0.03
 
 
@@ -51,13 +56,13 @@ def test_a_row_s_numbers_do_not_depend_on_its_place_or_on_how_many_are_drawn() -
 
 def test_bounds_may_differ_from_row_to_row() -> None:
     below = torch.tensor([[1], [2], [1_000]])
-    drawn = random_integers(torch.tensor([5, 6, 7]), 500, below)
-    assert (drawn >= 0).all() and (drawn < below).all() and drawn[2].max() > 900
+    integers = random_integers(torch.tensor([5, 6, 7]), 500, below)
+    assert (integers >= 0).all() and (integers < below).all() and integers[2].max() > 900
 
 
 def test_equal_contents_have_equal_keys() -> None:
-    one, other = torch.tensor([[1, 2], [1, 2], [2, 1]]), torch.tensor([[0], [0], [0]])
-    first, second, third = content_keys(one, other).tolist()
+    columns, other = torch.tensor([[1, 2], [1, 2], [2, 1]]), torch.tensor([[0], [0], [0]])
+    first, second, third = content_keys(columns, other).tolist()
     assert first == second != third
 
 
@@ -66,13 +71,13 @@ def test_p3_every_row_has_one_key_whoever_reads_it(tmp_path: Path, world_size: i
     version = write_version(tmp_path, {"train": [{"x": np.arange(500, dtype="float32"), "label": np.zeros(500, "uint8")}]})
     order = Order(8, 40, seed=5, remainder="keep")
     for epoch in range(2):
-        found = {}
+        keys_by_row = {}
         for rank in range(world_size):
             loader = Loader(version, "train", order, shard_range(rank, world_size, 8), row_numbers=True, row_keys=True)
             loader.load_state_dict({"epoch": epoch, "step": 0, "order_version": 1})
             for batch in loader:
-                found.update(zip(batch[ROW_NUMBERS].tolist(), batch[ROW_KEYS].tolist(), strict=True))
-        assert [found[row] for row in range(500)] == keys(5, epoch, 500).tolist()
+                keys_by_row.update(zip(batch[ROW_NUMBERS].tolist(), batch[ROW_KEYS].tolist(), strict=True))
+        assert [keys_by_row[row] for row in range(500)] == keys(5, epoch, 500).tolist()
 
 
 def test_keys_come_without_numbers_unless_both_are_asked_for(tmp_path: Path) -> None:

@@ -122,10 +122,12 @@ def test_what_asks_for_nothing_or_may_be_used_passes(changes: dict[str, Any]) ->
 def test_flags_and_files_have_one_rule(tmp_path: Any) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(PIPELINE)
-    told = r"^--train.momentum: has no effect while train.optimizer is adamw; set train.optimizer to sgd, or remove momentum \(got 0.5\)$"
-    with pytest.raises(ConfigError, match=told):
+    message = (
+        r"^--train.momentum: has no effect while train.optimizer is adamw; set train.optimizer to sgd, or remove momentum \(got 0.5\)$"
+    )
+    with pytest.raises(ConfigError, match=message):
         load(path, {"train.momentum": 0.5})
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         from_command_line("jobs/train.py", [str(path), "--train.momentum", "0.5"])
     with pytest.raises(ConfigError, match=r"^--train.balance: has no effect while train.workers is 1; set train.workers to 2 or more"):
         load(path, {"train.balance": "auto"})

@@ -33,7 +33,7 @@ FEATURES: dict[str, Any] = {
 TARGET = {"class": {"encoder": "label", "column": "word"}}
 
 
-def rows_of(values: list[tuple]) -> pa.Table:
+def raw_table(values: list[tuple]) -> pa.Table:
     kinds = {
         "x": pa.float64(),
         "y": pa.int32(),
@@ -46,7 +46,7 @@ def rows_of(values: list[tuple]) -> pa.Table:
     return pa.table({name: pa.array(column, kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)})
 
 
-TRAINING = rows_of([(float(n), n * n, "abc"[n % 3], n % 2 == 0, [n, -n], bytes([n, 255 - n])) for n in range(20)])
+TRAINING = raw_table([(float(n), n * n, "abc"[n % 3], n % 2 == 0, [n, -n], bytes([n, 255 - n])) for n in range(20)])
 ENCODERS = fit(FEATURES, TARGET, TRAINING)
 ROW = st.tuples(
     st.one_of(st.none(), st.floats(-30, 30), st.sampled_from([float("nan"), float("inf")])),
@@ -71,7 +71,7 @@ def test_every_encoder_accepts_its_training_rows() -> None:
 @settings(max_examples=60)
 @given(st.lists(st.one_of(ROW, GOOD), max_size=12), st.data())
 def test_p7_slices_chunks_and_single_rows_encode_as_the_whole(values: list[tuple], data: st.DataObject) -> None:
-    raw = rows_of(values)
+    raw = raw_table(values)
     complete, reasons = Encoders(ENCODERS).encode(raw)
     cut = data.draw(st.integers(0, len(raw)))
     chunked, chunked_reasons = Encoders(ENCODERS).encode(pa.concat_tables([raw.slice(0, cut), raw.slice(cut)]))
@@ -101,7 +101,7 @@ def test_refused_rows_say_why() -> None:
         (*good[:5], b"xxx"),
         (1.0, None, *good[2:]),
     ]
-    table, reasons = Encoders(ENCODERS).encode(rows_of(bad))
+    table, reasons = Encoders(ENCODERS).encode(raw_table(bad))
     assert table.num_rows == 1
     assert reasons.to_pylist() == [
         None,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
-from filed import CONFIG, manifest_of, raw_rows
+from filed import CONFIG, fit_manifest, raw_rows
 
 from pipelines.config import parse
 from pipelines.config.endpoint import Endpoint
@@ -34,7 +34,7 @@ TOKEN = "0123456789abcdef"
 @pytest.fixture(scope="module")
 def served() -> ServedModel:
     config, raw = parse(CONFIG, "test"), raw_rows()
-    manifest = manifest_of(config.dataset, raw)
+    manifest = fit_manifest(config.dataset, raw)
     torch.manual_seed(0)
     predictor = Predictor(config.task, manifest, build_task(config.task, manifest).model().state_dict())
     return ServedModel(predictor, "7", "ab" * 32, example_row(input_example(manifest)))
@@ -261,14 +261,14 @@ def test_requests_that_arrive_while_a_batch_is_computed_are_the_next_one_up_to_i
 
 
 def test_a_batch_that_fails_fails_its_own_requests_only() -> None:
-    async def refused(requests: Sequence[list[int]]) -> list[list[int]]:
+    async def fail_on_zero(requests: Sequence[list[int]]) -> list[list[int]]:
         await asyncio.sleep(0)
         if [0] in requests:
             raise ValueError("a zero")
         return list(requests)
 
     async def answers() -> list[list[int] | BaseException]:
-        gathered = RequestBatches(refused, max_rows=2)
+        gathered = RequestBatches(fail_on_zero, max_rows=2)
         return await asyncio.gather(*(gathered.answer(rows) for rows in ([0], [1], [2], [3])), return_exceptions=True)
 
     zero, first, *later = asyncio.run(answers())
@@ -278,17 +278,17 @@ def test_a_batch_that_fails_fails_its_own_requests_only() -> None:
 def test_a_request_whose_client_is_gone_is_not_computed() -> None:
     computed: list[list[int]] = []
 
-    async def kept(requests: Sequence[list[int]]) -> list[list[int]]:
+    async def record_requests(requests: Sequence[list[int]]) -> list[list[int]]:
         computed.extend(requests)
         await asyncio.sleep(0.01)
         return list(requests)
 
-    async def answered() -> list[int]:
-        gathered = RequestBatches(kept, max_rows=1)
-        first, gone, last = (asyncio.create_task(gathered.answer([number])) for number in (1, 2, 3))
+    async def cancel_second() -> list[int]:
+        gathered = RequestBatches(record_requests, max_rows=1)
+        first, second, last = (asyncio.create_task(gathered.answer([number])) for number in (1, 2, 3))
         await asyncio.sleep(0)
-        gone.cancel()
+        second.cancel()
         await first
         return await last
 
-    assert asyncio.run(answered()) == [3] and computed == [[1], [3]]
+    assert asyncio.run(cancel_second()) == [3] and computed == [[1], [3]]

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from groups import in_group
-from trainings import training, version_of
+from groups import run_group
+from trainings import open_dataset, training
 
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.details import ClassDetails, EvaluationData
@@ -17,10 +17,12 @@ from pipelines.train.strategies import create_strategy
 METHODS = ("__init__", "update", "merge", "result")
 
 
-def evaluated(context: WorkerContext, home: Path, method: str, rank: int) -> tuple[dict[str, float] | None, list[EvaluationData | None]]:
+def evaluate_failing(
+    context: WorkerContext, home: Path, method: str, rank: int
+) -> tuple[dict[str, float] | None, list[EvaluationData | None]]:
     """Metrics, and the details of two evaluations, where a method fails at its second call on one worker."""
     config = training(home, shards=4)
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     calls = []
@@ -44,9 +46,9 @@ def evaluated(context: WorkerContext, home: Path, method: str, rank: int) -> tup
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_error_in_the_details_leaves_metrics_and_no_figures(tmp_path: Path, method: str, caplog: pytest.LogCaptureFixture) -> None:
-    metrics, details = evaluated(WorkerContext(), tmp_path, method, rank=-1)
+    metrics, details = evaluate_failing(WorkerContext(), tmp_path, method, rank=-1)
     assert metrics and details[1]
-    failed, missing = evaluated(WorkerContext(), tmp_path, method, rank=0)
+    failed, missing = evaluate_failing(WorkerContext(), tmp_path, method, rank=0)
     assert failed == metrics and missing[1] is None
     assert caplog.text.count("the run has no figures of its validation split: RuntimeError: planted") == 1
 
@@ -54,5 +56,5 @@ def test_an_error_in_the_details_leaves_metrics_and_no_figures(tmp_path: Path, m
 @pytest.mark.slow
 def test_details_that_one_worker_lacks_are_not_taken_for_whole(tmp_path: Path) -> None:
     training(tmp_path, shards=4)
-    (metrics, details), (others, nothing) = in_group(2, tmp_path / "group", evaluated, tmp_path, "update", 1)
-    assert metrics == others and details == nothing == [None, None]
+    (metrics, details), (other_metrics, nothing) = run_group(2, tmp_path / "group", evaluate_failing, tmp_path, "update", 1)
+    assert metrics == other_metrics and details == nothing == [None, None]

@@ -161,8 +161,8 @@ def exact(model: nn.Module, **changes: object) -> Exact:
 
 def microbatches() -> list[Batch]:
     generator = torch.Generator().manual_seed(0)
-    made = [torch.randn(4, 5, generator=generator) for _ in range(2)]
-    return [{"x": x, "code": torch.arange(4), "label": x.sum(1)} for x in made]
+    inputs = [torch.randn(4, 5, generator=generator) for _ in range(2)]
+    return [{"x": x, "code": torch.arange(4), "label": x.sum(1)} for x in inputs]
 
 
 class Numpys(nn.Linear):

@@ -66,10 +66,10 @@ def test_a_deleted_experiment_is_named_with_what_restores_it(tmp_path: Path, mon
     client.delete_experiment(number)
     with pytest.raises(TrackingError) as error:
         ensure_experiment(client, config("adult", uri))
-    told = re.search(r"experiment adult at (\S+) is deleted; restore it with `MLFLOW_TRACKING_URI=(\S+) mlflow (.*?)`", str(error.value))
-    assert told is not None and told[1] == told[2] == uri
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", told[2])
-    assert CliRunner().invoke(cli, told[3].split()).exit_code == 0
+    message = re.search(r"experiment adult at (\S+) is deleted; restore it with `MLFLOW_TRACKING_URI=(\S+) mlflow (.*?)`", str(error.value))
+    assert message is not None and message[1] == message[2] == uri
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", message[2])
+    assert CliRunner().invoke(cli, message[3].split()).exit_code == 0
     assert ensure_experiment(MlflowClient(uri), config("adult", uri)) == number
 
 

@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from rows import training_on
 from torch import Tensor, nn
-from trainings import StopsAfter
+from trainings import StopsAfter, open_dataset
 
 from pipelines.config import Config
 from pipelines.data.loader import Loader, shard_range
-from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, NonFiniteError
 from pipelines.launch.checks import check_training
 from pipelines.runtime.weights import model_digest
@@ -87,7 +86,7 @@ def fit_run(
 ) -> tuple[Trained, str]:
     """The result of a training, and the digest of its model."""
     config = training(home, **changes)
-    version = open_version(config.dataset.path, config.data_identity)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
@@ -111,15 +110,15 @@ def alone(home: Path) -> dict[str, Any]:
     return fit_in_turn(WorkerContext(), home, home / "alone")
 
 
-def assert_same(found: Any, wanted: Any) -> None:
-    assert isinstance(found, tuple), found
-    assert found[1] == wanted[1]
-    assert (found[0].metrics, found[0].rows, found[0].best_epoch) == (wanted[0].metrics, wanted[0].rows, wanted[0].best_epoch)
+def assert_same(actual: Any, expected: Any) -> None:
+    assert isinstance(actual, tuple), actual
+    assert actual[1] == expected[1]
+    assert (actual[0].metrics, actual[0].rows, actual[0].best_epoch) == (expected[0].metrics, expected[0].rows, expected[0].best_epoch)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path, alone: dict[str, Any], workers: int) -> None:
-    for actual in in_group(workers, home / f"group-{workers}", fit_in_turn, home, home / f"of-{workers}"):
+    for actual in run_group(workers, home / f"group-{workers}", fit_in_turn, home, home / f"of-{workers}"):
         for case, expected in alone.items():
             assert_same(actual[case], expected)
     for case in CASES:
@@ -130,7 +129,7 @@ def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path
 
 def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
     case, folder = "fedprox, nesterov", home / "stopped"
-    for trained, _ in in_group(2, home / "stopped-2", fit_run, home, folder, CASES[case], 3):
+    for trained, _ in run_group(2, home / "stopped-2", fit_run, home, folder, CASES[case], 3):
         assert not trained.finished
     assert_same(fit_run(WorkerContext(), home, folder, CASES[case]), alone[case])
 
@@ -144,10 +143,6 @@ def prepare_rounds(home: Path, context: WorkerContext | None = None, **changes: 
     config, version = training(home, **changes), open_dataset(training(home, **changes))
     task = build_task(config.task, version.manifest)
     return config, task, Rounds(version, train_order(config), config.train.strategy_as(Clients), context or WorkerContext(), draws=True)
-
-
-def open_dataset(config: Config) -> Version:
-    return open_version(config.dataset.path, config.data_identity)
 
 
 def row_values(turn: Turn) -> Counter[float]:
@@ -451,9 +446,9 @@ def test_only_what_helps_is_offered_for_clients_with_batches_of_a_row(
     tmp_path: Path, names: str, settings: dict[str, Any], offered: str
 ) -> None:
     rows = pa.table({"x": np.arange(len(names), dtype="float32"), "writer": list(names), "label": [name == "a" for name in names]})
-    given = {**SETTINGS, "strategy": {"kind": "federated", **CHOSEN, "per_round": 2}, "global_batch": 8, **settings}
+    train_settings = {**SETTINGS, "strategy": {"kind": "federated", **CHOSEN, "per_round": 2}, "global_batch": 8, **settings}
     features, task = {"x": "standardize"}, {"kind": "tabular", "batch_norm": True}
-    config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **given)
+    config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **train_settings)
     with pytest.raises(ConfigError, match=f"leave these clients out in source.query, {offered}or set task.batch_norm to false"):
         check_training(config, open_dataset(config))
 

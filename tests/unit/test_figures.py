@@ -27,7 +27,7 @@ def test_every_pipeline_has_a_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "asked", "highest", "more", "reached"),
+    ("metric", "target", "highest", "more", "reached"),
     [
         ("test/accuracy", 0.9, True, {}, "yes"),
         ("test/accuracy", 0.92, True, {}, "NO"),
@@ -39,9 +39,9 @@ def test_every_pipeline_has_a_figure() -> None:
     ],
 )
 def test_a_figure_is_reached_in_time_and_ahead_of_the_baseline(
-    metric: str, asked: float, highest: bool, more: dict[str, float], reached: str
+    metric: str, target: float, highest: bool, more: dict[str, float], reached: str
 ) -> None:
-    figure = figures.Figure("trec", metric, asked, highest)
+    figure = figures.Figure("trec", metric, target, highest)
     assert figures.make_row(figure, {**FOUND, **more})["reached it"] == reached
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from fitting import encoder_of, fit
+from fitting import fit, fit_encoder
 from pydantic import ValidationError
 
 from pipelines.config.features import ScaleSettings
@@ -54,8 +54,8 @@ def test_errors_are_those_of_numpy_and_the_baseline_repeats_the_last_value() -> 
     learned, rows = task(), batch(7)
     model, metrics = learned.model(), learned.metrics()
     for part in (slice(0, 3), slice(3, 7)):
-        some = {name: values[part] for name, values in rows.items()}
-        learned.update(metrics, model(some), some)
+        part_rows = {name: values[part] for name, values in rows.items()}
+        learned.update(metrics, model(part_rows), part_rows)
     metric_by_name = {name: value.item() for name, value in metrics.compute().items()}
     forecast, true = model(rows).detach().double().numpy(), rows["future"].double().numpy()
     last = rows["past"][:, -1:].double().numpy()
@@ -92,7 +92,7 @@ def test_an_average_has_a_middle() -> None:
 
 @pytest.mark.parametrize("value", [[[1, 2, 3], [2, 4, 7]], [1, 2, 3, 2, 4, 7]])
 def test_arrays_are_scaled_along_their_last_axis(value: list) -> None:
-    encoder = encoder_of(SCALE, pa.array([value]))
+    encoder = fit_encoder(SCALE, pa.array([value]))
     encoded = to_numpy(encoder.column("a", "feature"), encoder.encode(pa.array([value])))
     assert encoded.tolist() == [[[0, 0, 0], [1, 1, 1]]] and encoded.dtype == np.float32
     assert encoder.decode(encoded).tolist() == [[[1, 2, 3], [2, 4, 7]]]
@@ -100,7 +100,7 @@ def test_arrays_are_scaled_along_their_last_axis(value: list) -> None:
 
 def test_arrays_of_another_shape_or_without_a_number_are_refused() -> None:
     rows = pa.array([[[1.0, 2.0, 3.0]] * 2, [[1.0, 2.0, 3.0]], [[1.0, None, 3.0]] * 2, [[1.0, float("nan"), 3.0]] * 2, None])
-    assert encoder_of(SCALE, rows.slice(0, 1)).encode(rows).is_valid().to_pylist() == [True, False, False, False, False]
+    assert fit_encoder(SCALE, rows.slice(0, 1)).encode(rows).is_valid().to_pylist() == [True, False, False, False, False]
     with pytest.raises(ConfigError, match="it takes arrays of numbers"):
         fit({"a": SCALE}, {"b": "identity"}, pa.table({"a": ["x"], "b": [1]}))
 

@@ -24,25 +24,25 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
-def told(script: Path, folder: Path, **variables: str) -> str:
+def print_commit(script: Path, folder: Path, **variables: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
     command = [sys.executable, str(script)]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, env={**environment, "PYTHONPATH": str(ROOT), **variables}, capture_output=True, text=True, check=True
     )
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def test_it_is_the_code_s_and_not_the_data_s(code: Path, tmp_path: Path) -> None:
     commit = subprocess.run(["git", "-C", code, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    assert told(code / "jobs/job.py", elsewhere, LOCKSTEP_HOME=str(elsewhere)) == commit
+    assert print_commit(code / "jobs/job.py", elsewhere, LOCKSTEP_HOME=str(elsewhere)) == commit
     copied = elsewhere / "job.py"
     copied.write_text(JOB)
-    assert told(copied, code, LOCKSTEP_HOME=str(elsewhere)) == commit, "of the current folder"
-    assert told(copied, elsewhere, LOCKSTEP_HOME=str(code)) == commit, "of a copy, where the folder it was sent from is home"
-    assert told(copied, elsewhere, LOCKSTEP_HOME=str(elsewhere)) == ""
-    assert told(copied, elsewhere, LOCKSTEP_GIT_COMMIT="sent along") == "sent along"
+    assert print_commit(copied, code, LOCKSTEP_HOME=str(elsewhere)) == commit, "of the current folder"
+    assert print_commit(copied, elsewhere, LOCKSTEP_HOME=str(code)) == commit, "of a copy, where the folder it was sent from is home"
+    assert print_commit(copied, elsewhere, LOCKSTEP_HOME=str(elsewhere)) == ""
+    assert print_commit(copied, elsewhere, LOCKSTEP_GIT_COMMIT="sent along") == "sent along"
     (code / "jobs/job.py").write_text(f"{JOB}  # changed")
-    assert told(code / "jobs/job.py", elsewhere) == f"{commit}-dirty"
+    assert print_commit(code / "jobs/job.py", elsewhere) == f"{commit}-dirty"

@@ -25,18 +25,18 @@ def test_a_group_that_hangs_is_ended_and_says_where() -> None:
 
 
 def test_what_several_processes_want_is_written_by_the_first_and_seen_whole(tmp_path: Path) -> None:
-    def write(path: Path, who: str) -> None:
+    def write(path: Path, author: str) -> None:
         path.mkdir()
-        (path / "a").write_text(who)
+        (path / "a").write_text(author)
         assert not (tmp_path / "data").exists(), "a part of it is seen"
-        if who == "first":
-            (path / "b").write_text(who)
+        if author == "first":
+            (path / "b").write_text(author)
 
-    def interrupted(path: Path) -> None:
+    def write_after_another(path: Path) -> None:
         write(path, "second")
         write_once(tmp_path / "data", lambda other: write(other, "first"))
 
-    write_once(tmp_path / "data", interrupted)
+    write_once(tmp_path / "data", write_after_another)
     write_once(tmp_path / "data", lambda path: write(path, "third"))
     assert [file.read_text() for file in sorted((tmp_path / "data").iterdir())] == ["first", "first"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["data"]

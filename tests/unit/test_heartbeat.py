@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from groups import in_group
+from groups import run_group
 from torch import Tensor
 
 from pipelines.errors import TrainingError
@@ -84,18 +84,18 @@ def held_up(context: WorkerContext, folder: str, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "message"),
     [
         ("data", r"in await_data \(.*test_heartbeat.py:\d+\), which is busy with something else"),
         ("backward", r"in dawdle \(.*test_heartbeat.py:\d+\), which is busy with something else"),
         ("stop", "no longer answers"),
     ],
 )
-def test_a_stuck_collective_names_the_worker_it_waits_for(tmp_path: Path, how: str, told: str) -> None:
-    first, _, last = in_group(3, tmp_path / "group", held_up, str(tmp_path / "run"), how)
+def test_a_stuck_collective_names_the_worker_it_waits_for(tmp_path: Path, how: str, message: str) -> None:
+    first, _, last = run_group(3, tmp_path / "group", held_up, str(tmp_path / "run"), how)
     for error in (first, last):
         assert isinstance(error, TrainingError), error
-        assert re.search(rf"a collective operation waited 3.2 s for worker 1 .*{told}", str(error)), error
+        assert re.search(rf"a collective operation waited 3.2 s for worker 1 .*{message}", str(error)), error
     diagnostics = RunDirectory(str(tmp_path / "run")).get_json("hung/0.json")
     assert diagnostics is not None and "waited 3.2 s for worker 1" in diagnostics["told"] and diagnostics["step"] == 2
     *_, awaited = diagnostics["last_collectives"]
@@ -110,7 +110,7 @@ def held_up_in_a_pipeline(context: WorkerContext, folder: str) -> None:
 
 
 def test_a_stuck_pipeline_names_the_worker_it_waits_for(tmp_path: Path) -> None:
-    error, *_ = in_group(4, tmp_path / "group", held_up_in_a_pipeline, str(tmp_path / "run"))
+    error, *_ = run_group(4, tmp_path / "group", held_up_in_a_pipeline, str(tmp_path / "run"))
     assert re.search(r"a collective operation waited 3.2 s for worker 1 in dawdle \(.*, which is busy with something else", str(error)), (
         error
     )
@@ -130,7 +130,7 @@ def fails(context: WorkerContext, folder: str) -> None:
 
 
 def test_other_errors_pass(tmp_path: Path) -> None:
-    for error in in_group(2, tmp_path / "group", fails, str(tmp_path / "run")):
+    for error in run_group(2, tmp_path / "group", fails, str(tmp_path / "run")):
         assert "mat1 and mat2" in str(error) and not isinstance(error, TrainingError)
 
 

@@ -23,17 +23,20 @@ def sections(base: type[Section] = Section) -> Iterator[type[Section]]:
             yield from sections(section)
 
 
+def descriptions(section: type[Section], name: str) -> list[str | None]:
+    """A setting's own description, and those of the settings that it overrides."""
+    return [base.model_fields[name].description for base in section.__mro__ if name in getattr(base, "model_fields", {})]
+
+
 SETTINGS = [(section, name) for section in sections() for name in section.model_fields]
 
 
 @pytest.mark.parametrize(("section", "name"), SETTINGS, ids=[f"{section.__name__}.{name}" for section, name in SETTINGS])
 def test_a_setting_is_explained(section: type[Section], name: str) -> None:
-    found = next((base.model_fields[name].description for base in section.__mro__ if name in getattr(base, "model_fields", {})), None)
-    inherited = [base.model_fields[name].description for base in section.__mro__ if name in getattr(base, "model_fields", {})]
-    assert found or any(inherited)
+    assert any(descriptions(section, name))
 
 
-def shown(config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def help_text(config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     monkeypatch.setenv("COLUMNS", "90")  # one column of them
     with pytest.raises(SystemExit):
         from_command_line("jobs/train.py", [str(ROOT / config), "--help"])
@@ -42,40 +45,39 @@ def shown(config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 def explanations(text: str) -> dict[str, str]:
     """What `--help` says of each flag, in a line."""
-    told: dict[str, str] = {}
+    texts: dict[str, str] = {}
     flag = ""
     for line in (line.strip("│|╭╰╮╯─-+ ") if line[:3] in ("---", "+--") else line.strip("│| ") for line in text.splitlines()):
-        if found := re.match(r"--(\S+)", line):
-            flag = found[1]
+        if match := re.match(r"--(\S+)", line):
+            flag = match[1]
         elif flag:
-            told[flag] = f"{told.get(flag, '')} {line}".strip()
-    return {flag: " ".join(said.partition("(default")[0].split()) for flag, said in told.items()}
+            texts[flag] = f"{texts.get(flag, '')} {line}".strip()
+    return {flag: " ".join(text.partition("(default")[0].split()) for flag, text in texts.items()}
 
 
-def settings_of(section: Any, key: str = "") -> Iterator[tuple[str, str, Any]]:
+def settings(section: Any, key: str = "") -> Iterator[tuple[str, str, Any]]:
     """Flag, explanation and value of each setting of a config, but those of mappings."""
     for name, field in type(section).model_fields.items():
         value, dotted = getattr(section, name), f"{key}{field.alias or name}"
         if isinstance(value, Section) and name != "split":
-            yield from settings_of(value, f"{dotted}.")
+            yield from settings(value, f"{dotted}.")
         elif not isinstance(value, dict) and name != "split":
-            described = [base.model_fields[name].description for base in type(section).__mro__ if name in getattr(base, "model_fields", {})]
-            yield dotted, next(filter(None, described)), value
+            yield dotted, next(filter(None, descriptions(type(section), name))), value
 
 
 @pytest.mark.parametrize("config", ["conf/adult.yaml", "conf/video_games.yaml", "conf/shakespeare.yaml", "conf/trec.yaml"])
 def test_help_shows_each_setting_s_own_explanation(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = explanations(shown(config, monkeypatch, capsys))
-    assert "train.seed" in told and "schema" in {flag.rpartition(".")[2] for flag in told}
-    for flag, explanation, _ in settings_of(from_command_line("jobs/train.py", [str(ROOT / config)])):
-        assert told[flag].endswith(" ".join(explanation.split())), flag
+    texts = explanations(help_text(config, monkeypatch, capsys))
+    assert "train.seed" in texts and "schema" in {flag.rpartition(".")[2] for flag in texts}
+    for flag, explanation, _ in settings(from_command_line("jobs/train.py", [str(ROOT / config)])):
+        assert texts[flag].endswith(" ".join(explanation.split())), flag
 
 
-def words_of(value: Any) -> list[str]:
+def default_words(value: Any) -> list[str]:
     """A default as `--help` prints it."""
-    return [str(one) for one in value] if isinstance(value, tuple) else [str(value)]
+    return [str(part) for part in value] if isinstance(value, tuple) else [str(value)]
 
 
 @pytest.mark.parametrize("name", ["adult", "trec", "movielens", "spoken_digits", "video_games"])
@@ -84,14 +86,14 @@ def test_every_value_that_help_prints_is_taken(name: str, monkeypatch: pytest.Mo
     path = str(ROOT / f"conf/{name}.yaml")
     config = from_command_line("jobs/train.py", [path])
     flags = [
-        word for flag, _, value in settings_of(config) for word in ([f"--{flag}="] if value == "" else [f"--{flag}", *words_of(value)])
+        word for flag, _, value in settings(config) for word in ([f"--{flag}="] if value == "" else [f"--{flag}", *default_words(value)])
     ]
-    again = from_command_line("jobs/train.py", [path, *flags])
-    assert again.model_dump() == config.model_dump()
+    reread = from_command_line("jobs/train.py", [path, *flags])
+    assert reread.model_dump() == config.model_dump()
 
 
 @pytest.mark.parametrize(
-    ("given", "key", "value"),
+    ("flags", "key", "value"),
     [
         (["--task.hidden", "256", "128"], "hidden", (256, 128)),
         (["--task.hidden", "[256, 128]"], "hidden", (256, 128)),
@@ -103,8 +105,8 @@ def test_every_value_that_help_prints_is_taken(name: str, monkeypatch: pytest.Mo
         (["--task.class_weights", "balanced"], "class_weights", "balanced"),
     ],
 )
-def test_lists_are_taken_in_both_forms(given: list[str], key: str, value: Any) -> None:
-    assert getattr(from_command_line("jobs/train.py", [str(ROOT / "conf/adult.yaml"), *given]).task, key) == value
+def test_lists_are_taken_in_both_forms(flags: list[str], key: str, value: Any) -> None:
+    assert getattr(from_command_line("jobs/train.py", [str(ROOT / "conf/adult.yaml"), *flags]).task, key) == value
 
 
 def test_lists_of_every_section_are_taken() -> None:

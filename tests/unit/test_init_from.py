@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import ray
 import yaml
-from filed import weights_filed
+from filed import file_weights
 from mlflow import MlflowClient
 from torch import Tensor
-from trainings import training, version_of
+from trainings import open_dataset, training
 
 from pipelines import tracking
 from pipelines.config import Config
@@ -33,7 +33,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def random_weights(config: Config) -> dict[str, Tensor]:
-    return dict(build_task(config.task, version_of(config).manifest).model().state_dict())
+    return dict(build_task(config.task, open_dataset(config).manifest).model().state_dict())
 
 
 def flip_bit(content: bytes) -> bytes:
@@ -50,10 +50,10 @@ def cases(config: Config) -> dict[str, tuple[str, type[LockstepError], str]]:
     return {
         "no run": ("f00d" * 8, TrackingError, "train.init_from is f00d.*not found"),
         "no model": (empty, TrackingError, f"run {empty} has no model; use the ID of a training that MLflow shows as FINISHED"),
-        "cut off": (weights_filed(config, content[: len(content) // 2]), TrainingError, "whose weights cannot be read"),
-        "not weights": (weights_filed(config, b"<html>"), TrainingError, "whose weights cannot be read"),
-        "one bit": (weights_filed(config, flip_bit(content), digest), TrainingError, "whose weights are not the ones that it logged"),
-        "another model": (weights_filed(config, other), TrainingError, r"differ from this model's in layers\.2\.bias, layers\.2\.weight"),
+        "cut off": (file_weights(config, content[: len(content) // 2]), TrainingError, "whose weights cannot be read"),
+        "not weights": (file_weights(config, b"<html>"), TrainingError, "whose weights cannot be read"),
+        "one bit": (file_weights(config, flip_bit(content), digest), TrainingError, "whose weights are not the ones that it logged"),
+        "another model": (file_weights(config, other), TrainingError, r"differ from this model's in layers\.2\.bias, layers\.2\.weight"),
     }
 
 
@@ -70,12 +70,12 @@ def test_weights_that_do_not_fit_are_refused_before_anything_starts(home: Path) 
 def test_weights_that_fit_are_taken_as_they_are(home: Path) -> None:
     config = training(home)
     weights = random_weights(config)
-    origin = weights_filed(config, to_bytes(weights), model_digest(weights))
+    origin = file_weights(config, to_bytes(weights), model_digest(weights))
     started = training(home, init_from=origin)
-    content = initial_weights(started, version_of(started))
+    content = initial_weights(started, open_dataset(started))
     assert content is not None
     assert model_digest(from_bytes(content)) == model_digest(weights)
-    assert initial_weights(config, version_of(config)) is None
+    assert initial_weights(config, open_dataset(config)) is None
 
 
 def test_the_command_ends_with_one_line(home: Path, tmp_path: Path) -> None:
@@ -83,15 +83,15 @@ def test_the_command_ends_with_one_line(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"
     file.write_text(yaml.safe_dump(config.model_dump(mode="json", by_alias=True, exclude={"tracking": {"tags"}})))
     command, environment = [sys.executable, "jobs/train.py", str(file)], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, len(done.stderr.splitlines())) == (TrackingError.exit_code, 1), done.stderr
-    assert done.stderr.startswith("error: train.init_from is f00d")
+    job = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (job.returncode, len(job.stderr.splitlines())) == (TrackingError.exit_code, 1), job.stderr
+    assert job.stderr.startswith("error: train.init_from is f00d")
 
 
 def test_a_run_that_goes_on_keeps_what_it_began_with(home: Path) -> None:
     """The run it began from may be gone by then."""
     config = training(home, init_from="f00d" * 8)
-    version = version_of(config)
+    version = open_dataset(config)
     assert not has_initial_weights(config, version)
     run = tracking.open_training(config, version, {})
     run.end("KILLED")

@@ -20,14 +20,14 @@ from pipelines.spark.executor_versions import check_executors
 
 
 def test_equal_machines_agree() -> None:
-    here = installed_versions(["numpy", "no-such-package"])
-    assert here == {"Python": ".".join(map(str, sys.version_info[:3])), "numpy": version("numpy"), "no-such-package": "missing"}
-    assert describe_disagreement(here, dict(here), "host") == ""
+    versions = installed_versions(["numpy", "no-such-package"])
+    assert versions == {"Python": ".".join(map(str, sys.version_info[:3])), "numpy": version("numpy"), "no-such-package": "missing"}
+    assert describe_disagreement(versions, dict(versions), "host") == ""
 
 
 def test_what_differs_is_named_with_both_versions() -> None:
-    here = {"Python": "3.11.2", "numpy": "2.4.6", "torch": "2.13.0"}
-    assert describe_disagreement(here, {"Python": "3.12.1", "numpy": "2.4.6"}, "worker b") == (
+    driver_versions = {"Python": "3.11.2", "numpy": "2.4.6", "torch": "2.13.0"}
+    assert describe_disagreement(driver_versions, {"Python": "3.12.1", "numpy": "2.4.6"}, "worker b") == (
         "worker b has other versions than the driver: Python 3.11.2 here and 3.12.1 there, torch 2.13.0 here and missing there; "
         "give both one image, or one packed environment"
     )
@@ -41,15 +41,15 @@ class Given:
 
 
 def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
-    here: Any = Given(installed_versions(PACKAGES))
-    check_installed(here)
-    other: Any = Given({**here.installed_versions, "torch": "1.0"})
+    matching_worker: Any = Given(installed_versions(PACKAGES))
+    check_installed(matching_worker)
+    differing_worker: Any = Given({**matching_worker.installed_versions, "torch": "1.0"})
     with pytest.raises(MismatchError, match=r"torch 1\.0 here and .* there; give both one image"):
-        check_installed(other)
+        check_installed(differing_worker)
 
 
 @pytest.mark.parametrize(
-    ("spark", "said"),
+    ("spark", "message"),
     [
         (session(numpy="1.0"), r"executor there has other versions than the driver: numpy .* here and 1\.0 there"),
         (session(has_pipelines=False), r"executor there does not find the package pipelines; send an environment with"),
@@ -61,25 +61,25 @@ def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
         (session(java={"version": "21"}), r"has the version 21, and 17 is needed; run driver and executors on the same Java"),
     ],
 )
-def test_an_executor_that_differs_is_refused(monkeypatch: pytest.MonkeyPatch, spark: Any, said: str) -> None:
+def test_an_executor_that_differs_is_refused(monkeypatch: pytest.MonkeyPatch, spark: Any, message: str) -> None:
     monkeypatch.setattr("pipelines.spark.ambient_settings.java_version", lambda: "17")
     check_executors(session())
-    with pytest.raises(MismatchError, match=said):
+    with pytest.raises(MismatchError, match=message):
         check_executors(spark)
 
 
 def test_a_cluster_of_another_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(*_: object, **__: object) -> None:
-        if there != ray.__version__:
-            raise RuntimeError(f"Version mismatch: The cluster was started with:\n    Ray: {there}")
+        if cluster_version != ray.__version__:
+            raise RuntimeError(f"Version mismatch: The cluster was started with:\n    Ray: {cluster_version}")
 
-    there = "2.0.0"
+    cluster_version = "2.0.0"
     monkeypatch.setenv("RAY_ADDRESS", "there:6379")
     monkeypatch.setattr("ray.init", init)
     with pytest.raises(MismatchError, match=r"Ray: 2\.0\.0; run the driver in the cluster's own image$") as caught, cluster(Train()):
         pass
     assert caught.value.exit_code == 7
-    there = ray.__version__  # as in the cluster's own image
+    cluster_version = ray.__version__  # as in the cluster's own image
     with cluster(Train()):
         pass
 

@@ -133,28 +133,28 @@ def test_java_that_goes_amid_a_call_is_an_exception_and_no_traceback() -> None:
 
 
 def test_a_signal_that_waits_comes_where_it_is_admitted() -> None:
-    came: list[int] = []
-    with handle_signals(lambda number, frame: came.append(number)):
+    handled: list[int] = []
+    with handle_signals(lambda number, frame: handled.append(number)):
         with DeferredSignals() as signals:
             os.kill(os.getpid(), signal.SIGTERM)
-            assert came == []
+            assert handled == []
             with signals.admitted():
-                assert came == [signal.SIGTERM]
+                assert handled == [signal.SIGTERM]
             os.kill(os.getpid(), signal.SIGINT)
             signals.forget()
-        assert came == [signal.SIGTERM]
+        assert handled == [signal.SIGTERM]
 
 
 def test_a_signal_is_the_same_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("pipelines.runtime.interrupts.time.monotonic", lambda: now[0])
-    taken = FirstSignal()
-    assert taken.take(signal.SIGTERM)
+    first_signal = FirstSignal()
+    assert first_signal.take(signal.SIGTERM)
     now[0] += 1.9
-    assert not taken.take(signal.SIGTERM)
+    assert not first_signal.take(signal.SIGTERM)
     now[0] += 0.2
-    assert taken.take(signal.SIGTERM)
-    assert taken.number == signal.SIGTERM
+    assert first_signal.take(signal.SIGTERM)
+    assert first_signal.number == signal.SIGTERM
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,10 @@ def test_python_processes_of_this_job_are_ended_also_after_java_and_no_others() 
         subprocess.run([sys.executable, "-c", code], env={**os.environ, **variables}, capture_output=True, check=True)
         for variables in environments
     ]
-    ours, other = (psutil.Process(int(process.stdout)) for process in started)
+    own_process, other_process = (psutil.Process(int(process.stdout)) for process in started)
     stop_tasks()
-    is_ours_alive, is_other_alive = (process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in (ours, other))
-    other.kill()
-    assert (is_ours_alive, is_other_alive) == (False, True)
+    is_own_alive, is_other_alive = (
+        process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in (own_process, other_process)
+    )
+    other_process.kill()
+    assert (is_own_alive, is_other_alive) == (False, True)

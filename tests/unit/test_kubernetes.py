@@ -10,8 +10,8 @@ import yaml
 from operators import refusal
 
 FILES = sorted((Path(__file__).parents[2] / "cluster/kubernetes").glob("*.yaml"))
-THINGS = [thing for file in FILES for thing in yaml.safe_load_all(file.read_text()) if thing]
-OBJECTS = {f"{thing['kind']}/{thing['metadata']['name']}": thing for thing in THINGS}
+MANIFESTS = [manifest for file in FILES for manifest in yaml.safe_load_all(file.read_text()) if manifest]
+OBJECTS = {f"{manifest['kind']}/{manifest['metadata']['name']}": manifest for manifest in MANIFESTS}
 ABSENT = object()
 HEAD = "spec.headGroupSpec.template.spec.containers.0"
 WORKERS = "spec.workerGroupSpecs.0"
@@ -60,9 +60,9 @@ MISTAKES = [
 ]
 
 
-def changed(thing: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+def change_value(manifest: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """A copy with another value at a path, or none."""
-    copy = deepcopy(thing)
+    copy = deepcopy(manifest)
     *folders, last = [part.replace("\\.", ".") for part in re.split(r"(?<!\\)\.", path)]
     place: Any = copy
     for folder in folders:
@@ -81,7 +81,7 @@ def test_an_object_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "path", "value"), MISTAKES)
 def test_a_mistake_is_refused_by_the_name_of_its_field(name: str, path: str, value: Any) -> None:
-    refused = refusal(changed(OBJECTS[name], path, value))
+    refused = refusal(change_value(OBJECTS[name], path, value))
     assert refused is not None and re.split(r"\.|\\\.", path)[-1] in refused
 
 

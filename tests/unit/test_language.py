@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from torch import Tensor
 
 from pipelines.config import Config, parse
@@ -43,7 +43,7 @@ def encoder() -> FittedEncoder:
     return FittedEncoder(feature=feature, inputs=("text",), state=state, column=column)
 
 
-def windows_of(*texts: str) -> np.ndarray:
+def text_windows(*texts: str) -> np.ndarray:
     packer = restore_encoder(encoder())
     assert isinstance(packer, Packer)
     return packer.windows([packer.numbers(text) for text in texts])
@@ -56,17 +56,17 @@ def task(**settings: Any) -> Language:
     return Language(Settings.model_validate(is_known), Data((encoder().column,), tokens=packer.tokens))
 
 
-def batch_of(*texts: str) -> Batch:
-    return {"text": torch.from_numpy(windows_of(*texts))}
+def text_batch(*texts: str) -> Batch:
+    return {"text": torch.from_numpy(text_windows(*texts))}
 
 
 def test_it_predicts_each_token_from_those_before() -> None:
     model = task().model().eval().network
     torch.manual_seed(0)
-    one = torch.randint(2, 10, (3, LENGTH))
-    other = one.clone()
-    other[:, 9] = 2 + (one[:, 9] - 1) % 8
-    before, after = model(one), model(other)
+    tokens = torch.randint(2, 10, (3, LENGTH))
+    changed_tokens = tokens.clone()
+    changed_tokens[:, 9] = 2 + (tokens[:, 9] - 1) % 8
+    before, after = model(tokens), model(changed_tokens)
     torch.testing.assert_close(before[:, :9], after[:, :9])
     assert ((before[:, 9:] - after[:, 9:]).abs().amax(dim=(0, 2)) > 1e-6).all()
 
@@ -74,9 +74,9 @@ def test_it_predicts_each_token_from_those_before() -> None:
 def test_what_fills_a_window_is_not_predicted() -> None:
     learned = task()
     model = learned.model().eval()
-    output = model(batch_of("cat", "the dog"))
+    output = model(text_batch("cat", "the dog"))
     assert output[:, TOKENS].tolist() == [12] and output[0, 2] == 10  # 3 + 7 characters, and two ends
-    loss, weight = learned.loss(model, batch_of("cat", "the dog"))
+    loss, weight = learned.loss(model, text_batch("cat", "the dog"))
     assert weight == 12 and loss.item() == pytest.approx(output[0, NATS].item())
     assert model({"text": torch.zeros(0, LENGTH + 1, dtype=torch.uint8)}).shape == (0, 3)
 
@@ -85,7 +85,7 @@ def test_an_even_guess_costs_the_logarithm_of_the_vocabulary() -> None:
     learned = task()
     model = learned.model()
     torch.nn.init.zeros_(model.network.head.weight)
-    metrics, batch = learned.metrics(), batch_of(TEXT[:100])
+    metrics, batch = learned.metrics(), text_batch(TEXT[:100])
     learned.update(metrics, model(batch), batch)
     metric_by_name = {name: value.item() for name, value in metrics.compute().items()}
     size = len(set(TEXT)) + 2
@@ -147,7 +147,9 @@ class Written(Silent):
         self.texts[epoch] = text
 
 
-def trained(context: WorkerContext, home: Path, folder: Path, train: dict[str, Any]) -> tuple[Trained, dict[int, str], dict[str, Tensor]]:
+def run_training(
+    context: WorkerContext, home: Path, folder: Path, train: dict[str, Any]
+) -> tuple[Trained, dict[int, str], dict[str, Tensor]]:
     config: Config = parse(pipeline({}, {}, **train), "x.yaml")
     version, hooks = open_version(str(home)), Written()
     learned = build_task(config.task, version.manifest)
@@ -160,28 +162,28 @@ def trained(context: WorkerContext, home: Path, folder: Path, train: dict[str, A
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
     write_arrays(
-        str(folder), {"train": [{"text": windows_of(TEXT)}], "validation": [{"text": windows_of(TEXT[:300])}]}, {"text": encoder()}
+        str(folder), {"train": [{"text": text_windows(TEXT)}], "validation": [{"text": text_windows(TEXT[:300])}]}, {"text": encoder()}
     )
     return folder
 
 
 def test_it_learns_and_writes_after_every_epoch(home: Path, tmp_path: Path) -> None:
-    result, texts, _ = trained(WorkerContext(), home, tmp_path, {})
+    result, texts, _ = run_training(WorkerContext(), home, tmp_path, {})
     assert list(texts) == [1, 2, 3] and all(len(text) >= 8 for text in texts.values())
     assert result.metrics["validation/nats_per_token"] < 2.3 < log(len(set(TEXT)) + 2)
 
 
 def test_p5_the_model_is_the_same_for_two_workers(home: Path, tmp_path: Path) -> None:
-    alone, _, weights = trained(WorkerContext(), home, tmp_path / "alone", {"strategy": "exact"})
-    (together, texts, metric_by_name), (_, silence, _) = in_group(
-        2, tmp_path / "group", trained, home, tmp_path / "two", {"strategy": "exact"}
+    alone, _, weights = run_training(WorkerContext(), home, tmp_path / "alone", {"strategy": "exact"})
+    (together, texts, metric_by_name), (_, silence, _) = run_group(
+        2, tmp_path / "group", run_training, home, tmp_path / "two", {"strategy": "exact"}
     )
     assert (together.metrics, list(texts), silence) == (alone.metrics, [1, 2, 3], {})
     assert all(torch.equal(values, metric_by_name[name]) for name, values in weights.items())
 
 
 def test_p3_two_workers_agree_to_rounding(home: Path, tmp_path: Path) -> None:
-    alone, _, _ = trained(WorkerContext(), home, tmp_path / "alone", {})
-    (together, _, _), _ = in_group(2, tmp_path / "group", trained, home, tmp_path / "two", {})
+    alone, _, _ = run_training(WorkerContext(), home, tmp_path / "alone", {})
+    (together, _, _), _ = run_group(2, tmp_path / "group", run_training, home, tmp_path / "two", {})
     assert (together.rows, together.steps) == (alone.rows, alone.steps)
     assert together.metrics == pytest.approx(alone.metrics, rel=1e-3)

@@ -8,7 +8,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from shape import imports_of
+from shape import imported_names
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,7 +70,7 @@ FLOORS = {room.partition(".")[0] for room in LEVEL} - LEVEL.keys()
 FILES = sorted([*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("jobs/*.py")])
 
 
-def room_of(module: str) -> str:
+def room_name(module: str) -> str:
     """`data.loader` for `data.loader.order.Order`, `launch` for `launch.run`."""
     top, _, inner = module.partition(".")
     return within if (within := f"{top}.{inner.partition('.')[0]}") in LEVEL else top
@@ -78,18 +78,18 @@ def room_of(module: str) -> str:
 
 def faults(package: str, imports: set[str]) -> list[str]:
     """The imports of a room that the rule forbids."""
-    found = []
+    messages = []
     for name in sorted(imports):
-        top, _, rest = name.partition(".")
-        other = room_of(rest)
-        if top == "pipelines" and rest:
+        top, _, module = name.partition(".")
+        other = room_name(module)
+        if top == "pipelines" and module:
             if other not in LEVEL:
-                found.append(f"{name}: no layer has a room {other}")
+                messages.append(f"{name}: no layer has a room {other}")
             elif other != package and (LEVEL[other] >= LEVEL[package] or (package, other) in STRANGERS):
-                found.append(f"{name}: {package} may not import {other}")
+                messages.append(f"{name}: {package} may not import {other}")
         elif top not in sys.stdlib_module_names and top not in {"pipelines", *THIRD_PARTIES[package]}:
-            found.append(f"{name}: {package} may import {', '.join(sorted(THIRD_PARTIES[package])) or 'no third party'}")
-    return found
+            messages.append(f"{name}: {package} may import {', '.join(sorted(THIRD_PARTIES[package])) or 'no third party'}")
+    return messages
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def faults(package: str, imports: set[str]) -> list[str]:
 )
 def test_a_module_imports_only_from_layers_below(file: Path) -> None:
     path = file.relative_to(ROOT).with_suffix("").parts
-    room = path[0] if path[0] == "jobs" else room_of(".".join(path[1:]).removesuffix(".__init__"))
+    room = path[0] if path[0] == "jobs" else room_name(".".join(path[1:]).removesuffix(".__init__"))
     if room in FLOORS and file.name == "__init__.py":
-        assert imports_of(file) == set()
+        assert imported_names(file) == set()
         return
     assert room in LEVEL, f"{file.relative_to(ROOT)} has no layer; add its room to LAYERS"
-    assert faults(room, imports_of(file)) == []
+    assert faults(room, imported_names(file)) == []
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_the_rule_forbids(package: str, name: str) -> None:
 
 
 def test_pipelines_itself_imports_nothing() -> None:
-    assert imports_of(ROOT / "pipelines/__init__.py") == set()
+    assert imported_names(ROOT / "pipelines/__init__.py") == set()
 
 
 @pytest.mark.parametrize("module", ["config", "api", "commands"])
@@ -189,7 +189,7 @@ print(*[module.__file__ for name, module in sys.modules.items() if name.startswi
 """
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     files = {*map(Path, answer.stdout.split()), *ROOT.glob("pipelines/tasks/*.py"), *ROOT.glob("pipelines/data/features/*.py")}
-    modules = {name.partition(".")[0] for file in files for name in imports_of(file)} - sys.stdlib_module_names - {"pipelines"}
+    modules = {name.partition(".")[0] for file in files for name in imported_names(file)} - sys.stdlib_module_names - {"pipelines"}
     distributions = {**packages_distributions(), "mlflow": ["mlflow"]}  # which lies in three, the first of them with no server
     assert {distributions[module][0].lower() for module in modules} == {name.lower() for name in DISTRIBUTIONS}
 
@@ -198,9 +198,9 @@ print(*[module.__file__ for name, module in sys.modules.items() if name.startswi
     "package", sorted({file.parent for file in FILES if file.is_relative_to(ROOT / "pipelines")}), ids=lambda package: package.name
 )
 def test_a_package_says_what_each_of_its_files_is_for(package: Path) -> None:
-    said = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
     files = [file.stem for file in package.glob("*.py")] + [inner.parent.name for inner in package.glob("*/__init__.py")]
-    assert [name for name in files if name != "__init__" and f"`{name}`" not in said] == []
+    assert [name for name in files if name != "__init__" and f"`{name}`" not in docstring] == []
 
 
 @pytest.mark.parametrize("job", sorted(ROOT.glob("jobs/*.py")), ids=lambda file: file.name)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
-from fitting import fit, gathered
+from fitting import fit, gather_statistics
 
 from pipelines.config import TaskSettings
 from pipelines.config.dataset import Dataset
@@ -19,7 +19,7 @@ from pipelines.tasks.tabular import Tabular
 RAW = pa.table({"x": [0.0, 1.0, 2.0], "kind": ["b", "a", "b"], "rich": [True, False, True], "price": [100.0, 300.0, 500.0]})
 
 
-def manifest_of(target: dict[str, Any]) -> Manifest:
+def make_manifest(target: dict[str, Any]) -> Manifest:
     return Manifest(name="test", version="", digest="", attempt="", encoders=fit({"x": "standardize"}, target, RAW), splits={})
 
 
@@ -32,7 +32,7 @@ def manifest_of(target: dict[str, Any]) -> Manifest:
     ],
 )
 def test_a_task_knows_its_target(target: dict[str, Any], classes: tuple, counts: tuple, encoded: list, decoded: list) -> None:
-    task = build_task(Settings(), manifest_of(target))
+    task = build_task(Settings(), make_manifest(target))
     assert isinstance(task, Tabular)
     assert (task.data.classes, task.data.class_counts) == (classes, counts)
     assert [column.name for column in task.data.features] == ["x"]
@@ -45,11 +45,11 @@ class Nowhere(TaskSettings):
 
 
 def test_a_task_that_cannot_be_imported_is_named() -> None:
-    told = (
+    message = (
         r"task.kind is 'mine:Nowhere', whose 'nowhere.tasks:Churn' cannot be imported: No module named 'nowhere'; install it, or start in"
     )
-    with pytest.raises(ConfigError, match=told):
-        build_task(Nowhere(kind="mine:Nowhere"), manifest_of({"rich": "binary"}))
+    with pytest.raises(ConfigError, match=message):
+        build_task(Nowhere(kind="mine:Nowhere"), make_manifest({"rich": "binary"}))
 
 
 class NoTask(TaskSettings):
@@ -60,12 +60,12 @@ def test_a_task_is_one() -> None:
     with pytest.raises(
         ConfigError, match=r"whose 'pathlib:Path' is not a task; it must name a class derived from pipelines.tasks.base.Task$"
     ):
-        build_task(NoTask(kind="mine:NoTask"), manifest_of({"rich": "binary"}))
+        build_task(NoTask(kind="mine:NoTask"), make_manifest({"rich": "binary"}))
 
 
 def test_a_packed_column_has_tokens_and_no_target() -> None:
     dataset = Dataset.model_validate({"path": "data", "features": {"kind": {"encoder": "characters", "length": 4}}})
-    encoders = fit_encoders(dataset, gathered(dataset, RAW), RAW.schema)
+    encoders = fit_encoders(dataset, gather_statistics(dataset, RAW), RAW.schema)
     manifest = Manifest(name="test", version="", digest="", attempt="", encoders=encoders, splits={})
     assert task_data(manifest).tokens == (b"", b"?", b"a", b"b")
     with pytest.raises(ConfigError, match=r"this task predicts a target, but dataset\.target is empty; add one, or use a task without"):

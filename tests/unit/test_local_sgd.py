@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from trainings import StopsAfter, training, version_of
+from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
@@ -66,7 +66,7 @@ def fit_run(
 ) -> tuple[Trained, str]:
     """The result of a training, and the digest of its model."""
     config = training(home, **{**SETTINGS, **changes})
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
@@ -95,15 +95,15 @@ def alone(home: Path) -> dict[str, Any]:
     return fit_in_turn(WorkerContext(), home, home / "alone")
 
 
-def assert_same(found: Any, wanted: Any) -> None:
-    assert isinstance(found, tuple), found
-    assert found[1] == wanted[1]
-    assert (found[0].metrics, found[0].rows, found[0].best_epoch) == (wanted[0].metrics, wanted[0].rows, wanted[0].best_epoch)
+def assert_same(actual: Any, expected: Any) -> None:
+    assert isinstance(actual, tuple), actual
+    assert actual[1] == expected[1]
+    assert (actual[0].metrics, actual[0].rows, actual[0].best_epoch) == (expected[0].metrics, expected[0].rows, expected[0].best_epoch)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path, alone: dict[str, Any], workers: int) -> None:
-    for actual in in_group(workers, home / f"group-{workers}", fit_in_turn, home, home / f"of-{workers}"):
+    for actual in run_group(workers, home / f"group-{workers}", fit_in_turn, home, home / f"of-{workers}"):
         for case, expected in alone.items():
             assert_same(actual[case], expected)
     for case in CASES:
@@ -113,7 +113,7 @@ def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path
 def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
     case, folder = "nesterov, int8", home / "stopped"
     for workers, stop_after in ((4, 7), (2, 12)):
-        for trained, _ in in_group(workers, home / f"stopped-{workers}", fit_run, home, folder, CASES[case], stop_after):
+        for trained, _ in run_group(workers, home / f"stopped-{workers}", fit_run, home, folder, CASES[case], stop_after):
             assert not trained.finished
     assert_same(fit_run(WorkerContext(), home, folder, CASES[case]), alone[case])
 
@@ -135,7 +135,7 @@ def test_a_checkpoint_has_the_digests_of_every_replica(home: Path) -> None:
 
 def replay_run(context: WorkerContext, home: Path, log: DigestLog, folder: Path, changes: dict[str, Any]) -> ReplayComparison:
     config = training(home, **{**SETTINGS, **changes})
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     check = ReplayCheck(create_strategy(config.train, task, context), log, None)
     Loop(config, version, task, check, Checkpoints(RunDirectory(str(folder)), context, 2), Silent()).run()
@@ -149,7 +149,7 @@ def test_p5_a_replay_on_other_workers_compares_the_tensors_of_all(home: Path) ->
     altered = "replicas.0.optimizer.state.layers.0.weight.exp_avg"
     last = max(log.digests)
     log.digests[last] = {**log.digests[last], altered: "0" * 64}
-    for actual in in_group(2, home / "replay", replay_run, home, log, home / "again", CASES[case]):
+    for actual in run_group(2, home / "replay", replay_run, home, log, home / "again", CASES[case]):
         assert (actual.losses, actual.loss, actual.tensors) == (len(log.losses), None, (last, [altered]))
 
 
@@ -157,15 +157,15 @@ ROWS, FEATURES = 24, 5
 
 
 class Linear(nn.Linear):
-    seen: Tensor
+    means_sum: Tensor
 
     def __init__(self) -> None:
         super().__init__(FEATURES, 1)
-        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("means_sum", torch.zeros(()))
 
     def forward(self, batch: Batch) -> Tensor:  # type: ignore[override]
         if self.training:
-            self.seen += batch["x"].mean()
+            self.means_sum += batch["x"].mean()
         return super().forward(batch["x"]).squeeze(1)
 
 
@@ -217,7 +217,7 @@ def test_an_average_after_every_step_is_gradient_descent_on_the_whole_batch() ->
         result = strategy.step(cut(rows(), 4), number, 0.1, Flags(stop=True))
     torch.testing.assert_close(list(strategy.model.parameters()), plain_steps(build_model(), rows(), 3, 0.1), rtol=1e-5, atol=1e-6)
     assert (float(result.rows), float(result.weight), result.flags.tolist()) == (ROWS, ROWS, [0, 1, 0])
-    assert strategy.model.seen == pytest.approx(3 * float(rows()["x"].mean()), abs=1e-6)
+    assert strategy.model.means_sum == pytest.approx(3 * float(rows()["x"].mean()), abs=1e-6)
 
 
 def test_sums_and_norm_of_a_step_are_over_the_replicas() -> None:
@@ -329,7 +329,7 @@ def int8_means(context: WorkerContext, replicas: int) -> list[Tensor]:
 def test_two_workers_with_a_replica_each_exchange_whole_int8_deltas(tmp_path: Path) -> None:
     """Others, as in the trainings above, exchange parts of sums."""
     expected = int8_means(WorkerContext(), 2)
-    for actual in in_group(2, tmp_path, int8_means, 2):
+    for actual in run_group(2, tmp_path, int8_means, 2):
         assert all(map(torch.equal, actual, expected))
 
 

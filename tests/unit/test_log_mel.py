@@ -6,7 +6,7 @@ from io import BytesIO
 import numpy as np
 import pyarrow as pa
 import pytest
-from fitting import encoder_of
+from fitting import fit_encoder
 from raw import raw
 
 from pipelines.config.features import LogMelSettings
@@ -40,7 +40,7 @@ def tone(hertz: float, seconds: float = 1.0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
-    return encoder_of({"encoder": "log_mel", "sample_rate": RATE}, pa.array([wav(tone(440))]))
+    return fit_encoder({"encoder": "log_mel", "sample_rate": RATE}, pa.array([wav(tone(440))]))
 
 
 def spectrogram(encoder: Encoder, *files: bytes) -> np.ndarray:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from torch import Tensor, nn
-from trainings import training, version_of
+from trainings import open_dataset, training
 
 from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
@@ -43,15 +43,15 @@ class Recorder(Silent):
         self.curve: Curve = {}
         self._evaluations_left = break_off
         self.saves: list[int] = []
-        self._left = stop_after
+        self._steps_left = stop_after
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.curve.setdefault(step, {}).update({name: value for name, value in metrics.items() if name in UNTIMED})
 
     def is_stop_requested(self) -> bool:
-        if self._left is not None:
-            self._left -= 1
-        return self._left is not None and self._left < 0
+        if self._steps_left is not None:
+            self._steps_left -= 1
+        return self._steps_left is not None and self._steps_left < 0
 
     def is_break_requested(self) -> bool:
         """The evaluations of `home` are of one batch each."""
@@ -64,7 +64,7 @@ class Recorder(Silent):
 
 
 def fit(context: WorkerContext, config: Config, folder: str, hooks: Recorder) -> tuple[Trained, Strategy]:
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(folder), context, config.train.checkpoint.keep)
@@ -103,14 +103,19 @@ def test_p4_a_resumed_run_is_the_uninterrupted_one(
     stopped, _, before = fit_alone(config, tmp_path, stop_after)
     assert (stopped.finished, stopped.steps) == (False, stop_after + 1)
     fitted, weights, after = fit_alone(config, tmp_path)
-    wanted, wanted_weights, wanted_curve = undisturbed
+    expected, expected_weights, expected_hooks = undisturbed
     points = [(step, name) for curve in (before.curve, after.curve) for step, metrics in curve.items() for name in metrics]
     assert len(points) == len(set(points)), "a point is logged once"
-    assert {step: {**before.curve.get(step, {}), **after.curve.get(step, {})} for step in wanted_curve.curve} == wanted_curve.curve
-    assert (fitted.rows, fitted.steps, fitted.best_epoch, fitted.metrics) == (wanted.rows, wanted.steps, wanted.best_epoch, wanted.metrics)
-    assert weights.keys() == wanted_weights.keys()
+    assert {step: {**before.curve.get(step, {}), **after.curve.get(step, {})} for step in expected_hooks.curve} == expected_hooks.curve
+    assert (fitted.rows, fitted.steps, fitted.best_epoch, fitted.metrics) == (
+        expected.rows,
+        expected.steps,
+        expected.best_epoch,
+        expected.metrics,
+    )
+    assert weights.keys() == expected_weights.keys()
     for name, values in weights.items():
-        assert torch.equal(values, wanted_weights[name]), name
+        assert torch.equal(values, expected_weights[name]), name
 
 
 @pytest.mark.parametrize("evaluation", [1, 2, 3, 4])  # the last is the test
@@ -122,10 +127,15 @@ def test_p4_a_run_that_leaves_amid_an_evaluation_is_saved_and_goes_on(
     assert (stopped.finished, stopped.steps) == (False, min(evaluation, 3) * EPOCH)
     assert before.saves[-1] == stopped.steps
     fitted, weights, after = fit_alone(config, tmp_path)
-    wanted, wanted_weights, wanted_curve = undisturbed
-    assert {step: {**before.curve.get(step, {}), **after.curve.get(step, {})} for step in wanted_curve.curve} == wanted_curve.curve
-    assert (fitted.rows, fitted.steps, fitted.best_epoch, fitted.metrics) == (wanted.rows, wanted.steps, wanted.best_epoch, wanted.metrics)
-    assert all(torch.equal(values, wanted_weights[name]) for name, values in weights.items())
+    expected, expected_weights, expected_hooks = undisturbed
+    assert {step: {**before.curve.get(step, {}), **after.curve.get(step, {})} for step in expected_hooks.curve} == expected_hooks.curve
+    assert (fitted.rows, fitted.steps, fitted.best_epoch, fitted.metrics) == (
+        expected.rows,
+        expected.steps,
+        expected.best_epoch,
+        expected.metrics,
+    )
+    assert all(torch.equal(values, expected_weights[name]) for name, values in weights.items())
 
 
 def breaking_off(context: WorkerContext, home: Path, folder: Path) -> Trained:
@@ -135,7 +145,7 @@ def breaking_off(context: WorkerContext, home: Path, folder: Path) -> Trained:
 
 
 def test_workers_break_off_an_evaluation_together(home: Path, tmp_path: Path) -> None:
-    assert [(fitted.finished, fitted.steps) for fitted in in_group(2, tmp_path / "group", breaking_off, home, tmp_path / "run")] == [
+    assert [(fitted.finished, fitted.steps) for fitted in run_group(2, tmp_path / "group", breaking_off, home, tmp_path / "run")] == [
         (False, 2 * EPOCH)
     ] * 2
 
@@ -159,23 +169,23 @@ def steps_on(context: WorkerContext, home: Path, folder: Path, stop_after: int |
 
 
 def test_p3_a_run_goes_on_with_another_number_of_workers(home: Path, tmp_path: Path) -> None:
-    _, wanted = steps_on(WorkerContext(), home, tmp_path / "alone", None)
+    _, expected = steps_on(WorkerContext(), home, tmp_path / "alone", None)
     parts = [
-        in_group(2, tmp_path / "two", steps_on, home, tmp_path / "run", 20)[0],
+        run_group(2, tmp_path / "two", steps_on, home, tmp_path / "run", 20)[0],
         steps_on(WorkerContext(), home, tmp_path / "run", None),
     ]
     assert [fitted.finished for fitted, _ in parts] == [False, True]
-    found = parts[0][1] | parts[1][1]
-    assert found.keys() == wanted.keys()
-    for step, metrics in wanted.items():
-        assert found[step] == pytest.approx(metrics, rel=1e-3, abs=1e-4), step
+    curve = parts[0][1] | parts[1][1]
+    assert curve.keys() == expected.keys()
+    for step, metrics in expected.items():
+        assert curve[step] == pytest.approx(metrics, rel=1e-3, abs=1e-4), step
 
 
 def test_p2_an_epoch_counts_every_row(home: Path, tmp_path: Path) -> None:
-    kept, _, _ = fit_alone(training(home, remainder="keep", epochs=1), tmp_path / "keep")
-    assert (kept.rows, kept.steps) == (2_000, EPOCH + 1)
-    dropped, _, _ = fit_alone(training(home, epochs=1), tmp_path / "drop")
-    assert (dropped.rows, dropped.steps) == (EPOCH * 64, EPOCH)
+    run_with_remainder, _, _ = fit_alone(training(home, remainder="keep", epochs=1), tmp_path / "keep")
+    assert (run_with_remainder.rows, run_with_remainder.steps) == (2_000, EPOCH + 1)
+    run_without_remainder, _, _ = fit_alone(training(home, epochs=1), tmp_path / "drop")
+    assert (run_without_remainder.rows, run_without_remainder.steps) == (EPOCH * 64, EPOCH)
 
 
 def keeping(context: WorkerContext, home: Path, folder: Path) -> tuple[Trained, Curve]:
@@ -185,10 +195,10 @@ def keeping(context: WorkerContext, home: Path, folder: Path) -> tuple[Trained, 
 def test_a_last_step_that_leaves_workers_without_rows(tmp_path: Path) -> None:
     """130 rows are two steps of 64 and one of 2, whose shards 0 to 3, all of worker 0, give a single row."""
     training(tmp_path, rows=130)
-    fitted, curve = in_group(3, tmp_path / "group", keeping, tmp_path, tmp_path / "run")[0]
+    fitted, curve = run_group(3, tmp_path / "group", keeping, tmp_path, tmp_path / "run")[0]
     assert (fitted.rows, fitted.steps) == (260, 6)
-    _, wanted = keeping(WorkerContext(), tmp_path, tmp_path / "alone")
-    for step, metrics in wanted.items():
+    _, expected = keeping(WorkerContext(), tmp_path, tmp_path / "alone")
+    for step, metrics in expected.items():
         assert curve[step] == pytest.approx(metrics, rel=1e-3, abs=1e-4), step
 
 
@@ -337,8 +347,8 @@ def test_no_thread_of_a_training_outlives_it(home: Path, tmp_path: Path, strateg
     before = set(threading.enumerate())
     with pytest.raises(NonFiniteError) if ends == "failed" else nullcontext() as failure:
         fit_alone(config, tmp_path, stop_after=3 if ends == "stopped" else None)
-    left = [thread.name for thread in set(threading.enumerate()) - before if thread.daemon]
-    assert not left, f"{left} after {failure}"
+    running_threads = [thread.name for thread in set(threading.enumerate()) - before if thread.daemon]
+    assert not running_threads, f"{running_threads} after {failure}"
 
 
 def test_weights_that_are_not_numbers_at_an_epochs_end_keep_the_save_under_way(
@@ -347,7 +357,7 @@ def test_weights_that_are_not_numbers_at_an_epochs_end_keep_the_save_under_way(
     config = training(home, checkpoint={"every_steps": EPOCH - 1})
     monkeypatch.setattr(Saver, "is_written", False)  # as on a slow store
 
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, WorkerContext())
     whole_step = strategy.step
@@ -365,10 +375,10 @@ def test_weights_that_are_not_numbers_at_an_epochs_end_keep_the_save_under_way(
     assert [record.step for _, record in whole(tmp_path)] == [EPOCH - 1]
 
 
-def poisoned(context: WorkerContext, home: Path, folder: str) -> None:
+def fit_with_nan(context: WorkerContext, home: Path, folder: str) -> None:
     """Worker 1 alone gets a NaN, in its 6th batch."""
     config = training(home)
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     whole_step = strategy.step
@@ -383,7 +393,7 @@ def poisoned(context: WorkerContext, home: Path, folder: str) -> None:
 
 
 def test_all_workers_raise_when_one_has_a_nan(home: Path, tmp_path: Path) -> None:
-    for error in in_group(2, tmp_path / "group", poisoned, home, str(tmp_path / "run")):
+    for error in run_group(2, tmp_path / "group", fit_with_nan, home, str(tmp_path / "run")):
         assert isinstance(error, NonFiniteError)
         assert str(error).startswith("step 6: the loss is nan, from worker 1 (shards 4 to 7): the last complete checkpoint is kept")
 

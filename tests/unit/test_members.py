@@ -26,7 +26,7 @@ def batch(kind: str) -> Batch:
     return {"age": torch.randn(6), "hours": torch.randn(6), "y": torch.tensor([0, 1, 1, 0, 1, 0]).to(getattr(torch, TARGETS[kind].dtype))}
 
 
-def predicted(learned: Tabular, output: Tensor) -> Tensor:
+def predictions(learned: Tabular, output: Tensor) -> Tensor:
     """Probabilities of classes, or the number."""
     columns = learned.predict(output)
     return torch.tensor([values for name, values in columns.items() if name != "prediction"] or [columns["prediction"]])
@@ -40,12 +40,12 @@ def test_the_loss_is_the_mean_of_the_members_and_the_prediction_their_average(ki
     every = model(rows)
     assert every.shape == (6, 3, learned.outputs)
     loss, weight = learned.loss(model, rows)
-    each = [learned.target.losses(every[:, member], rows["y"]).sum() for member in range(3)]
-    torch.testing.assert_close(loss, torch.stack(each).mean())
-    assert weight == 6 and len({one.item() for one in each}) == 3
+    member_losses = [learned.target.losses(every[:, member], rows["y"]).sum() for member in range(3)]
+    torch.testing.assert_close(loss, torch.stack(member_losses).mean())
+    assert weight == 6 and len({loss_of_member.item() for loss_of_member in member_losses}) == 3
     assert learned.loss(model, {name: values[:0] for name, values in rows.items()})[0] == 0
-    together = predicted(learned, model.eval()(rows))
-    torch.testing.assert_close(together, torch.stack([predicted(learned, every[:, member]) for member in range(3)]).mean(0))
+    together = predictions(learned, model.eval()(rows))
+    torch.testing.assert_close(together, torch.stack([predictions(learned, every[:, member]) for member in range(3)]).mean(0))
 
 
 def test_members_share_the_weights_of_hidden_layers() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from groups import in_group
+from groups import run_group
 from torch import Tensor
-from trainings import training, version_of
+from trainings import open_dataset, training
 
 from pipelines.data.loader import shard_range
 from pipelines.tasks.base import Batch
@@ -46,7 +46,7 @@ def test_the_workers_of_a_replica_read_the_same_rows() -> None:
 @pytest.mark.parametrize("strategy", ["ddp", "exact"])
 def test_a_strategy_that_takes_each_worker_for_a_replica_says_so(tmp_path: Path, strategy: str) -> None:
     config = training(tmp_path, **SETTINGS, strategy=strategy)
-    task = build_task(config.task, version_of(config).manifest)
+    task = build_task(config.task, open_dataset(config).manifest)
     instance = create_strategy(config.train, task, WorkerContext())
     instance.mesh = Mesh(WorkerContext(1, 2), workers_per_replica=2)
     with pytest.raises(AssertionError, match="each"):
@@ -75,17 +75,17 @@ class Spread(DataParallel):
 
 class BreaksOff(Silent):
     def __init__(self, evaluation: int | None) -> None:
-        self._left = evaluation
+        self._evaluations_left = evaluation
 
     def is_break_requested(self) -> bool:
-        if self._left is not None:
-            self._left -= 1
-        return self._left == 0
+        if self._evaluations_left is not None:
+            self._evaluations_left -= 1
+        return self._evaluations_left == 0
 
 
-def fitted(context: WorkerContext, home: Path, folder: Path, break_off: int | None = None) -> Trained:
+def fit_on_mesh(context: WorkerContext, home: Path, folder: Path, break_off: int | None = None) -> Trained:
     config = training(home, **SETTINGS)
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = Spread(config.train, task, task.model, context)
     hooks = BreaksOff(break_off if context.rank == context.world_size - 1 else None)
@@ -98,15 +98,15 @@ def fitted(context: WorkerContext, home: Path, folder: Path, break_off: int | No
 def test_workers_with_unequal_shards_run_a_spread_model_equally_often(tmp_path: Path) -> None:
     """3 workers own 2, 3 and 3 of 8 shards; a worker that ran the model less often would leave the others waiting."""
     training(tmp_path, **SETTINGS)
-    for actual in in_group(3, tmp_path / "group", fitted, tmp_path, tmp_path / "run"):
+    for actual in run_group(3, tmp_path / "group", fit_on_mesh, tmp_path, tmp_path / "run"):
         assert isinstance(actual, Trained) and actual.finished, actual
-    for actual in in_group(3, tmp_path / "stopped", fitted, tmp_path, tmp_path / "other", 1):
+    for actual in run_group(3, tmp_path / "stopped", fit_on_mesh, tmp_path, tmp_path / "other", 1):
         assert isinstance(actual, Trained) and not actual.finished, actual
 
 
 def evaluate_split(context: WorkerContext, home: Path, workers_per_replica: int) -> tuple[dict[str, float] | None, EvaluationData | None]:
     config = training(home, **SETTINGS)
-    version = version_of(config)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     strategy.mesh = Mesh(context, workers_per_replica)
@@ -118,4 +118,4 @@ def evaluate_split(context: WorkerContext, home: Path, workers_per_replica: int)
 def test_a_replica_counts_once_in_an_evaluation(tmp_path: Path) -> None:
     metrics, details = evaluate_split(WorkerContext(), tmp_path, 1)
     assert details and details.summary["rows"] == sum(details.tables["calibration"]["rows"]) > 0
-    assert in_group(4, tmp_path / "group", evaluate_split, tmp_path, 2) == [(metrics, details), *[(metrics, None)] * 3]
+    assert run_group(4, tmp_path / "group", evaluate_split, tmp_path, 2) == [(metrics, details), *[(metrics, None)] * 3]

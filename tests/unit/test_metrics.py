@@ -31,8 +31,8 @@ def test_outcomes_of_rows_have_what_the_comparison_of_a_metric_needs(name: str) 
         details.update(model(batch), batch)
     columns = {column: values.astype(float) for column, values in details.outcomes.columns.items()}
     for metric in set(task.metrics()) - {"r2", "repeat_last_mse", "repeat_last_mae"}:
-        found = influences(str(metric), columns)
-        assert found is not None and len(found) == rows, metric
+        influence = influences(str(metric), columns)
+        assert influence is not None and len(influence) == rows, metric
 
 
 def test_gates_measure_again_what_follows_from_predictions() -> None:
@@ -56,6 +56,6 @@ def test_areas_from_counts_are_those_of_the_rows(ties: int) -> None:
 
 
 def test_areas_without_rows_of_a_class_are_not_numbers() -> None:
-    none, some = np.zeros(2, np.int64), np.array([1, 2])
-    assert np.isnan(roc_area(none, some)) and np.isnan(roc_area(some, none)) and np.isnan(average_precision(none, some))
-    assert average_precision(some, none) == 1.0
+    no_rows, rows = np.zeros(2, np.int64), np.array([1, 2])
+    assert np.isnan(roc_area(no_rows, rows)) and np.isnan(roc_area(rows, no_rows)) and np.isnan(average_precision(no_rows, rows))
+    assert average_precision(rows, no_rows) == 1.0

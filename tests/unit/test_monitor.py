@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainings import training, version_of
+from trainings import open_dataset, training
 
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
@@ -23,7 +23,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def task(home: Path) -> Task:
     config = training(home)
-    return build_task(config.task, version_of(config).manifest)
+    return build_task(config.task, open_dataset(config).manifest)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_loss_is_what_training_minimises(home: Path) -> None:
 def test_another_name_is_refused_before_anything_starts(home: Path, settings: dict[str, Any], message: str) -> None:
     config = training(home, **settings)
     with pytest.raises(ConfigError, match=message):
-        check_training(config, version_of(config))
+        check_training(config, open_dataset(config))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_of_equal_epochs_the_lower_loss_is_the_best_then_the_earlier(values: lis
 def test_without_rows_to_validate_there_is_nothing_to_monitor(tmp_path: Path, settings: dict[str, Any]) -> None:
     config = training(tmp_path, rows=3, global_batch=8, remainder="keep", **settings)  # a quarter of 3 is none
     with pytest.raises(ConfigError, match=r"train\.\w+ is \w+, but the split validation of .* has no rows; unset it, or add the split"):
-        check_training(config, version_of(config))
+        check_training(config, open_dataset(config))
 
 
 def test_it_decides_the_model(home: Path) -> None:

@@ -50,6 +50,6 @@ def test_words_that_break_inside_are_found_out(tmp_path: Path) -> None:
 def test_a_page_that_would_fetch_something_or_is_too_wide_is_found_out(tmp_path: Path) -> None:
     fetching = Markup('<img src="http://127.0.0.1:9/picture.png"><div style="width: 900px">wide</div>')
     (tmp_path / "page.html").write_text(render_text(PLAIN, title="Fetching", lead="", content=fetching))
-    found = seen(tmp_path / "page.html")
-    assert any("Content Security Policy" in error for error in found.errors), found.errors
-    assert found.overflow[400] > 0 == found.overflow[1600]
+    page = seen(tmp_path / "page.html")
+    assert any("Content Security Policy" in error for error in page.errors), page.errors
+    assert page.overflow[400] > 0 == page.overflow[1600]

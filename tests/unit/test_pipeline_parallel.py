@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from layouts import SETTINGS, VOCABULARY, WINDOWS, Fitted, fit_layout, losses
 from torch import Tensor, nn
 from trainings import training
@@ -124,7 +124,7 @@ def groups(home: Path) -> dict[str, list[Any]]:
     """Trainings of each worker, by name."""
     results: dict[str, list[Any]] = {}
     for workers in (4, 2):
-        answers = in_group(workers, home / f"group-{workers}", run_in_turn, home)
+        answers = run_group(workers, home / f"group-{workers}", run_in_turn, home)
         assert not any(isinstance(answer, Exception) for answer in answers), answers
         results |= {name: [answer[name] for answer in answers] for name in answers[0]}
     return results

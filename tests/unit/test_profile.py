@@ -23,7 +23,7 @@ from pipelines.train.step_clock import StepClock
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"steps": [60, 50]}, r"steps is \[60, 50\]; write the smaller number first"),
         ({"steps": [1, 2_000]}, r"steps is \[1, 2000\], 2,000 steps; record at most 1,000"),
@@ -31,18 +31,18 @@ from pipelines.train.step_clock import StepClock
         ({"steps": [1, 3], "ranks": [-1]}, "greater than or equal to 0"),
     ],
 )
-def test_what_cannot_be_profiled_is_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_cannot_be_profiled_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Profile.model_validate(settings)
 
 
 def test_a_profile_that_never_came_is_said() -> None:
-    asked = Profile(steps=(50, 60), ranks=(0, 1, 1))
+    profile = Profile(steps=(50, 60), ranks=(0, 1, 1))
     assert _profile_lines(Profile(), []) == []
-    assert _profile_lines(asked, ["rank-0.trace.json.gz", "rank-1.trace.json.gz"]) == [
+    assert _profile_lines(profile, ["rank-0.trace.json.gz", "rank-1.trace.json.gz"]) == [
         "the profile of steps 50 to 60 is filed under profile/; https://ui.perfetto.dev opens its traces"
     ]
-    assert _profile_lines(asked, [])[-1] == (
+    assert _profile_lines(profile, [])[-1] == (
         "train.profile: there is no profile of worker 0, 1, which did not exist or did not come to steps 50 to 60"
     )
 
@@ -52,39 +52,39 @@ def profiler(put: Any, rank: int = 0) -> StepProfiler:
 
 
 def test_the_last_step_s_profile_is_put_when_the_run_ends() -> None:
-    found: dict[str, bytes] = {}
-    one = profiler(found.__setitem__)
+    files: dict[str, bytes] = {}
+    first = profiler(files.__setitem__)
     for step in (1, 2, 3):
-        one.begin(step)
+        first.begin(step)
         torch.ones(2) + step
-    assert not found
-    one.close()
-    assert sorted(found) == ["rank-0.operators.json", "rank-0.operators.txt", "rank-0.trace.json.gz"]
-    other = profiler(found.__setitem__, rank=1)
-    other.begin(2)
-    other.close()
-    assert not any("rank-1" in name for name in found)
+    assert not files
+    first.close()
+    assert sorted(files) == ["rank-0.operators.json", "rank-0.operators.txt", "rank-0.trace.json.gz"]
+    second = profiler(files.__setitem__, rank=1)
+    second.begin(2)
+    second.close()
+    assert not any("rank-1" in name for name in files)
 
 
 def test_a_profile_that_fails_is_logged_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def put(name: str, content: bytes) -> None:
         raise TrainingError(f"{name}: the disk is full")
 
-    one = profiler(put)
+    step_profiler = profiler(put)
     for step in range(1, 7):
-        one.begin(step)
-    one.close()
+        step_profiler.begin(step)
+    step_profiler.close()
     assert caplog.text.count("the disk is full") == 1
 
 
 def test_a_profile_that_fails_while_it_records_records_no_longer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     clock = StepClock()
-    one = StepProfiler(Profile(steps=(2, 3), memory=True), clock, torch.device("cpu"), 0, lambda name, content: None)
+    step_profiler = StepProfiler(Profile(steps=(2, 3), memory=True), clock, torch.device("cpu"), 0, lambda name, content: None)
     monkeypatch.setattr("pipelines.monitor.profile.record_function", Mock(side_effect=RuntimeError("no range")))
-    one.begin(2)
+    step_profiler.begin(2)
     assert "no range" in caplog.text and clock.observe is None
     with torch.profiler.profile():  # of which there can be only one
-        one.begin(3)
+        step_profiler.begin(3)
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def another_process() -> Iterator[int]:
 
 def test_a_stack_is_that_of_the_process_or_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with another_process() as process:
-        assert "dawdle" in (found := stack(process)) or "py-spy may not read the process" in found, found
+        assert "dawdle" in (text := stack(process)) or "py-spy may not read the process" in text, text
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         assert "set RAY_ADDRESS" in remote_stack(WorkerBeat(host="elsewhere"))
     assert "no stack" in stack(process)

@@ -19,80 +19,80 @@ class Terminal(StringIO):
 
 
 def point(step: int, **metrics: float) -> dict[str, Any]:
-    shown = {"train/loss": 0.5, "train/step_seconds": 0.5, "train/rows_per_second": 1234.5}
-    return {"attempt": "one", "first_step": 0, "step": step, "steps": 400, "epochs": 2, "metrics": {**shown, **metrics}}
+    metrics_so_far = {"train/loss": 0.5, "train/step_seconds": 0.5, "train/rows_per_second": 1234.5}
+    return {"attempt": "one", "first_step": 0, "step": step, "steps": 400, "epochs": 2, "metrics": {**metrics_so_far, **metrics}}
 
 
 def test_a_terminal_has_a_bar_with_rate_and_time_left() -> None:
-    seen = Terminal()
-    shown = TrainingProgress(Progress(seen))
-    shown.show(None)
-    shown.show(point(0))
-    assert seen.getvalue() == ""
-    shown.show(point(100))
-    assert seen.getvalue() == f"\r{'█' * 6}{'░' * 18}  step 100 of 400  loss 0.5  1,234 rows/s  2:30 left"
-    shown.show(point(200, **{"validation/epoch": 1.0, "validation/auc": 0.9}))
-    assert "\repoch 1 of 2: validation auc 0.9\n\r████████████░" in seen.getvalue(), "above the bar"
+    output = Terminal()
+    training_progress = TrainingProgress(Progress(output))
+    training_progress.show(None)
+    training_progress.show(point(0))
+    assert output.getvalue() == ""
+    training_progress.show(point(100))
+    assert output.getvalue() == f"\r{'█' * 6}{'░' * 18}  step 100 of 400  loss 0.5  1,234 rows/s  2:30 left"
+    training_progress.show(point(200, **{"validation/epoch": 1.0, "validation/auc": 0.9}))
+    assert "\repoch 1 of 2: validation auc 0.9\n\r████████████░" in output.getvalue(), "above the bar"
 
 
 def test_a_job_whose_output_is_shown_on_a_terminal_has_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_TERMINAL", "1")
-    seen = StringIO()
-    TrainingProgress(Progress(seen)).show(point(100))
-    assert seen.getvalue().startswith("\r██████")
+    output = StringIO()
+    TrainingProgress(Progress(output)).show(point(100))
+    assert output.getvalue().startswith("\r██████")
 
 
 def test_elsewhere_there_are_lines_and_not_more_than_one_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    seen = StringIO()
-    shown = TrainingProgress(Progress(seen))
+    output = StringIO()
+    training_progress = TrainingProgress(Progress(output))
     for seconds in (0.0, 1.0, 4.9, 5.0):
         now[0] = 100.0 + seconds
-        shown.show(point(int(100 + seconds)))
-    assert seen.getvalue().splitlines() == [
-        f"step {step} of 400  loss 0.5  1,234 rows/s  {left} left" for step, left in ((100, "2:30"), (105, "2:28"))
+        training_progress.show(point(int(100 + seconds)))
+    assert output.getvalue().splitlines() == [
+        f"step {step} of 400  loss 0.5  1,234 rows/s  {time_left} left" for step, time_left in ((100, "2:30"), (105, "2:28"))
     ]
-    assert "\x1b" not in seen.getvalue()
+    assert "\x1b" not in output.getvalue()
 
 
 def test_a_death_and_the_restart_are_told_in_our_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = StringIO()
-    shown = TrainingProgress(Progress(seen))
-    shown.show(point(300))
+    output = StringIO()
+    training_progress = TrainingProgress(Progress(output))
+    training_progress.show(point(300))
     dead = {"time": 1_000.0, "workers": {"1": "The worker died"}}
     for _ in range(2):
-        shown.show(point(300), dead)
+        training_progress.show(point(300), dead)
     monkeypatch.setattr("pipelines.launch.training_progress.time.time", lambda: 1_011.4)
-    shown.show({**point(0), "attempt": "two", "first_step": None}, dead)
+    training_progress.show({**point(0), "attempt": "two", "first_step": None}, dead)
     for _ in range(2):
-        shown.show({**point(0), "attempt": "two", "first_step": 200}, dead)
-    assert seen.getvalue().splitlines()[1:] == [
+        training_progress.show({**point(0), "attempt": "two", "first_step": 200}, dead)
+    assert output.getvalue().splitlines()[1:] == [
         "worker 1 died at about step 300 of 400: The worker died",
         "worker 1 died; back at step 200 of 400 in 11 s",
     ]
 
 
 def test_whoever_lost_the_connection_to_the_dead_has_not_died(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = StringIO()
-    shown = TrainingProgress(Progress(seen))
-    shown.show(point(300))
+    output = StringIO()
+    training_progress = TrainingProgress(Progress(output))
+    training_progress.show(point(300))
     dead = {"time": 1_000.0, "workers": {}, "cut_off": [1, 2]}
-    shown.show(point(300), dead)
+    training_progress.show(point(300), dead)
     monkeypatch.setattr("pipelines.launch.training_progress.time.time", lambda: 1_011.4)
-    shown.show({**point(0), "attempt": "two", "first_step": 200}, dead)
-    assert seen.getvalue().splitlines()[1:] == [
+    training_progress.show({**point(0), "attempt": "two", "first_step": 200}, dead)
+    assert output.getvalue().splitlines()[1:] == [
         "a worker died at about step 300 of 400: workers 1, 2 lost the connection to it",
         "a worker died; back at step 200 of 400 in 11 s",
     ]
 
 
 def test_a_group_of_another_size_is_no_death() -> None:
-    seen = StringIO()
-    shown = TrainingProgress(Progress(seen))
-    shown.show(point(0))
-    shown.show({**point(0), "attempt": "two", "first_step": 40})
-    assert seen.getvalue() == "the workers have restarted; back at step 40 of 400\n"
+    output = StringIO()
+    training_progress = TrainingProgress(Progress(output))
+    training_progress.show(point(0))
+    training_progress.show({**point(0), "attempt": "two", "first_step": 40})
+    assert output.getvalue() == "the workers have restarted; back at step 40 of 400\n"
 
 
 @pytest.fixture
@@ -103,23 +103,23 @@ def speaking() -> Iterator[Callable[[progress.Way], None]]:
 
 def test_json_is_one_object_a_line(speaking: Callable[[progress.Way], None], capsys: pytest.CaptureFixture[str]) -> None:
     speaking("json")
-    shown = TrainingProgress(Progress(Terminal()))
-    shown.say("run 1 starts\non two lines")
-    shown.show(point(100, **{"validation/epoch": 1.0, "validation/auc": 0.9}), {"time": 5.0, "workers": {"0": "x", "3": "y"}})
-    shown.show({**point(0), "attempt": "two", "first_step": 7}, {"time": 5.0, "workers": {"0": "x", "3": "y"}})
+    training_progress = TrainingProgress(Progress(Terminal()))
+    training_progress.say("run 1 starts\non two lines")
+    training_progress.show(point(100, **{"validation/epoch": 1.0, "validation/auc": 0.9}), {"time": 5.0, "workers": {"0": "x", "3": "y"}})
+    training_progress.show({**point(0), "attempt": "two", "first_step": 7}, {"time": 5.0, "workers": {"0": "x", "3": "y"}})
     record = logging.LogRecord("pipelines", logging.WARNING, "", 0, "a %s", ("b\nc",), None)
     print(progress.JsonLines().format(record))
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["event"] for line in found] == ["message", "died", "epoch", "progress", "restart", "log"]
-    assert found[2]["metrics"] == {"epoch": 1.0, "auc": 0.9} and found[3]["done"] == 100 and found[3]["total"] == 400
-    assert found[4]["workers"] == [0, 3] and found[4]["step"] == 7 and found[5]["text"] == "a b\nc"
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in events] == ["message", "died", "epoch", "progress", "restart", "log"]
+    assert events[2]["metrics"] == {"epoch": 1.0, "auc": 0.9} and events[3]["done"] == 100 and events[3]["total"] == 400
+    assert events[4]["workers"] == [0, 3] and events[4]["step"] == 7 and events[5]["text"] == "a b\nc"
 
 
 def test_quiet_says_nothing(speaking: Callable[[progress.Way], None], capsys: pytest.CaptureFixture[str]) -> None:
     speaking("quiet")
-    seen = Terminal()
-    shown = TrainingProgress(Progress(seen))
-    shown.say("run 1 starts")
-    shown.show(point(100), {"time": 5.0, "workers": {"0": "x"}})
+    output = Terminal()
+    training_progress = TrainingProgress(Progress(output))
+    training_progress.say("run 1 starts")
+    training_progress.show(point(100), {"time": 5.0, "workers": {"0": "x"}})
     progress.tell("result", "rows", rows=7)
-    assert seen.getvalue() == "" and capsys.readouterr().out == ""
+    assert output.getvalue() == "" and capsys.readouterr().out == ""

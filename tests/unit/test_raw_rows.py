@@ -45,7 +45,7 @@ DATASET = {"path": "data", "key": ["id"], "features": {"gain": "standardize", "n
 
 def write_dataset(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Table, list[str]]:
     """Two parts of the test split from batches in some order; the encoded rows, and the files of raw ones."""
-    from fitting import gathered
+    from fitting import gather_statistics
 
     config = parse(
         {
@@ -57,7 +57,7 @@ def write_dataset(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Tab
         "t",
     )
     assert needs(config.dataset)
-    encoders = fit_encoders(config.dataset, gathered(config.dataset, RAW), RAW.schema)
+    encoders = fit_encoders(config.dataset, gather_statistics(config.dataset, RAW), RAW.schema)
     attempt = Attempt(LOCAL, str(folder), "a")
     job = WritingJob(attempt, encoders, {0: range(0), 1: range(0), 2: range(2)}, 2**20, 0, RawRowSelection(("id",), splits))
     hashes = RANDOM.integers(-(2**62), 2**62, (2, ROWS))

@@ -39,7 +39,7 @@ def version(tmp_path: Path) -> Version:
     return write_version(tmp_path, {"train": [part(0), part(1)]}, row_group_bytes=2**11)
 
 
-def files_of(version: Version) -> list[Path]:
+def part_files(version: Version) -> list[Path]:
     return sorted({Path(version.root) / group.file for group in version.row_groups})
 
 
@@ -54,7 +54,7 @@ def read_all(version: Version) -> Iterator[dict[str, np.ndarray] | str]:
 
 
 def test_every_byte_of_a_part_is_in_one_row_group_or_in_the_footer(version: Version) -> None:
-    for file in files_of(version):
+    for file in part_files(version):
         groups = [group for group in version.row_groups if group.file == str(file.relative_to(version.root))]
         ends = [group.offset + group.bytes for group in groups]
         assert [group.offset for group in groups] == [0, *ends[:-1]]
@@ -109,10 +109,10 @@ def grow(content: bytearray, random: np.random.Generator) -> bytes:
 def test_p8_no_alteration_of_a_part_goes_unnoticed(version: Version) -> None:
     random = np.random.default_rng(17)
     written = list(read_all(version))
-    originals = {file: file.read_bytes() for file in files_of(version)}
+    originals = {file: file.read_bytes() for file in part_files(version)}
     alterations: list[Alter] = [flip, flip, flip, cut, overwrite, move, grow]
     for number in range(ALTERATIONS):
-        file = files_of(version)[number % 2]
+        file = part_files(version)[number % 2]
         altered = alterations[number % len(alterations)](bytearray(originals[file]), random)
         if altered == originals[file]:
             continue  # a run of zeros was overwritten
@@ -129,7 +129,7 @@ def test_p8_no_alteration_of_a_part_goes_unnoticed(version: Version) -> None:
 
 
 def test_p8_row_groups_and_files_that_changed_places_are_noticed(version: Version) -> None:
-    first, second = files_of(version)
+    first, second = part_files(version)
     contents = first.read_bytes(), second.read_bytes()
     moved, other = version.split_row_groups("train")[1:3]
     assert moved.bytes == other.bytes

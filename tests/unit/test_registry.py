@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from filed import Served, filed
+from filed import Served, file_model
 from hypothesis import given
 from hypothesis import strategies as st
 from mlflow import MlflowClient
@@ -88,7 +88,7 @@ def test_bounds_name_what_was_found_and_what_is_wanted() -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     before = mlflow.get_tracking_uri()
-    yield filed(tmp_path_factory.mktemp("served"))
+    yield file_model(tmp_path_factory.mktemp("served"))
     mlflow.set_tracking_uri(before)
 
 
@@ -181,8 +181,8 @@ def test_a_rollback_goes_by_what_was_promoted_where_the_alias_was_moved_by_hand(
     client = MlflowClient(uri)
 
     def champion_before() -> str | None:
-        found = alias.champion_before(client, uri, "moved", alias.champion(client, uri, "moved"))
-        return found and str(found.version)
+        version = alias.champion_before(client, uri, "moved", alias.champion(client, uri, "moved"))
+        return version and str(version.version)
 
     promote(served, "moved")
     assert champion_before() is None

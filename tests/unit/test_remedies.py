@@ -19,7 +19,7 @@ from pipelines.config.load import parse
 from pipelines.errors import ConfigError, LockstepError
 from pipelines.serving.http.refusals import RequestError
 
-FOUND = remedies.found()
+FOUND = remedies.message_places()
 CASES = {
     **remedy_cases.CASES,
     **remedies_of_strategies.CASES,
@@ -32,7 +32,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "has no effect{}; {}, or remove": ("unit/test_effects.py", "TABLE"),
     "lower train.grad_accum_steps": ("unit/test_federated.py", "lower train.grad_accum_steps"),
     "is called {}.{} now; rename it": ("unit/test_renamed_keys.py", "is called {new} now; rename it"),
-    "strategies have their settings in train.strategy; write --{} instead": ("unit/test_renamed_keys.py", "write --{wanted} instead"),
+    "strategies have their settings in train.strategy; write --{} instead": ("unit/test_renamed_keys.py", "write --{new_key} instead"),
     "strategies have their settings in train.strategy; under train, write": ("unit/test_renamed_keys.py", "pasted = yaml.safe_load"),
     "set train.strategy.noise, as to 1.0": ("unit/test_effects.py", '"train.strategy.noise": 1.0'),
     "set train.strategy.pipeline to the number of workers": ("unit/test_effects.py", '"train.strategy.pipeline": 2'),
@@ -47,7 +47,10 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "or set options: {mergeSchema: true}": ("integration/test_parquet_types.py", "mergeSchema=True"),
     "differ in their columns: {}; make them tables of their own": ("integration/test_parquet_types.py", "of their own, with one type"),
     "leave it out of the table's schema": ("integration/test_parquet_types.py", '"a long") == [(7,)]'),
-    "had no part in the loss, and strategy ddp waits": ("integration/test_remedies_of_training.py", "stepped(Unused(requires_grad=False)"),
+    "had no part in the loss, and strategy ddp waits": (
+        "integration/test_remedies_of_training.py",
+        "take_step(Unused(requires_grad=False)",
+    ),
     "stopped and saved after step {}; run the same command": ("integration/test_train.py", "run the same command to resume"),
     "check their workers, or raise train.timeout_seconds": ("unit/test_server_state.py", "patient.ready(0)"),
     "run the driver in the cluster's own image": ("unit/test_installed.py", "as in the cluster's own image"),
@@ -82,7 +85,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "the process of the model ended with {}: {}; run again": ("unit/test_registry.py", "the process of the model ended with"),
     "set `keep: last` and `vocabulary_of: [both columns]` for both": ("unit/test_tasks_rows.py", "set `keep: last` and `vocabulary_of"),
     "wait for it, stop it, or change the config": ("unit/test_tracking.py", "wait for it, stop it, or change the config"),
-    "whose weights cannot be read from {}: {}; use a run": ("unit/test_init_from.py", "initial_weights(started, version_of(started))"),
+    "whose weights cannot be read from {}: {}; use a run": ("unit/test_init_from.py", "initial_weights(started, open_dataset(started))"),
     "which has no linear baseline; jobs/baseline.py": ("integration/test_tasks_slices.py", "which has no linear baseline"),
     "LIMIT or OFFSET without ORDER BY takes": ("integration/test_etl_query.py", '"SELECT * FROM t ORDER BY i LIMIT 1"'),
     "depends on the order of rows; take a function that does not": (
@@ -127,13 +130,13 @@ WAITING: dict[str, dict[str, int]] = {
 """Messages without a case, by the reason and the file: at most so many. The numbers may only become smaller."""
 
 
-def message_of(fragment: str) -> str:
+def find_message(fragment: str) -> str:
     """The message in the sources that contains the fragment."""
     (message,) = [message for message in FOUND if fragment in message]
     return message
 
 
-def changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def change_values(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     values = deepcopy(values)
     for dotted, value in changes.items():
         *sections, last = dotted.split(".")
@@ -150,12 +153,12 @@ def changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("fragment", config_remedies.CASES, ids=str)
 def test_a_config_with_the_remedy_of_its_error_is_valid(fragment: str) -> None:
     broken, offered = config_remedies.CASES[fragment]
-    values = changed(config_remedies.VALUES, broken)
+    values = change_values(config_remedies.VALUES, broken)
     with pytest.raises(ConfigError) as error:
         parse(values, "x.yaml")
-    assert remedies.pattern(message_of(fragment)).search(str(error.value)), str(error.value)
+    assert remedies.pattern(find_message(fragment)).search(str(error.value)), str(error.value)
     for changes in offered:
-        parse(changed(values, changes), "x.yaml")
+        parse(change_values(values, changes), "x.yaml")
 
 
 @pytest.mark.parametrize("fragment", CASES, ids=str)
@@ -165,7 +168,7 @@ def test_what_an_error_offers_works(fragment: str, tmp_path: Path, monkeypatch: 
     broken, offered = CASES[fragment]
     with pytest.raises((LockstepError, ValueError, RequestError)) as error:
         broken(tmp_path)
-    assert remedies.pattern(message_of(fragment)).search(str(error.value)), str(error.value)
+    assert remedies.pattern(find_message(fragment)).search(str(error.value)), str(error.value)
     for number, mended in enumerate(offered):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -80,31 +80,31 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 """Yesterday's settings of `train`, today's section, and the identity that such a run has had: 16 digits of it, as in MLflow."""
 
 
-def of_train(train: dict[str, Any]) -> dict[str, Any]:
+def pipeline_values(train: dict[str, Any]) -> dict[str, Any]:
     return {**yaml.safe_load(PIPELINE), "train": deepcopy(train)}
 
 
-def recorded(changes: dict[str, Any]) -> dict[str, Any]:
+def record_values(changes: dict[str, Any]) -> dict[str, Any]:
     """What a run with these changes has recorded: sections with all their settings."""
     sections = {name: {**RECORDED[name], **value} if isinstance(value, dict) else value for name, value in changes.items()}
-    return of_train({**RECORDED, **sections})
+    return pipeline_values({**RECORDED, **sections})
 
 
 def today(case: str) -> Config:
     before, section, _ = CASES[case]
-    others = {name: value for name, value in before.items() if name == "workers"}
-    return parse(of_train({**others, "strategy": section}), "x.yaml")
+    workers = {name: value for name, value in before.items() if name == "workers"}
+    return parse(pipeline_values({**workers, "strategy": section}), "x.yaml")
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_run_has_recorded_is_read_and_its_identity_has_not_changed(case: str) -> None:
     before, _, identity = CASES[case]
-    values = recorded(before)
+    values = record_values(before)
     config = parse(deepcopy(values), "run 1f", recorded=True)
     assert config.train.model_dump() == today(case).train.model_dump()
     assert config.model_identity[:16] == today(case).model_identity[:16] == identity
-    again = parse(config.model_dump(mode="json", by_alias=True), "run 1f", recorded=True)
-    assert again.train.model_dump() == config.train.model_dump()
+    reparsed = parse(config.model_dump(mode="json", by_alias=True), "run 1f", recorded=True)
+    assert reparsed.train.model_dump() == config.train.model_dump()
     assert from_recorded(from_recorded(values)) == from_recorded(values)
 
 
@@ -112,7 +112,7 @@ def test_what_a_run_has_recorded_is_read_and_its_identity_has_not_changed(case: 
 def test_yesterday_s_keys_are_an_error_with_today_s_lines(case: str) -> None:
     before, section, _ = CASES[case]
     with pytest.raises(ConfigError) as refused:
-        parse(of_train(before), "x.yaml")
+        parse(pipeline_values(before), "x.yaml")
     first, *lines = str(refused.value).splitlines()
     old = [name for name in before if name not in ("strategy", "workers")]
     named = ", ".join(f"train.{name}" for name in RECORDED if name in old)
@@ -120,13 +120,13 @@ def test_yesterday_s_keys_are_an_error_with_today_s_lines(case: str) -> None:
         f"x.yaml: {named}: strategies have their settings in train.strategy; under train, write these lines for strategy"
     )
     pasted = yaml.safe_load("\n".join(["train:", *lines]))["train"]
-    others = {name: value for name, value in before.items() if name == "workers"}
-    assert parse(of_train({**others, **pasted}), "x.yaml").train.strategy.model_dump() == today(case).train.strategy.model_dump()
+    workers = {name: value for name, value in before.items() if name == "workers"}
+    assert parse(pipeline_values({**workers, **pasted}), "x.yaml").train.strategy.model_dump() == today(case).train.strategy.model_dump()
     assert pasted["strategy"] == section
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "wanted"),
+    ("flag", "value", "new_key"),
     [
         ("train.local_sgd.replicas", 2, "train.strategy.replicas"),
         ("train.clients.by", "x", "train.strategy.client_column"),
@@ -137,12 +137,12 @@ def test_yesterday_s_keys_are_an_error_with_today_s_lines(case: str) -> None:
         ("train.threads_per_shard", 2, "train.strategy.threads_per_shard"),
     ],
 )
-def test_yesterday_s_flags_are_an_error_with_today_s(tmp_path: Path, flag: str, value: Any, wanted: str) -> None:
+def test_yesterday_s_flags_are_an_error_with_today_s(tmp_path: Path, flag: str, value: Any, new_key: str) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(PIPELINE)
     with pytest.raises(ConfigError) as refused:
         load(path, {flag: value})
-    assert str(refused.value) == f"--{flag}: strategies have their settings in train.strategy; write --{wanted} instead"
+    assert str(refused.value) == f"--{flag}: strategies have their settings in train.strategy; write --{new_key} instead"
 
 
 STEPS = {"train.schedule": "step"}
@@ -176,7 +176,7 @@ def test_a_key_with_another_name_is_an_error_with_that_name(tmp_path: Path, old:
 def test_identities_have_the_names_of_before() -> None:
     """The digests are those from before the names, as in manifests and in MLflow."""
     train = {"accumulate": 2, "window": 7, "schedule": "step", "step_factor": 0.5}
-    assert parse(recorded(train), "run 1f", recorded=True).model_identity[:16] == "0410f85e5153895e"
+    assert parse(record_values(train), "run 1f", recorded=True).model_identity[:16] == "0410f85e5153895e"
     values = yaml.safe_load(PIPELINE)
     values["dataset"]["passthrough"] = {"z": "label"}
     assert [*parse(values, "x.yaml").data_identity["dataset"]][-3:] == ["carried", "part_bytes", "row_group_bytes"]
@@ -185,10 +185,10 @@ def test_identities_have_the_names_of_before() -> None:
 
 @pytest.mark.parametrize("strategy", ["gone.strategy:Gentle", {"kind": "gone.settings:Gentle", "steps": 100}, {"kind": "gone"}])
 def test_a_recorded_strategy_that_is_not_here_can_be_read_and_not_trained(strategy: Any) -> None:
-    values = recorded({"strategy": strategy}) if isinstance(strategy, str) else of_train({"strategy": strategy})
+    values = record_values({"strategy": strategy}) if isinstance(strategy, str) else pipeline_values({"strategy": strategy})
     config = parse(deepcopy(values), "run 1f", recorded=True)
-    again = parse(config.model_dump(mode="json", by_alias=True), "run 1f", recorded=True)
-    assert again.train.model_dump() == config.train.model_dump()
+    reparsed = parse(config.model_dump(mode="json", by_alias=True), "run 1f", recorded=True)
+    assert reparsed.train.model_dump() == config.train.model_dump()
     with pytest.raises(ConfigError, match=r"train.strategy: ('gone.*' cannot be imported: |must be one of ddp, exact, )"):
         strategy_class(config.train)
     if isinstance(strategy, dict):
@@ -197,7 +197,7 @@ def test_a_recorded_strategy_that_is_not_here_can_be_read_and_not_trained(strate
 
 
 @pytest.mark.parametrize(
-    ("given", "flags", "wanted"),
+    ("train_line", "flags", "expected"),
     [
         ("", {"train.strategy": "exact"}, {"kind": "exact", "threads_per_shard": 1}),
         ("", {"train.strategy.compression": "bf16"}, {"kind": "ddp"}),
@@ -209,9 +209,9 @@ def test_a_recorded_strategy_that_is_not_here_can_be_read_and_not_trained(strate
     ],
 )
 def test_flags_name_a_strategy_or_settings_of_the_one_in_the_file(
-    tmp_path: Path, given: str, flags: dict[str, Any], wanted: dict[str, Any]
+    tmp_path: Path, train_line: str, flags: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     path = tmp_path / "x.yaml"
-    path.write_text(f"{PIPELINE}train: {{{given}}}\n")
-    found = load(path, flags).train.strategy.model_dump()
-    assert {name: found[name] for name in wanted} == wanted
+    path.write_text(f"{PIPELINE}train: {{{train_line}}}\n")
+    strategy = load(path, flags).train.strategy.model_dump()
+    assert {name: strategy[name] for name in expected} == expected

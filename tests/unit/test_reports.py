@@ -87,16 +87,16 @@ def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path)
 
 def test_of_a_group_the_dead_are_named_and_not_those_that_lost_them(tmp_path: Path) -> None:
     """Ray wraps what a worker's own code raised, such as the lost connection to a dead one."""
-    own = RuntimeError("wrapped")
-    own._base_exc = ValueError("Connection reset by peer")  # type: ignore[attr-defined]
-    DeathRecorder(str(tmp_path)).after_exception(None, {0: own, 1: RuntimeError("A worker health check failed.\nmore")})
+    wrapper = RuntimeError("wrapped")
+    wrapper._base_exc = ValueError("Connection reset by peer")  # type: ignore[attr-defined]
+    DeathRecorder(str(tmp_path)).after_exception(None, {0: wrapper, 1: RuntimeError("A worker health check failed.\nmore")})
     assert (RunDirectory(str(tmp_path)).get_json(DEATHS) or {})["workers"] == {"1": "A worker health check failed."}
     assert (RunDirectory(str(tmp_path)).get_json(DEATHS) or {})["cut_off"] == [0]
-    DeathRecorder(str(tmp_path)).after_exception(None, {0: own})  # Ray does not know yet that worker 1 is dead
+    DeathRecorder(str(tmp_path)).after_exception(None, {0: wrapper})  # Ray does not know yet that worker 1 is dead
     written = RunDirectory(str(tmp_path)).get_json(DEATHS) or {}
     assert (written["workers"], written["cut_off"]) == ({}, [0])
     defect = RuntimeError("wrapped")
     defect._base_exc = ValueError("a bug")  # type: ignore[attr-defined]
-    DeathRecorder(str(tmp_path)).after_exception(None, {0: own, 1: defect})
+    DeathRecorder(str(tmp_path)).after_exception(None, {0: wrapper, 1: defect})
     written = RunDirectory(str(tmp_path)).get_json(DEATHS) or {}
     assert (written["workers"], written["cut_off"]) == ({"1": "a bug"}, [0])

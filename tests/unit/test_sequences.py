@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from fitting import encoder_of, fit
+from fitting import fit, fit_encoder
 
 from pipelines.data.features import Encoders
 from pipelines.data.features.base import Encoder
@@ -12,7 +12,7 @@ from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
 
 
-def encoded(encoder: Encoder, values: pa.Array) -> list[list[int]]:
+def encode(encoder: Encoder, values: pa.Array) -> list[list[int]]:
     return to_numpy(encoder.column("x", "feature"), encoder.encode(values)).tolist()
 
 
@@ -34,31 +34,31 @@ def test_a_text_s_words(text: str | None, expected: list[str] | None) -> None:
 
 def test_words_are_numbered_by_frequency_and_shorter_texts_are_filled() -> None:
     texts = pa.array(["b a A", "c b a", "", "zz yy xx ww vv"])
-    encoder = encoder_of({"encoder": "sequence", "length": 4}, texts)
+    encoder = fit_encoder({"encoder": "sequence", "length": 4}, texts)
     assert encoder.state["words"][:2] == ["a", "b"]
     assert encoder.column("x", "feature").cardinality == 2 + 8
-    assert encoded(encoder, pa.array(["A b nowhere", "", "a a a a b"])) == [[2, 3, 1, 0], [0, 0, 0, 0], [2, 2, 2, 2]]
+    assert encode(encoder, pa.array(["A b nowhere", "", "a a a a b"])) == [[2, 3, 1, 0], [0, 0, 0, 0], [2, 2, 2, 2]]
     assert encoder.decode(np.array([2, 3, 1, 0])).tolist() == ["a", "b", None, None]
 
 
 def test_rare_words_are_unknown_and_case_may_matter() -> None:
     settings = {"encoder": "sequence", "length": 2, "min_count": 2, "lowercase": False}
-    encoder = encoder_of(settings, pa.array(["a A", "a b", "b"]))
+    encoder = fit_encoder(settings, pa.array(["a A", "a b", "b"]))
     assert encoder.state["words"] == ["a", "b"]
-    assert encoded(encoder, pa.array(["A a"])) == [[1, 2]]
+    assert encode(encoder, pa.array(["A a"])) == [[1, 2]]
 
 
 def test_the_last_of_a_history_stay_at_its_end() -> None:
     histories = pa.array([[5, 6], [6], [], [7, 8, 6]], pa.list_(pa.int64()))
-    encoder = encoder_of({"encoder": "sequence", "length": 2, "keep": "last"}, histories)
+    encoder = fit_encoder({"encoder": "sequence", "length": 2, "keep": "last"}, histories)
     assert encoder.state["words"] == ["6", "5", "7", "8"]
-    assert encoded(encoder, histories) == [[3, 2], [0, 2], [0, 0], [5, 2]]
-    assert encoded(encoder, histories.slice(1)) == [[0, 2], [0, 0], [5, 2]], "slices encode alike"
-    assert encoded(encoder, pa.array([[None, 9]], pa.list_(pa.int64()))) == [[1, 1]]
+    assert encode(encoder, histories) == [[3, 2], [0, 2], [0, 0], [5, 2]]
+    assert encode(encoder, histories.slice(1)) == [[0, 2], [0, 0], [5, 2]], "slices encode alike"
+    assert encode(encoder, pa.array([[None, 9]], pa.list_(pa.int64()))) == [[1, 1]]
 
 
 def test_null_is_refused_and_nothing_is_not() -> None:
-    encoder = encoder_of({"encoder": "sequence", "length": 2}, pa.array(["a"]))
+    encoder = fit_encoder({"encoder": "sequence", "length": 2}, pa.array(["a"]))
     assert encoder.encode(pa.array([None, "", "a"], pa.string())).is_null().to_pylist() == [True, False, False]
 
 
@@ -87,6 +87,6 @@ def test_what_cannot_be_encoded_is_said(features: dict, says: str) -> None:
 
 def test_the_elements_of_an_array_are_taken_as_they_are() -> None:
     ids = pa.array([["aB", "Ab", "aB"], ["AB"]])
-    encoder = encoder_of({"encoder": "sequence", "length": 3}, ids)
+    encoder = fit_encoder({"encoder": "sequence", "length": 3}, ids)
     assert encoder.state["words"] == ["aB", "AB", "Ab"]
-    assert encoded(encoder, ids) == [[2, 4, 2], [3, 0, 0]]
+    assert encode(encoder, ids) == [[2, 4, 2], [3, 0, 0]]

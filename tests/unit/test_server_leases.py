@@ -38,10 +38,10 @@ class Simulated:
 
     def hand_out(self, steps: int) -> None:
         for worker in set(self.computed) - set(self.busy):
-            if (taken := self.leases.take(worker, self.marks, [steps] * SHARDS, self.now)) is not None:
+            if (microbatch := self.leases.take(worker, self.marks, [steps] * SHARDS, self.now)) is not None:
                 seconds = self.seconds[worker]
-                self.busy[worker] = (float("inf") if seconds is None else self.now + seconds, taken)
-                self.farthest = max(self.farthest, taken[1] - self.marks.lowest)
+                self.busy[worker] = (float("inf") if seconds is None else self.now + seconds, microbatch)
+                self.farthest = max(self.farthest, microbatch[1] - self.marks.lowest)
 
     def times_computed(self) -> Counter[tuple[int, int]]:
         return Counter(microbatch for computed in self.computed.values() for microbatch in computed)
@@ -109,10 +109,10 @@ def test_every_microbatch_is_handed_out_whoever_dies_or_stops(data: st.DataObjec
         event = data.draw(st.sampled_from(["take", "take", "push", "push", "die", "restart"]))
         worker = data.draw(st.integers(0, 2))
         if event == "take" and worker not in holds:
-            taken = leases.take(worker, marks, [STEPS] * SHARDS, now)
-            if taken is not None:
-                assert not marks.has(*taken) and (staleness is None or taken[1] <= marks.lowest + staleness)
-                holds[worker] = taken
+            microbatch = leases.take(worker, marks, [STEPS] * SHARDS, now)
+            if microbatch is not None:
+                assert not marks.has(*microbatch) and (staleness is None or microbatch[1] <= marks.lowest + staleness)
+                holds[worker] = microbatch
         elif event == "push" and worker in holds:
             shard_and_step = holds.pop(worker)
             marks.add(*shard_and_step) if not marks.has(*shard_and_step) else None
@@ -124,12 +124,12 @@ def test_every_microbatch_is_handed_out_whoever_dies_or_stops(data: st.DataObjec
     limits = marks.without_gaps() if halted else [STEPS] * SHARDS
     applied = marks.applied
     while any(step < limit for step, limit in zip(marks.next_steps, limits, strict=True)):
-        taken = leases.take(0, marks, limits, now)
-        if taken is None:
+        microbatch = leases.take(0, marks, limits, now)
+        if microbatch is None:
             now += 1e4  # the leases of others end
-            taken = leases.take(0, marks, limits, now)
-        assert taken is not None
-        marks.add(*taken)
+            microbatch = leases.take(0, marks, limits, now)
+        assert microbatch is not None
+        marks.add(*microbatch)
         applied += 1
         assert marks.applied == applied
     assert marks.next_steps == limits and not any(marks.early)

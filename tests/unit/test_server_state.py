@@ -49,9 +49,9 @@ def test_every_entry_is_in_one_part(sizes: list[int], data: st.DataObject) -> No
         pieces = [piece for part in actual for piece in part if piece.number == number]
         assert [piece.start for piece in pieces] + [size] == [0] * bool(pieces) + [piece.stop for piece in pieces] or not size
         assert all(piece.start % BLOCK == 0 for piece in pieces)
-    held = [sum(-(-piece.size // BLOCK) for piece in part) for part in actual]
-    assert len(held) == servers and min(held) >= 1
-    assert max(held) <= 1.1 * blocks(sizes) / servers + 1
+    block_counts = [sum(-(-piece.size // BLOCK) for piece in part) for part in actual]
+    assert len(block_counts) == servers and min(block_counts) >= 1
+    assert max(block_counts) <= 1.1 * blocks(sizes) / servers + 1
 
 
 def test_a_cut_near_the_end_of_a_parameter_splits_none() -> None:
@@ -61,8 +61,8 @@ def test_a_cut_near_the_end_of_a_parameter_splits_none() -> None:
 
 
 def make_settings(mode: str = "sync", servers: int = 3, staleness: int = 2, **changes: Any) -> Train:
-    given = {"servers": servers, "mode": mode, **({"staleness": staleness} if mode == "bounded" else {})}
-    values = {"strategy": {"kind": "parameter_server", **given}, "shards": SHARDS, "global_batch": 4 * SHARDS, **changes}
+    strategy = {"servers": servers, "mode": mode, **({"staleness": staleness} if mode == "bounded" else {})}
+    values = {"strategy": {"kind": "parameter_server", **strategy}, "shards": SHARDS, "global_batch": 4 * SHARDS, **changes}
     return Train.model_validate({"schedule": "cosine", **values})
 
 

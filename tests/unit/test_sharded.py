@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from layouts import SETTINGS, Fitted, fit_layout, gpt, gpt_settings, losses, steps
 from torch import nn
 from trainings import training
@@ -64,7 +64,7 @@ def groups(home: Path) -> dict[str, list[Any]]:
     """Trainings of each worker, by name; for a layout on 4 workers and on 2, of the smaller group."""
     results: dict[str, list[Any]] = {}
     for workers, _, _ in MOVED:
-        answers = in_group(workers, home / f"group-{workers}", fit_in_turn, home)
+        answers = run_group(workers, home / f"group-{workers}", fit_in_turn, home)
         assert not any(isinstance(answer, Exception) for answer in answers), answers
         results |= {name: [answer[name] for answer in answers] for name in answers[0]}
     return results
@@ -84,10 +84,10 @@ def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_initial_weights_are_those_of_ddp_bit_for_bit(alone: Fitted, groups: dict[str, list[Any]], layout: str) -> None:
-    (_, before, _), *others = groups[layout]
+    (_, before, _), *other_answers = groups[layout]
     assert before.keys() == alone[1].keys()
     assert all(torch.equal(before[name], values) for name, values in alone[1].items())
-    assert all(actual[1] == {} == actual[2] for actual in others), "only rank 0 gathers the model"
+    assert all(actual[1] == {} == actual[2] for actual in other_answers), "only rank 0 gathers the model"
 
 
 def test_every_worker_has_digests_of_its_parts(home: Path, groups: dict[str, list[Any]]) -> None:

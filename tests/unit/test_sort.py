@@ -18,8 +18,8 @@ def sort(rows: Rows, pieces: int = 1) -> list[tuple[float, bytes]]:
         "x": np.array_split(np.array([row[2] for row in rows], np.float32), pieces),
         "image": np.array_split(np.array([[[row[3]] * 2] * 2 for row in rows], np.uint8).reshape(-1, 2, 2), pieces),
     }
-    found = sort_rows(place, content, columns)
-    return [(x.tobytes(), image.tobytes()) for x, image in zip(found["x"], found["image"], strict=True)]
+    columns_in_order = sort_rows(place, content, columns)
+    return [(x.tobytes(), image.tobytes()) for x, image in zip(columns_in_order["x"], columns_in_order["image"], strict=True)]
 
 
 hashes = st.integers(0, 3) | st.integers(2**64 - 3, 2**64 - 1)
@@ -27,17 +27,17 @@ rows = st.lists(st.tuples(hashes, hashes, st.sampled_from([0.0, -0.0, 1.5, -1.5]
 
 
 @given(rows, st.randoms(), st.integers(1, 4))
-def test_p6_the_order_of_arrival_leaves_no_trace(found: Rows, random: Random, pieces: int) -> None:
-    shuffled = random.sample(found, len(found))
-    assert sort(found) == sort(shuffled, min(pieces, len(found)))
+def test_p6_the_order_of_arrival_leaves_no_trace(random_rows: Rows, random: Random, pieces: int) -> None:
+    shuffled = random.sample(random_rows, len(random_rows))
+    assert sort(random_rows) == sort(shuffled, min(pieces, len(random_rows)))
 
 
 @given(rows)
-def test_hashes_come_before_values(found: Rows) -> None:
-    by_hash = [(place, content) for place, content, _, _ in sorted(found, key=lambda row: row[:2])]
-    place, content = (np.array([row[column] for row in found], np.uint64) for column in (0, 1))
-    kept = sort_rows(place, content, {"place": [place.copy()], "content": [content.copy()]})
-    assert list(zip(kept["place"].tolist(), kept["content"].tolist(), strict=True)) == by_hash
+def test_hashes_come_before_values(random_rows: Rows) -> None:
+    by_hash = [(place, content) for place, content, _, _ in sorted(random_rows, key=lambda row: row[:2])]
+    place, content = (np.array([row[column] for row in random_rows], np.uint64) for column in (0, 1))
+    columns_in_order = sort_rows(place, content, {"place": [place.copy()], "content": [content.copy()]})
+    assert list(zip(columns_in_order["place"].tolist(), columns_in_order["content"].tolist(), strict=True)) == by_hash
 
 
 @pytest.mark.parametrize("first", [0.0, -0.0])

@@ -8,7 +8,7 @@ from math import copysign, inf, isqrt, nan
 import numpy as np
 import pyarrow as pa
 import pytest
-from fitting import statistics_of
+from fitting import column_statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +51,7 @@ def true_mean_and_deviation(values: list[float]) -> tuple[float, float]:
 
 @given(st.lists(FLOATS, min_size=1, max_size=60))
 def test_mean_and_deviation_are_the_true_ones_correctly_rounded(values: list[float]) -> None:
-    statistics = statistics_of(pa.array(values, pa.float64()), ALL)
+    statistics = column_statistics(pa.array(values, pa.float64()), ALL)
     assert (statistics.mean, statistics.deviation) == true_mean_and_deviation(values)
     assert (statistics.minimum, statistics.maximum) == (min(values), max(values))
 
@@ -69,7 +69,7 @@ def test_mean_and_deviation_are_the_true_ones_correctly_rounded(values: list[flo
     ],
 )
 def test_sums_of_extremes(values: list[float]) -> None:
-    statistics = statistics_of(pa.array(values), ALL)
+    statistics = column_statistics(pa.array(values), ALL)
     assert (statistics.mean, statistics.deviation) == true_mean_and_deviation(values)
 
 
@@ -105,7 +105,7 @@ def test_sample_is_the_rows_of_smallest_order(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_missing_and_infinite_values_count_for_nothing_else() -> None:
-    statistics = statistics_of(pa.array([None, nan, inf, -inf, 3.0, 5.0]), ALL)
+    statistics = column_statistics(pa.array([None, nan, inf, -inf, 3.0, 5.0]), ALL)
     assert (statistics.rows, statistics.nulls, statistics.infinite, statistics.values) == (6, 2, 2, 2)
     assert (statistics.mean, statistics.deviation, statistics.minimum, statistics.maximum) == (4.0, 1.0, 3.0, 5.0)
     assert statistics.sample is not None
@@ -113,20 +113,20 @@ def test_missing_and_infinite_values_count_for_nothing_else() -> None:
 
 
 def test_minus_zero_is_zero() -> None:
-    statistics = statistics_of(pa.array([-0.0, -0.0]), ALL)
+    statistics = column_statistics(pa.array([-0.0, -0.0]), ALL)
     assert statistics.sample is not None
     assert [copysign(1, value) for value in (statistics.minimum, statistics.maximum, *statistics.sample)] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("values", [[], [None, None], [nan]])
 def test_a_column_without_a_number_has_no_moments(values: list[float | None]) -> None:
-    statistics = statistics_of(pa.array(values, pa.float64()), ALL)
+    statistics = column_statistics(pa.array(values, pa.float64()), ALL)
     assert (statistics.mean, statistics.deviation, statistics.minimum, statistics.maximum, statistics.values) == (None, None, None, None, 0)
 
 
 @pytest.mark.parametrize("needs", [frozenset(), {COUNTS}, {MOMENTS}])
 def test_nulls_count_whatever_is_needed(needs: frozenset[str]) -> None:
-    assert statistics_of(pa.array([None, nan, 3.0]), frozenset(needs)).nulls == 2
+    assert column_statistics(pa.array([None, nan, 3.0]), frozenset(needs)).nulls == 2
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_nulls_count_whatever_is_needed(needs: frozenset[str]) -> None:
     ],
 )
 def test_numbers_are_what_float64_makes_of_them(values: list, kind: pa.DataType, mean: float) -> None:
-    assert statistics_of(pa.array(values, kind), frozenset({MOMENTS})).mean == mean
+    assert column_statistics(pa.array(values, kind), frozenset({MOMENTS})).mean == mean
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,13 @@ def test_numbers_are_what_float64_makes_of_them(values: list, kind: pa.DataType,
     ],
 )
 def test_counts_are_of_values_as_text_most_frequent_first(values: pa.Array, counts: dict[str, int]) -> None:
-    table = statistics_of(values, frozenset({COUNTS})).counts
+    table = column_statistics(values, frozenset({COUNTS})).counts
     assert table is not None
     assert list(zip(table["value"].to_pylist(), table["count"].to_pylist(), strict=True)) == list(counts.items())
 
 
 def test_text_has_no_moments_and_arrays_no_counts() -> None:
     with pytest.raises(ConfigError, match="string values are not numbers; CAST them in the query"):
-        statistics_of(pa.array(["1"]), frozenset({MOMENTS}))
+        column_statistics(pa.array(["1"]), frozenset({MOMENTS}))
     with pytest.raises(ConfigError, match="values are not categories; CAST them to STRING"):
-        statistics_of(pa.array([[1]]), frozenset({COUNTS}))
+        column_statistics(pa.array([[1]]), frozenset({COUNTS}))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from groups import in_group
+from groups import run_group
 
 from pipelines.monitor import stragglers
 from pipelines.monitor import worker_monitor as worker_watch
@@ -206,7 +206,7 @@ def test_a_worker_that_is_stopped_for_most_of_the_time_is_named(tmp_path: Path, 
     (tmp_path / "run").mkdir()
     driver = Thread(target=drive)
     driver.start()
-    in_group(2, tmp_path / "group", steps, str(tmp_path / "run"))
+    run_group(2, tmp_path / "group", steps, str(tmp_path / "run"))
     driver.join()
     assert [line.partition(" on ")[0] for line in lines] == ["worker 1"], lines
     assert "slow at compute" in lines[0] and "slow at compute" in tags["stragglers"], (lines, tags)

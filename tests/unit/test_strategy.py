@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -137,7 +137,7 @@ def steps_in_a_group(context: WorkerContext) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return in_group(WORKERS, tmp_path_factory.mktemp("group"), steps_in_a_group)
+    return run_group(WORKERS, tmp_path_factory.mktemp("group"), steps_in_a_group)
 
 
 def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-6) -> None:
@@ -248,7 +248,7 @@ def take_refused_step(context: WorkerContext, model: type[nn.Module], way: str) 
     ],
 )
 def test_gradients_that_cannot_be_summed_are_refused(tmp_path: Path, model: type[nn.Module], message: str, way: str) -> None:
-    for error in in_group(2, tmp_path, take_refused_step, model, way):
+    for error in run_group(2, tmp_path, take_refused_step, model, way):
         assert isinstance(error, ConfigError), error
         assert re.search(message, str(error)), error
 
@@ -284,8 +284,8 @@ def test_a_step_without_any_weight_changes_nothing() -> None:
 
 
 def test_a_norm_that_nobody_asks_for_is_not_taken() -> None:
-    taken, clipped = create_strategy(train(), task(), WorkerContext()), create_strategy(train(clip_norm=1), task(), WorkerContext())
-    assert taken.step(rows(), 0, 1.0, NO_FLAGS, compute_grad_norm=False).grad_norm == -1
+    unclipped, clipped = create_strategy(train(), task(), WorkerContext()), create_strategy(train(clip_norm=1), task(), WorkerContext())
+    assert unclipped.step(rows(), 0, 1.0, NO_FLAGS, compute_grad_norm=False).grad_norm == -1
     assert clipped.step(rows(), 0, 1.0, NO_FLAGS, compute_grad_norm=False).grad_norm > 0
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from shape import imports_of
+from shape import imported_names
 
 from pipelines.config.strategies import strategy_kinds
 
@@ -31,11 +31,11 @@ from pipelines.train.hooks import Silent
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy
-from trainings import training, version_of
+from trainings import open_dataset, training
 
 def trained(kind, **settings):
     config = training(Path(sys.argv[1]), rows=256, epochs=2, uri="sqlite:///unused", strategy={"kind": kind, **settings})
-    version, context = version_of(config), WorkerContext()
+    version, context = open_dataset(config), WorkerContext()
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(f"{sys.argv[1]}/{kind}"), context, 2)
@@ -48,12 +48,12 @@ def answer(code: str, folder: Path, *places: Path) -> list[str]:
     """The lines that the code prints, where modules come from `places`, and from the tests."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*places, ROOT / "tests"]))}
     command = [sys.executable, "-c", code, str(folder)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
 
 
-def copied_without(kind: str, folder: Path) -> Path:
+def copy_without(kind: str, folder: Path) -> Path:
     """A copy of the source tree in which a strategy's folder is missing."""
     left_out = shutil.ignore_patterns("__pycache__")
     for name in ("pipelines", "conf"):
@@ -72,18 +72,18 @@ def constants(file: Path) -> set[str]:
 
 def test_no_module_outside_its_folder_names_a_strategy() -> None:
     rooms = {kind: path.partition(":")[0].removesuffix(".settings").replace(".", "/") for kind, path in strategy_kinds().items()}
-    found = set()
+    names = set()
     for file in sorted(ROOT.glob("pipelines/**/*.py")):
         name = str(file.relative_to(ROOT))
         if any(name.startswith(f"{room}/") for room in rooms.values()) or name.endswith("config/renamed_keys.py"):
             continue
         words = constants(file)
-        found |= {(name.removeprefix("pipelines/"), kind) for kind in strategy_kinds() if kind in words}
-        found |= {(name, kind) for kind in FOLDERS if any(kind in text for text in words)}
-        found |= {
-            (name, kind) for kind in FOLDERS if any(module.startswith(f"pipelines.strategies.{kind}.") for module in imports_of(file))
+        names |= {(name.removeprefix("pipelines/"), kind) for kind in strategy_kinds() if kind in words}
+        names |= {(name, kind) for kind in FOLDERS if any(kind in text for text in words)}
+        names |= {
+            (name, kind) for kind in FOLDERS if any(module.startswith(f"pipelines.strategies.{kind}.") for module in imported_names(file))
         }
-    assert found == MEANING_SOMETHING_ELSE
+    assert names == MEANING_SOMETHING_ELSE
 
 
 def test_a_strategy_in_a_package_of_its_own_trains_as_the_built_in_one(tmp_path: Path) -> None:
@@ -92,13 +92,13 @@ def test_a_strategy_in_a_package_of_its_own_trains_as_the_built_in_one(tmp_path:
     shutil.copytree(ROOT / "pipelines/strategies/local_sgd", site / "apart", ignore=shutil.ignore_patterns("__pycache__"))
     for file in site.glob("apart/*.py"):
         file.write_text(file.read_text().replace("pipelines.strategies.local_sgd", "apart").replace("local_sgd.local_sgd", "local_sgd"))
-    info = site / "apart-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: apart\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[lockstep.strategies]\ntogether_later = apart.settings:Settings\n")
+    dist_info = site / "apart-1.0.dist-info"
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text("Metadata-Version: 2.1\nName: apart\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text("[lockstep.strategies]\ntogether_later = apart.settings:Settings\n")
     settings = "replicas=2, inner_steps=2, outer='nesterov'"
-    (wanted,) = answer(f"{TRAINS}\nprint(trained('local_sgd', {settings}))", tmp_path, ROOT)
-    tree = copied_without("local_sgd", tmp_path / "tree")
+    (digest,) = answer(f"{TRAINS}\nprint(trained('local_sgd', {settings}))", tmp_path, ROOT)
+    tree = copy_without("local_sgd", tmp_path / "tree")
     code = f"""{TRAINS}
 from pipelines.config import reference
 from pipelines.config.strategies import strategy_kinds
@@ -111,7 +111,7 @@ except Exception as error:
 """
     listed, digests, refused = answer(code, tmp_path, tree, site)
     assert listed == "True False True"
-    assert digests.split() == [wanted, wanted]
+    assert digests.split() == [digest, digest]
     assert "did you mean together_later? (got together_latre)" in refused
 
 
@@ -135,13 +135,13 @@ for file in sorted(Path(sys.argv[1]).glob("conf/*.yaml")):
         read.append(str(error).rpartition("(")[2])
 print(*read)
 config = training(Path(sys.argv[1]), rows=256, uri="sqlite:///unused")
-check_training(config, version_of(config))
+check_training(config, open_dataset(config))
 print(len({{trained("ddp"), trained("exact")}}))
 """
-    tree = copied_without(kind, tmp_path)
-    place, found, is_documented, refused, models = answer(code, tmp_path, tree)
+    tree = copy_without(kind, tmp_path)
+    place, kinds, is_documented, refused, models = answer(code, tmp_path, tree)
     assert place.startswith(str(tmp_path))
-    assert found.split() == [name for name in strategy_kinds() if name != kind]
+    assert kinds.split() == [name for name in strategy_kinds() if name != kind]
     assert is_documented == "False"
     assert set(refused.split()) <= {"got", f"{kind})"}
     assert int(models) in (1, 2)

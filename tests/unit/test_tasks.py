@@ -32,13 +32,13 @@ def decode(values: np.ndarray) -> np.ndarray:
     return values * 115_000.0 + 207_000.0
 
 
-def task_of(kind: str, **settings: object) -> Tabular:
+def make_task(kind: str, **settings: object) -> Tabular:
     names = {"binary": ("no", "yes"), "classes": ("ant", "bee", "cat"), "quantity": ()}[kind]
     data = Data((FEATURE, KINDS[kind]), names, tuple(range(10, 10 + 30 * len(names), 30)), decode if kind == "quantity" else lambda y: y)
     return Tabular(Settings.model_validate({"kind": "tabular", "hidden": [], **settings}), data)
 
 
-def batch_of(kind: str, rows: int = ROWS, seed: int = 0) -> Batch:
+def make_batch(kind: str, rows: int = ROWS, seed: int = 0) -> Batch:
     random = torch.Generator().manual_seed(seed)
     target = {
         "binary": torch.randint(2, (rows,), generator=random, dtype=torch.uint8),
@@ -58,7 +58,7 @@ def measure(task: Tabular, *outputs_and_batches: tuple[torch.Tensor, Batch]) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradient_of_sum_over_weight_is_that_of_a_plain_mean(kind: str) -> None:
     torch.manual_seed(0)
-    task, batch = task_of(kind), batch_of(kind)
+    task, batch = make_task(kind), make_batch(kind)
     model = task.model()
     total, weight = task.loss(model, batch)
     summed = torch.autograd.grad(total / weight, model.parameters())
@@ -74,26 +74,26 @@ def test_gradient_of_sum_over_weight_is_that_of_a_plain_mean(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unequal_shares_add_up_to_the_whole(kind: str) -> None:
-    task, batch = task_of(kind), batch_of(kind)
+    task, batch = make_task(kind), make_batch(kind)
     model = task.model()
-    whole = task.loss(model, batch)
+    loss_of_batch = task.loss(model, batch)
     shares = [task.loss(model, {name: values[rows] for name, values in batch.items()}) for rows in (slice(0, 40), slice(40, None))]
-    torch.testing.assert_close(sum(total for total, _ in shares), whole[0])
-    torch.testing.assert_close(sum(weight for _, weight in shares), whole[1])
+    torch.testing.assert_close(sum(total for total, _ in shares), loss_of_batch[0])
+    torch.testing.assert_close(sum(weight for _, weight in shares), loss_of_batch[1])
 
 
 @pytest.mark.parametrize("weights", ["balanced", (0.5, 2.0, 1.0)])
 def test_class_weights_enter_the_sum_and_the_weight(weights: object) -> None:
-    task, batch = task_of("classes", class_weights=weights), batch_of("classes")
+    task, batch = make_task("classes", class_weights=weights), make_batch("classes")
     model = task.model()
-    each = torch.tensor([120 / (3 * 10), 120 / (3 * 40), 120 / (3 * 70)] if weights == "balanced" else weights)
+    weight_by_class = torch.tensor([120 / (3 * 10), 120 / (3 * 40), 120 / (3 * 70)] if weights == "balanced" else weights)
     total, weight = task.loss(model, batch)
-    torch.testing.assert_close(total / weight, functional.cross_entropy(model(batch), batch["y"], each))
-    torch.testing.assert_close(weight, each[batch["y"]].sum())
+    torch.testing.assert_close(total / weight, functional.cross_entropy(model(batch), batch["y"], weight_by_class))
+    torch.testing.assert_close(weight, weight_by_class[batch["y"]].sum())
 
 
 def test_class_weights_of_a_binary_target() -> None:
-    task, batch = task_of("binary", class_weights=(1.0, 3.0)), batch_of("binary")
+    task, batch = make_task("binary", class_weights=(1.0, 3.0)), make_batch("binary")
     total, weight = task.loss(task.model(), batch)
     assert weight == ROWS + 2 * batch["y"].sum()
     assert total > 0
@@ -109,7 +109,7 @@ def test_class_weights_of_a_binary_target() -> None:
 )
 def test_class_weights_that_do_not_fit(kind: str, weights: object, says: str) -> None:
     with pytest.raises(ConfigError) as error:
-        task_of(kind, class_weights=weights)
+        make_task(kind, class_weights=weights)
     assert says in str(error.value)
 
 
@@ -120,7 +120,7 @@ def test_a_target_of_several_values_is_refused() -> None:
 
 
 def test_binary_metrics_are_sklearns() -> None:
-    task, batch = task_of("binary"), batch_of("binary")
+    task, batch = make_task("binary"), make_batch("binary")
     output = torch.randn(ROWS, 1).round(decimals=1)
     metric_by_name = measure(task, *((output[rows], {"y": batch["y"][rows]}) for rows in (slice(0, 100), slice(100, None))))
     probability, true = output[:, 0].double().sigmoid().numpy(), batch["y"].numpy()
@@ -131,7 +131,7 @@ def test_binary_metrics_are_sklearns() -> None:
 
 
 def test_class_metrics_are_sklearns() -> None:
-    task, batch = task_of("classes"), batch_of("classes")
+    task, batch = make_task("classes"), make_batch("classes")
     output = torch.randn(ROWS, 3)
     metric_by_name = measure(task, (output, batch))
     assert metric_by_name["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(batch["y"], output.argmax(1)))
@@ -140,7 +140,7 @@ def test_class_metrics_are_sklearns() -> None:
 
 
 def test_metrics_of_a_quantity_are_in_raw_units() -> None:
-    task, batch = task_of("quantity"), batch_of("quantity")
+    task, batch = make_task("quantity"), make_batch("quantity")
     output = batch["y"][:, None] + 0.3 * torch.randn(ROWS, 1)
     metric_by_name = measure(task, *((output[rows], {"y": batch["y"][rows]}) for rows in (slice(0, 100), slice(100, None))))
     true, predicted = decode(batch["y"].double().numpy()), decode(output[:, 0].double().numpy())
@@ -154,7 +154,7 @@ def test_metrics_of_a_quantity_are_in_raw_units() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_without_rows_count_for_nothing(kind: str) -> None:
-    task, batch, empty = task_of(kind), batch_of(kind), batch_of(kind, rows=0)
+    task, batch, empty = make_task(kind), make_batch(kind), make_batch(kind, rows=0)
     model = task.model()
     total, weight = task.loss(model, empty)
     assert (total.item(), weight.item()) == (0, 0)
@@ -164,32 +164,32 @@ def test_batches_without_rows_count_for_nothing(kind: str) -> None:
 
 
 def test_r2_of_a_single_row_is_not_a_number() -> None:
-    batch = batch_of("quantity", rows=1)
-    assert math.isnan(measure(task_of("quantity"), (torch.zeros(1, 1), batch))["r2"])
+    batch = make_batch("quantity", rows=1)
+    assert math.isnan(measure(make_task("quantity"), (torch.zeros(1, 1), batch))["r2"])
 
 
 def test_a_nan_is_not_left_out_of_the_metrics() -> None:
-    batch = batch_of("classes", rows=2)
-    assert math.isnan(measure(task_of("classes"), (torch.tensor([[0.0, 1.0, 2.0], [math.nan, 0.0, 0.0]]), batch))["loss"])
+    batch = make_batch("classes", rows=2)
+    assert math.isnan(measure(make_task("classes"), (torch.tensor([[0.0, 1.0, 2.0], [math.nan, 0.0, 0.0]]), batch))["loss"])
 
 
 def test_predictions_are_for_people() -> None:
-    binary = task_of("binary").predict(torch.tensor([[0.0], [math.log(3)]]))
+    binary = make_task("binary").predict(torch.tensor([[0.0], [math.log(3)]]))
     assert binary["prediction"] == ["no", "yes"]
     assert binary["probability_yes"] == pytest.approx([0.5, 0.75])
     assert binary["probability_no"] == pytest.approx([0.5, 0.25])
-    classes = task_of("classes").predict(torch.tensor([[0.0, math.log(2), 0.0]], dtype=torch.bfloat16))
+    classes = make_task("classes").predict(torch.tensor([[0.0, math.log(2), 0.0]], dtype=torch.bfloat16))
     assert classes["prediction"] == ["bee"]
     assert list(classes) == ["prediction", "probability_ant", "probability_bee", "probability_cat"]
-    assert task_of("quantity").predict(torch.tensor([[0.0], [1.0]])) == {"prediction": [207_000.0, 322_000.0]}
+    assert make_task("quantity").predict(torch.tensor([[0.0], [1.0]])) == {"prediction": [207_000.0, 322_000.0]}
 
 
 def _measure_a_share(rank: int, store: str, kind: str) -> None:
     """One of two workers; the second has no rows at all."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    task = task_of(kind)
+    task = make_task(kind)
     metrics = task.metrics()
-    batch = batch_of(kind, rows=0 if rank else ROWS)
+    batch = make_batch(kind, rows=0 if rank else ROWS)
     task.update(metrics, torch.linspace(-1, 1, len(batch["y"]) * task.outputs).reshape(-1, task.outputs), batch)
     metric_by_name = {name: float(value) for name, value in metrics.compute().items()}
     torch.save(metric_by_name, f"{store}.{kind}.{rank}")
@@ -199,8 +199,8 @@ def _measure_a_share(rank: int, store: str, kind: str) -> None:
 def test_metrics_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
     kind = "binary"  # its AUC is the one that gathers rows
     run_processes(2, _measure_a_share, f"{tmp_path}/store", kind)
-    batch = batch_of(kind)
-    expected = measure(task_of(kind), (torch.linspace(-1, 1, ROWS).reshape(-1, 1), batch))
+    batch = make_batch(kind)
+    expected = measure(make_task(kind), (torch.linspace(-1, 1, ROWS).reshape(-1, 1), batch))
     for rank in range(2):
         assert torch.load(f"{tmp_path}/store.{kind}.{rank}") == pytest.approx(expected)
 
@@ -208,7 +208,7 @@ def test_metrics_of_two_workers_are_those_of_one(tmp_path: Path) -> None:
 def test_models_are_initialised_from_torchs_random_state() -> None:
     def weights(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
-        return nn.utils.parameters_to_vector(task_of("classes", hidden=[8]).model().parameters())
+        return nn.utils.parameters_to_vector(make_task("classes", hidden=[8]).model().parameters())
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
@@ -216,7 +216,7 @@ def test_models_are_initialised_from_torchs_random_state() -> None:
 
 def shift(offset: float) -> float:
     """R² of numbers with a spread of 1 that lie far from zero, such as dates in seconds."""
-    metrics = task_of("quantity").metrics()
+    metrics = make_task("quantity").metrics()
     generator = torch.Generator().manual_seed(0)
     true = torch.randn(1_000, generator=generator, dtype=torch.float64) + offset
     for part in true.split(300):

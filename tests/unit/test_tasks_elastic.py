@@ -7,12 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from rows import training_on
-from trainings import StopsAfter
+from trainings import StopsAfter, open_dataset
 
 from pipelines.config import Config
-from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
@@ -43,11 +42,11 @@ def sequences(rows: int, seed: int) -> pa.Table:
 def sounds(rows: int, seed: int) -> pa.Table:
     random = np.random.default_rng(seed)
     label = random.integers(2, size=rows)
-    found = random.standard_normal((rows, 8, 20)) + 2 * label[:, None, None] * (np.arange(8) > 3)[:, None]
-    return pa.table({"sound": found.tolist(), "label": label})
+    values = random.standard_normal((rows, 8, 20)) + 2 * label[:, None, None] * (np.arange(8) > 3)[:, None]
+    return pa.table({"sound": values.tolist(), "label": label})
 
 
-def config_of(kind: str, folder: Path, **train: Any) -> Config:
+def write_rows(kind: str, folder: Path, **train: Any) -> Config:
     make, features, target, task = {
         "next_item": (sequences, {"history": SEQUENCE}, {"next": SEQUENCE}, NEXT_ITEM),
         "certain_next_item": (sequences, {"history": SEQUENCE}, {"next": SEQUENCE}, {**NEXT_ITEM, "dropout": 0}),
@@ -57,9 +56,11 @@ def config_of(kind: str, folder: Path, **train: Any) -> Config:
     return training_on(raw, folder, features, target, task, **train)
 
 
-def weights_of(context: WorkerContext, kind: str, home: Path, folder: str, train: dict[str, Any], stop_after: int | None = None) -> Weights:
-    config = config_of(kind, home, **train)
-    version = open_version(config.dataset.path, config.data_identity)
+def train_weights(
+    context: WorkerContext, kind: str, home: Path, folder: str, train: dict[str, Any], stop_after: int | None = None
+) -> Weights:
+    config = write_rows(kind, home, **train)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     Loop(config, version, task, strategy, Checkpoints(RunDirectory(folder), context, 2), StopsAfter(stop_after)).run()
@@ -69,28 +70,28 @@ def weights_of(context: WorkerContext, kind: str, home: Path, folder: str, train
 @pytest.mark.parametrize("kind", ["next_item", "speech"])
 def test_p5_exact_is_the_same_bit_for_bit_for_any_workers_and_through_a_stop(kind: str, tmp_path: Path) -> None:
     train = {"strategy": "exact", "shards": 4}
-    alone = weights_of(WorkerContext(), kind, tmp_path, str(tmp_path / "alone"), train)
-    weights_of(WorkerContext(), kind, tmp_path, str(tmp_path / "stopped"), train, stop_after=8)
-    resumed = weights_of(WorkerContext(), kind, tmp_path, str(tmp_path / "stopped"), train)
-    together = in_group(3, tmp_path / "group", weights_of, kind, tmp_path, str(tmp_path / "three"), train)
-    for found in (resumed, *together):
-        assert found.keys() == alone.keys()
+    alone = train_weights(WorkerContext(), kind, tmp_path, str(tmp_path / "alone"), train)
+    train_weights(WorkerContext(), kind, tmp_path, str(tmp_path / "stopped"), train, stop_after=8)
+    resumed = train_weights(WorkerContext(), kind, tmp_path, str(tmp_path / "stopped"), train)
+    together = run_group(3, tmp_path / "group", train_weights, kind, tmp_path, str(tmp_path / "three"), train)
+    for actual in (resumed, *together):
+        assert actual.keys() == alone.keys()
         for name, values in alone.items():
-            assert torch.equal(found[name], values), name
+            assert torch.equal(actual[name], values), name
 
 
 def test_p3_ddp_draws_the_same_for_two_workers_as_for_one(tmp_path: Path) -> None:
     """Without dropout, what is left to chance are the negatives."""
     train = {"shards": 4, "remainder": "keep", "optimizer": "sgd", "lr": 0.1}  # adam would make much of rounding where a gradient is zero
-    alone = weights_of(WorkerContext(), "certain_next_item", tmp_path, str(tmp_path / "alone"), train)
-    for found in in_group(2, tmp_path / "group", weights_of, "certain_next_item", tmp_path, str(tmp_path / "two"), train):
+    alone = train_weights(WorkerContext(), "certain_next_item", tmp_path, str(tmp_path / "alone"), train)
+    for actual in run_group(2, tmp_path / "group", train_weights, "certain_next_item", tmp_path, str(tmp_path / "two"), train):
         for name, values in alone.items():
-            torch.testing.assert_close(found[name], values, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(actual[name], values, atol=1e-4, rtol=1e-4)
 
 
 def test_it_learns_what_comes_next(tmp_path: Path) -> None:
-    config = config_of("next_item", tmp_path, epochs=12, shards=4)
-    version = open_version(config.dataset.path, config.data_identity)
+    config = write_rows("next_item", tmp_path, epochs=12, shards=4)
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, WorkerContext())
     fitted = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), Silent()).run()

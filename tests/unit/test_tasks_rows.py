@@ -34,23 +34,23 @@ NEXT = HISTORY.model_copy(update={"name": "next", "role": "target"})
 SIDES = {"user": ("user", "age"), "item": ("item", "genres")}
 
 
-def names_of(values: np.ndarray) -> np.ndarray:
+def item_names(values: np.ndarray) -> np.ndarray:
     return np.array([f"item {value}" for value in values.ravel()], dtype=object).reshape(values.shape)
 
 
-def task_of(implementation: type[Task], *columns: TensorColumn, **settings: Any) -> Any:
+def make_task(implementation: type[Task], *columns: TensorColumn, **settings: Any) -> Any:
     kind = implementation.__module__.rpartition(".")[2]
     return implementation(
-        KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, decode=names_of if columns[-1] is NEXT else lambda y: y)
+        KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, decode=item_names if columns[-1] is NEXT else lambda y: y)
     )
 
 
 TASKS = {
-    "text": lambda: task_of(Text, WORDS, LABEL, embedding=8, filters=4),
-    "speech": lambda: task_of(Speech, SOUND, LABEL, filters=[4, 8], shift_frames=3, masked_frames=4, masked_mels=2),
-    "factors": lambda: task_of(Recommendation, USER, AGE, ITEM, GENRES, RATING, width=4, **SIDES),
-    "dlrm": lambda: task_of(Recommendation, USER, AGE, ITEM, GENRES, RATING, width=4, hidden=[8], network="dlrm"),
-    "next_item": lambda: task_of(NextItem, HISTORY, NEXT, width=8, negatives=10, dropout=0.1),
+    "text": lambda: make_task(Text, WORDS, LABEL, embedding=8, filters=4),
+    "speech": lambda: make_task(Speech, SOUND, LABEL, filters=[4, 8], shift_frames=3, masked_frames=4, masked_mels=2),
+    "factors": lambda: make_task(Recommendation, USER, AGE, ITEM, GENRES, RATING, width=4, **SIDES),
+    "dlrm": lambda: make_task(Recommendation, USER, AGE, ITEM, GENRES, RATING, width=4, hidden=[8], network="dlrm"),
+    "next_item": lambda: make_task(NextItem, HISTORY, NEXT, width=8, negatives=10, dropout=0.1),
 }
 
 
@@ -60,7 +60,7 @@ def task(request: pytest.FixtureRequest) -> Task:
     return TASKS[request.param]()
 
 
-def batch_of(task: Task, rows: int) -> Batch:
+def make_batch(task: Task, rows: int) -> Batch:
     generator = torch.Generator().manual_seed(1)
     batch = {}
     for column in task.data.columns:
@@ -74,7 +74,7 @@ def batch_of(task: Task, rows: int) -> Batch:
 
 
 def test_a_few_steps_lower_the_loss(task: Task) -> None:
-    batch, model = batch_of(task, 16), task.model()
+    batch, model = make_batch(task, 16), task.model()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(40):
@@ -88,36 +88,36 @@ def test_a_few_steps_lower_the_loss(task: Task) -> None:
 
 def test_shares_of_a_batch_add_up_to_the_whole(task: Task) -> None:
     """Without dropout and batch norm, which look at more than a row."""
-    batch = batch_of(task, 16)
+    batch = make_batch(task, 16)
     model = task.model().train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout | torch.nn.BatchNorm2d):
             module.eval()
         if hasattr(module, "dropout") and isinstance(module.dropout, float):
             module.dropout = 0.0
-    whole = task.loss(model, batch)
+    loss_of_batch = task.loss(model, batch)
     shares = [task.loss(model, {name: values[rows] for name, values in batch.items()}) for rows in (slice(0, 5), slice(5, None))]
-    torch.testing.assert_close(sum(total for total, _ in shares), whole[0])
-    torch.testing.assert_close(sum(weight for _, weight in shares), whole[1])
+    torch.testing.assert_close(sum(total for total, _ in shares), loss_of_batch[0])
+    torch.testing.assert_close(sum(weight for _, weight in shares), loss_of_batch[1])
 
 
 def test_it_predicts_and_measures_also_nothing(task: Task) -> None:
     model, metrics = task.model().eval(), task.metrics()
     for rows in (0, 7):
-        batch = batch_of(task, rows)
+        batch = make_batch(task, rows)
         with torch.no_grad():
             output = model(batch)
         task.update(metrics, output, batch)
         predicted = task.predict(output)
         assert {len(values) for values in predicted.values()} == {rows}
-    found = metrics.compute()
-    assert {"loss", task.monitor[0]} <= found.keys() and all(torch.isfinite(value) for value in found.values())
+    metric_values = metrics.compute()
+    assert {"loss", task.monitor[0]} <= metric_values.keys() and all(torch.isfinite(value) for value in metric_values.values())
 
 
 def test_a_training_pass_without_rows_is_zero(task: Task) -> None:
     if isinstance(task, Speech):
         pytest.skip("batch norm needs rows; a shard without any is not run")
-    total, weight = task.loss(task.model(), batch_of(task, 0))
+    total, weight = task.loss(task.model(), make_batch(task, 0))
     assert (float(total.detach()), float(weight)) == (0, 0)
 
 
@@ -127,14 +127,14 @@ def test_a_training_pass_without_rows_is_zero(task: Task) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: task_of(Text, SOUND, LABEL), "takes one column of words"),
-        (lambda: task_of(Text, WORDS, LABEL, widths=[3, 10]), "task.widths is [3, 10], but words has only 9 words"),
-        (lambda: task_of(Speech, WORDS, LABEL), "takes one spectrogram"),
-        (lambda: task_of(Speech, SOUND, LABEL, masked_mels=8), "sound has only 8 mels and 20 frames"),
-        (lambda: task_of(Recommendation, USER, ITEM, RATING, user=["user"]), "must name each feature once: item, user"),
-        (lambda: task_of(Recommendation, USER, ITEM, LABEL, user=["user"], item=["item"]), "label has 3 classes"),
-        (lambda: task_of(NextItem, HISTORY, NEXT.model_copy(update={"cardinality": 9})), "next (12,) of 9"),
-        (lambda: task_of(NextItem, HISTORY, LABEL), "one sequence as feature and one as target"),
+        (lambda: make_task(Text, SOUND, LABEL), "takes one column of words"),
+        (lambda: make_task(Text, WORDS, LABEL, widths=[3, 10]), "task.widths is [3, 10], but words has only 9 words"),
+        (lambda: make_task(Speech, WORDS, LABEL), "takes one spectrogram"),
+        (lambda: make_task(Speech, SOUND, LABEL, masked_mels=8), "sound has only 8 mels and 20 frames"),
+        (lambda: make_task(Recommendation, USER, ITEM, RATING, user=["user"]), "must name each feature once: item, user"),
+        (lambda: make_task(Recommendation, USER, ITEM, LABEL, user=["user"], item=["item"]), "label has 3 classes"),
+        (lambda: make_task(NextItem, HISTORY, NEXT.model_copy(update={"cardinality": 9})), "next (12,) of 9"),
+        (lambda: make_task(NextItem, HISTORY, LABEL), "one sequence as feature and one as target"),
     ],
 )
 def test_what_does_not_fit_is_said(make: Any, says: str) -> None:
@@ -157,7 +157,7 @@ def test_words_that_fill_nothing_have_no_vector() -> None:
 
 def test_an_augmentation_is_a_function_of_the_row_s_key() -> None:
     task = TASKS["speech"]()
-    sounds, keys = torch.randn(50, 8, 20), batch_of(task, 50)[ROW_KEYS]
+    sounds, keys = torch.randn(50, 8, 20), make_batch(task, 50)[ROW_KEYS]
     changed = augment(sounds, keys, task.settings)
     turned = torch.randperm(50)
     assert torch.equal(augment(sounds[turned], keys[turned], task.settings), changed[turned])
@@ -166,7 +166,7 @@ def test_an_augmentation_is_a_function_of_the_row_s_key() -> None:
 
 def test_an_augmentation_moves_and_hides_no_more_than_it_may() -> None:
     settings = TASKS["speech"]().settings
-    keys = batch_of(TASKS["speech"](), 400)[ROW_KEYS]
+    keys = make_batch(TASKS["speech"](), 400)[ROW_KEYS]
     ramp = torch.arange(1.0, 21).expand(400, 8, 20)
     changed = augment(ramp, keys, settings)
     hidden = changed == 0
@@ -179,7 +179,7 @@ def test_an_augmentation_moves_and_hides_no_more_than_it_may() -> None:
 
 def test_evaluation_is_not_augmented() -> None:
     task = TASKS["speech"]()
-    model, batch = task.model().eval(), batch_of(task, 5)
+    model, batch = task.model().eval(), make_batch(task, 5)
     assert torch.equal(model(batch), model({"sound": batch["sound"]}))
 
 
@@ -194,10 +194,10 @@ def test_places_see_only_what_came_before() -> None:
     history[:, :3] = 0
     later = history.clone()
     later[:, 8:] = torch.randint(FIRST, 40, (4, 4), dtype=torch.int32)
-    one, other = (model({"history": rows}) for rows in (history, later))
-    torch.testing.assert_close(one[:, 3:8], other[:, 3:8])
-    assert not torch.allclose(one[:, 8:], other[:, 8:])
-    torch.testing.assert_close(model({"history": history[:, 2:]})[:, 1:], one[:, 3:]), "free places change nothing"
+    before, other = (model({"history": rows}) for rows in (history, later))
+    torch.testing.assert_close(before[:, 3:8], other[:, 3:8])
+    assert not torch.allclose(before[:, 8:], other[:, 8:])
+    torch.testing.assert_close(model({"history": history[:, 2:]})[:, 1:], before[:, 3:]), "free places change nothing"
 
 
 def test_a_rank_counts_the_negatives_above() -> None:
@@ -234,13 +234,13 @@ def test_scores_that_are_no_numbers_find_nothing_and_the_loss_is_over_items_alon
 
 @pytest.mark.parametrize(("keep", "words"), [("first", ["a", "b"]), ("last", ["b", "a"])])
 def test_sequences_of_other_places_or_other_vocabularies_are_refused(keep: str, words: list[str]) -> None:
-    def made(column: TensorColumn, keep: str, words: list[str]) -> FittedEncoder:
+    def fit_sequence(column: TensorColumn, keep: str, words: list[str]) -> FittedEncoder:
         return FittedEncoder(feature={"encoder": "sequence", "keep": keep}, inputs=(column.name,), state={"words": words}, column=column)
 
-    encoders = {"history": made(HISTORY, "last", ["a", "b"]), "next": made(NEXT, keep, words)}
+    encoders = {"history": fit_sequence(HISTORY, "last", ["a", "b"]), "next": fit_sequence(NEXT, keep, words)}
     with pytest.raises(ConfigError, match=r"task\.kind is next_item, whose sequences keep .*; set `keep: last` and `vocabulary_of"):
         NextItem(NextItemSettings(), Data((HISTORY, NEXT), encoders=encoders))
-    NextItem(NextItemSettings(), Data((HISTORY, NEXT), encoders={**encoders, "next": made(NEXT, "last", ["a", "b"])}))
+    NextItem(NextItemSettings(), Data((HISTORY, NEXT), encoders={**encoders, "next": fit_sequence(NEXT, "last", ["a", "b"])}))
 
 
 def test_the_best_items_are_predicted_by_name() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from layouts import SETTINGS, Fitted, fit_layout, gpt, gpt_settings, losses, steps
 from torch import nn
 from trainings import training
@@ -97,7 +97,7 @@ def groups(home: Path) -> dict[str, list[Any]]:
     """Trainings of each worker, by name; of the smaller group if two have trained a layout."""
     results: dict[str, list[Any]] = {}
     for workers in (8, 4, 2):
-        answers = in_group(workers, home / f"group-{workers}", fit_in_turn, home)
+        answers = run_group(workers, home / f"group-{workers}", fit_in_turn, home)
         assert not (failed := [repr(answer) for answer in answers if isinstance(answer, Exception)]), failed
         results |= {name: [answer[name] for answer in answers] for name in answers[0]}
     return results
@@ -108,7 +108,7 @@ def groups(home: Path) -> dict[str, list[Any]]:
 def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
     home: Path, alone: dict[str, Fitted], groups: dict[str, list[Any]], layout: str
 ) -> None:
-    (trained, before, weights), *others = groups[layout]
+    (trained, before, weights), *other_answers = groups[layout]
     changes = LAYOUTS[layout][2]
     expected, wanted_before, wanted_weights = alone[changes]
     assert before.keys() == wanted_before.keys()
@@ -117,7 +117,7 @@ def test_losses_metrics_and_weights_are_those_of_ddp_on_one_worker(
     assert (trained.rows, trained.steps) == (expected.rows, expected.steps)
     assert trained.metrics == pytest.approx(expected.metrics, rel=1e-5)
     torch.testing.assert_close(weights, wanted_weights, rtol=1e-4, atol=1e-6)
-    assert all(actual[0].metrics == trained.metrics and actual[2] == {} for actual in others)
+    assert all(actual[0].metrics == trained.metrics and actual[2] == {} for actual in other_answers)
 
 
 @pytest.mark.full

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from fitting import gathered
+from fitting import gather_statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ KINDS: dict[str, dict[str, Any]] = {"bytes": {}, "characters": {}, "bpe": {"voca
 def fit_text(kind: str, texts: list[str | None], length: int = 5) -> dict[str, FittedEncoder]:
     raw = pa.table({"text": pa.array(texts, pa.string())})
     dataset = Dataset.model_validate({"path": "data", "features": {"text": {"encoder": kind, "length": length, **KINDS[kind]}}})
-    return fit_encoders(dataset, gathered(dataset, raw), raw.schema)
+    return fit_encoders(dataset, gather_statistics(dataset, raw), raw.schema)
 
 
 @lru_cache
@@ -35,7 +35,7 @@ def fit_packer(kind: str, length: int = 5) -> Packer:
     return packer
 
 
-def encoded(packer: Packer, texts: list[str]) -> list[np.ndarray]:
+def encode(packer: Packer, texts: list[str]) -> list[np.ndarray]:
     return [np.array(document) for document in packer.encode(pa.array(texts, pa.string())).to_pylist()]
 
 
@@ -43,7 +43,7 @@ def encoded(packer: Packer, texts: list[str]) -> list[np.ndarray]:
 @given(documents=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20), max_size=6), length=st.integers(1, 9))
 def test_p2_every_token_and_every_end_is_predicted_once(kind: str, documents: list[str], length: int) -> None:
     packer = fit_packer(kind, length)
-    lists = encoded(packer, documents)
+    lists = encode(packer, documents)
     windows = packer.windows(lists)
     column = packer.column("text", "feature")
     assert (windows.shape[1:], windows.dtype) == (column.shape, column.dtype)
@@ -58,7 +58,7 @@ def test_p2_every_token_and_every_end_is_predicted_once(kind: str, documents: li
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_are_the_text(kind: str) -> None:
     packer = fit_packer(kind)
-    for text, numbers in zip(TEXTS, encoded(packer, TEXTS), strict=True):
+    for text, numbers in zip(TEXTS, encode(packer, TEXTS), strict=True):
         assert b"".join(packer.tokens[number] for number in numbers).decode() == text
         assert END not in numbers and max(numbers) < len(packer.tokens)
     assert packer.tokens[END] == b""
@@ -66,7 +66,7 @@ def test_tokens_are_the_text(kind: str) -> None:
 
 def test_a_character_that_training_has_not_seen_is_one_of_all_others() -> None:
     packer = fit_packer("characters")
-    (numbers,) = encoded(packer, ["bé🎈b"])
+    (numbers,) = encode(packer, ["bé🎈b"])
     assert [packer.tokens[number].decode() for number in numbers] == ["b", "?", "?", "b"]
 
 

@@ -72,33 +72,33 @@ def let_process_die(run: tracking.TrainingRun) -> None:
 
 def test_p6_a_run_names_its_dataset_and_its_config(uri: str, version: Version) -> None:
     run = begin(uri, version, "names", lr=0.5)
-    found = MlflowClient(uri).get_run(run.run_id)
-    assert found.data.tags["dataset.digest"] == version.digest
-    assert found.data.tags["dataset.version"] == version.manifest.version
-    assert (found.data.tags["strategy"], found.data.tags["ray.job_id"]) == ("ddp", "07")
-    assert found.data.params["train.lr"] == "0.5"
+    stored_run = MlflowClient(uri).get_run(run.run_id)
+    assert stored_run.data.tags["dataset.digest"] == version.digest
+    assert stored_run.data.tags["dataset.version"] == version.manifest.version
+    assert (stored_run.data.tags["strategy"], stored_run.data.tags["ray.job_id"]) == ("ddp", "07")
+    assert stored_run.data.params["train.lr"] == "0.5"
     usual = {"train.strategy.kind", "train.optimizer", "train.lr", "train.global_batch", "train.epochs", "train.seed", "train.shards"}
-    assert set(found.data.params) == {"task.kind", *usual}  # config.json has all others
-    assert found.inputs.dataset_inputs[0].dataset.digest == version.digest[:32]
+    assert set(stored_run.data.params) == {"task.kind", *usual}  # config.json has all others
+    assert stored_run.inputs.dataset_inputs[0].dataset.digest == version.digest[:32]
     files = {file.path for file in MlflowClient(uri).list_artifacts(run.run_id)}
     assert files == {"config.json", "manifest.json", "profile.json"}
-    assert found.info.artifact_uri.startswith(Path(uri.removeprefix("sqlite:///")).parent.as_uri())
+    assert stored_run.info.artifact_uri.startswith(Path(uri.removeprefix("sqlite:///")).parent.as_uri())
 
 
 def test_what_people_see_of_a_run(uri: str, version: Version) -> None:
     run = begin(uri, version, "seen", lr=0.003)
-    found = MlflowClient(uri).get_run(run.run_id)
-    assert re.fullmatch(r"t \d{4}-\d\d-\d\d \d\d:\d\d ddp lr=0.003", found.info.run_name)
-    listed = {name for name in found.data.tags if not name.startswith("mlflow.")}
+    stored_run = MlflowClient(uri).get_run(run.run_id)
+    assert re.fullmatch(r"t \d{4}-\d\d-\d\d \d\d:\d\d ddp lr=0.003", stored_run.info.run_name)
+    listed = {name for name in stored_run.data.tags if not name.startswith("mlflow.")}
     assert listed == {"dataset.digest", "dataset.run_id", "dataset.version", "git.commit", "ray.job_id", "spark.application_id", "strategy"}
     values = {**VALUES, "tracking": {"uri": uri, "experiment": "seen", "run_name": "the second try"}}
     named = tracking.open_training(parse(values, "test"), version, {})
     assert MlflowClient(uri).get_run(named.run_id).info.run_name == "the second try"
     run.describe("**test auc 0.9**")
     assert MlflowClient(uri).get_run(run.run_id).data.tags["mlflow.note.content"] == "**test auc 0.9**"
-    page = experiment_page(uri, found.info.experiment_id)
+    page = experiment_page(uri, stored_run.info.experiment_id)
     assert tracking.browse_line(config(uri, "seen")) == f"browse    {page}"
-    assert page == f"make ui, then http://127.0.0.1:5000/#/experiments/{found.info.experiment_id}?workflowType=machine_learning"
+    assert page == f"make ui, then http://127.0.0.1:5000/#/experiments/{stored_run.info.experiment_id}?workflowType=machine_learning"
     assert experiment_page("https://mlflow.example/", "7") == "https://mlflow.example/#/experiments/7?workflowType=machine_learning"
     assert tracking.browse_line(config("http://127.0.0.1:9", "seen")) == ""
 
@@ -214,8 +214,8 @@ def test_a_run_on_another_machine_is_dead_when_its_heartbeat_is_old(uri: str, ve
 
 def test_a_heartbeat_that_is_none_is_of_nobody_at_work(uri: str, version: Version) -> None:
     run = begin(uri, version, "edited")
-    for told in ("", "{", "[" * 4_000, "[]", '{"time": "noon"}', '{"time": 1, "host": 2, "process": "x"}'):
-        run.tag({HEARTBEAT: told})
+    for beat in ("", "{", "[" * 4_000, "[]", '{"time": "noon"}', '{"time": 1, "host": 2, "process": "x"}'):
+        run.tag({HEARTBEAT: beat})
         assert begin(uri, version, "edited").run_id == run.run_id
 
 
@@ -223,8 +223,8 @@ def test_a_heartbeat_that_is_none_is_of_nobody_at_work(uri: str, version: Versio
 def test_only_a_finished_run_starts_anew(uri: str, version: Version, status: Any, goes_on: bool) -> None:
     run = begin(uri, version, status)
     run.end(status)
-    again = begin(uri, version, status)
-    assert (again.run_id == run.run_id) is goes_on
+    second = begin(uri, version, status)
+    assert (second.run_id == run.run_id) is goes_on
 
 
 @pytest.mark.parametrize("train", [{"lr": 0.1}, {"epochs": 9}, {"seed": 3}])
@@ -260,8 +260,10 @@ def test_what_was_done_before_a_kill_is_finished(uri: str, version: Version, els
     manifest = Path(version.root, "manifest.json")
     content = manifest.read_bytes()
     manifest.write_bytes(version.manifest.model_copy(update={"run_id": etl}).to_json())
-    own = config(uri, f"done-{elsewhere}", seed=2)
-    placed = own.model_copy(update={"dataset": own.dataset.model_copy(update={"path": str(folder / "none" if elsewhere else folder)})})
+    finished_config = config(uri, f"done-{elsewhere}", seed=2)
+    placed = finished_config.model_copy(
+        update={"dataset": finished_config.dataset.model_copy(update={"path": str(folder / "none" if elsewhere else folder)})}
+    )
     tracking.open_training(placed, version, {})
     manifest.write_bytes(content)
     assert [client.get_run(run).info.status for run in (filed.run_id, other.run_id, etl)] == ["FINISHED", "FAILED", "FINISHED"]
@@ -281,12 +283,12 @@ def test_p8_an_etl_run_ends_as_what_happened(uri: str, version: Version, fault: 
             run.finish(manifest, {"sort": 1.5})
     except BaseException as error:
         assert type(error) is fault
-    found = MlflowClient(uri).get_run(etl_run_id)
-    assert found.info.status == status
+    etl_entry = MlflowClient(uri).get_run(etl_run_id)
+    assert etl_entry.info.status == status
     if not fault:
-        wanted = {"rows/parsed": 10, "rows/train": 10, "rows/quarantined": 3, "quarantined/age_ _120_": 2, "seconds/sort": 1.5}
-        assert found.data.metrics.items() >= wanted.items()
-        assert found.data.tags["dataset.digest"] == version.digest
+        expected = {"rows/parsed": 10, "rows/train": 10, "rows/quarantined": 3, "quarantined/age_ _120_": 2, "seconds/sort": 1.5}
+        assert etl_entry.data.metrics.items() >= expected.items()
+        assert etl_entry.data.tags["dataset.digest"] == version.digest
         version_of_etl = replace(version, manifest=version.manifest.model_copy(update={"run_id": etl_run_id}))
         training = begin(uri, version_of_etl, "etl-then-training")
         assert MlflowClient(uri).get_run(training.run_id).data.tags[tracking.SPARK_APPLICATION] == "app-7"
@@ -340,8 +342,8 @@ def test_weights_of_a_run_without_a_model_are_refused(uri: str, version: Version
 
 def test_every_run_has_the_commit_of_its_code(uri: str, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_GIT_COMMIT", "f00d" * 10)
-    own = config(uri, "commits")
-    with tracking.etl_run(own, {}) as etl, tracking.baseline_run(own, version) as baseline:
+    values = config(uri, "commits")
+    with tracking.etl_run(values, {}) as etl, tracking.baseline_run(values, version) as baseline:
         runs = [etl.run_id, baseline.run_id, begin(uri, version, "commits").run_id]
     assert [MlflowClient(uri).get_run(run).data.tags["git.commit"] for run in runs] == ["f00d" * 10] * 3
 
@@ -355,13 +357,13 @@ def test_a_dataset_of_another_mlflow_is_trained_on(uri: str, version: Version) -
 
 
 def test_a_folder_that_is_gone_is_no_place_to_go_on_from(uri: str, version: Version, tmp_path: Path) -> None:
-    here, gone = str(tmp_path / "runs"), str(tmp_path / "away" / "run")
-    run = begin(uri, version, "moved", storage=here)
-    run.tag({FOLDER: gone})
-    assert begin_again(uri, version, here) == run.folder
-    run.tag({FOLDER: gone})
-    Path(gone).mkdir(parents=True)
-    assert begin_again(uri, version, here) == gone
+    present_folder, removed_folder = str(tmp_path / "runs"), str(tmp_path / "away" / "run")
+    run = begin(uri, version, "moved", storage=present_folder)
+    run.tag({FOLDER: removed_folder})
+    assert begin_again(uri, version, present_folder) == run.folder
+    run.tag({FOLDER: removed_folder})
+    Path(removed_folder).mkdir(parents=True)
+    assert begin_again(uri, version, present_folder) == removed_folder
 
 
 def begin_again(uri: str, version: Version, storage: str) -> str:
@@ -376,10 +378,10 @@ def begin_again(uri: str, version: Version, storage: str) -> str:
 def test_a_sender_that_met_a_defect_says_so(uri: str, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread would be gone, and the curves with it, without a word."""
 
-    def renamed(*_: Any) -> None:
+    def raise_missing_attribute(*_: Any) -> None:
         raise AttributeError("'Run' object has no attribute 'to_proto'")
 
-    monkeypatch.setattr("mlflow.entities.Run.to_proto", renamed)
+    monkeypatch.setattr("mlflow.entities.Run.to_proto", raise_missing_attribute)
     sender = tracking.Sender(uri, begin(uri, version, "defect").run_id, every_seconds=0.05)
     sender.log(1, {"train/loss": 1.0})
     with pytest.raises(AttributeError, match="to_proto"):

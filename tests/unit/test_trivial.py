@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from groups import in_group
+from groups import run_group
 from page_parts import render_parts
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, mean_squared_error
 from test_forecasting import batch as forecasts
 from test_forecasting import task as forecasting
-from test_tasks import KINDS, batch_of, task_of
+from test_tasks import KINDS, make_batch, make_task
 from test_tasks_rows import TASKS
 from test_values import Points, values
-from trainings import characters, training, version_of
+from trainings import characters, open_dataset, training
 
 from pipelines.data.versions.schema import FIRST
 from pipelines.report.curves import training_charts
@@ -51,7 +51,7 @@ def baseline_values(task: Task, train: list[Batch], test: Batch) -> dict[str, fl
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])
 def test_classes_are_predicted_by_their_shares(kind: str) -> None:
-    task, test = task_of(kind), batch_of(kind)
+    task, test = make_task(kind), make_batch(kind)
     counts = task.data.class_counts
     truth, labels = test["y"].numpy(), np.repeat(np.arange(len(counts)), counts)
     prior = DummyClassifier(strategy="prior").fit(np.zeros((len(labels), 1)), labels)
@@ -64,25 +64,25 @@ def test_classes_are_predicted_by_their_shares(kind: str) -> None:
 
 def test_with_class_weights_the_loss_is_that_of_weighted_shares() -> None:
     """Of balanced classes, the best that uses no feature is that of equal shares, whatever the counts."""
-    actual = baseline_values(task_of("binary", class_weights="balanced"), [], batch_of("binary"))
+    actual = baseline_values(make_task("binary", class_weights="balanced"), [], make_batch("binary"))
     assert actual["loss"] == pytest.approx(np.log(2))
 
 
 def test_a_class_without_rows_has_a_share_all_the_same() -> None:
-    task = task_of("classes")
+    task = make_task("classes")
     empty = Tabular(task.settings, type(task.data)(task.data.columns, task.data.classes, (3, 0, 5)))
-    assert np.isfinite(baseline_values(empty, [], batch_of("classes"))["loss"])
+    assert np.isfinite(baseline_values(empty, [], make_batch("classes"))["loss"])
 
 
 @pytest.mark.parametrize("decode", [lambda x: x * 115_000.0 + 207_000.0, np.expm1, lambda x: x])
 def test_a_number_is_predicted_by_mean_and_median_in_the_units_of_the_query(decode: Any) -> None:
-    task = task_of("quantity")
-    train, test = [batch_of("quantity", rows, seed=rows) for rows in (60, 41)], batch_of("quantity")
+    task = make_task("quantity")
+    train, test = [make_batch("quantity", rows, seed=rows) for rows in (60, 41)], make_batch("quantity")
     task = Tabular(task.settings, type(task.data)(task.data.columns, decode=decode))
-    seen, truth = decode(torch.cat([batch["y"] for batch in train]).double().numpy()), decode(test["y"].double().numpy())
+    training_values, truth = decode(torch.cat([batch["y"] for batch in train]).double().numpy()), decode(test["y"].double().numpy())
     actual = baseline_values(task, train, test)
     for name, strategy, error in (("mse", "mean", mean_squared_error), ("mae", "median", mean_absolute_error)):
-        dummy = DummyRegressor(strategy=strategy).fit(np.zeros((len(seen), 1)), seen)
+        dummy = DummyRegressor(strategy=strategy).fit(np.zeros((len(training_values), 1)), training_values)
         assert actual[name] == pytest.approx(error(truth, dummy.predict(np.zeros((len(truth), 1)))), rel=1e-6), name
     encoded_values = torch.cat([batch["y"] for batch in train]).double()
     assert actual["loss"] == pytest.approx(float((test["y"] - encoded_values.mean()).square().mean()))
@@ -124,7 +124,7 @@ def test_the_most_popular_items_come_first() -> None:
 
 def test_tokens_are_predicted_by_their_frequencies(tmp_path: Path) -> None:
     config = characters(tmp_path, rows=40, task={})
-    version = version_of(config)
+    version = open_dataset(config)
     task = bound_task(config.task, version.manifest)
     (predictor,) = fit_trivial_predictors(task, version, rank=0)
     windows = torch.randint(2, 28, (5, 17), dtype=torch.uint8)
@@ -151,10 +151,10 @@ def test_what_is_not_beaten_is_said() -> None:
     assert baseline_remarks(metrics, {}, ("mse", "min"), "mse") == []
 
 
-def trained(context: WorkerContext, home: Path, task_class: type[Task] | None = None) -> tuple[Trained, dict[str, list[Value]]]:
+def run_training(context: WorkerContext, home: Path, task_class: type[Task] | None = None) -> tuple[Trained, dict[str, list[Value]]]:
     """A training whose rate is far too high."""
     config = training(home, shards=4, epochs=2, lr=1.0, monitor="loss", strategy="exact")
-    version, hooks = version_of(config), Points()
+    version, hooks = open_dataset(config), Points()
     task = (
         task_class(config.task, bound_task(config.task, version.manifest).data) if task_class else bound_task(config.task, version.manifest)
     )
@@ -176,17 +176,17 @@ class Failing(Tabular):
 @pytest.mark.usefixtures("one_thread")
 def test_every_training_logs_them_and_says_that_it_loses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     training(tmp_path, rows=256)
-    alone, logged = trained(WorkerContext(), tmp_path)
+    alone, logged = run_training(WorkerContext(), tmp_path)
     names = {name for name in logged if name.startswith("baseline/")}
     assert names == {f"baseline/{split}/{metric}" for split in ("validation", "test") for metric in ("auc", "accuracy", "loss")}
     assert all(len(logged[name]) == 1 for name in names) and logged["baseline/test/auc"] == [0.5]
     assert [line.split(" ")[0] for line in alone.remarks] == ["validation", "test"] and "(class shares)" in alone.remarks[1]
-    (first, of_group), (second, _) = in_group(2, tmp_path / "group", trained, tmp_path)
+    (first, of_group), (second, _) = run_group(2, tmp_path / "group", run_training, tmp_path)
     assert {name: of_group[name] for name in names} == {name: logged[name] for name in names}, "bitwise"
     assert alone.remarks == first.remarks == second.remarks
-    without, logged = trained(WorkerContext(), tmp_path, Without)
+    without, logged = run_training(WorkerContext(), tmp_path, Without)
     assert not without.remarks and not any(name.startswith("baseline/") for name in logged)
-    assert trained(WorkerContext(), tmp_path, Failing)[0].finished
+    assert run_training(WorkerContext(), tmp_path, Failing)[0].finished
     assert "the run has no baseline to compare with: RuntimeError: planted" in caplog.text
 
 
@@ -202,4 +202,4 @@ def test_the_page_has_them_beside_the_results() -> None:
 
 
 def test_every_kind_of_target_is_covered() -> None:
-    assert all(task_of(kind).trivial_predictors() for kind in KINDS) and all(make().trivial_predictors() for make in TASKS.values())
+    assert all(make_task(kind).trivial_predictors() for kind in KINDS) and all(make().trivial_predictors() for make in TASKS.values())

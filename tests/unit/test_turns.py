@@ -27,24 +27,24 @@ def points(log: Path) -> turns.Points:
 def test_one_runs_at_a_time_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "LAST_SECONDS", 0.1)
     monkeypatch.setattr(turns, "SETTLE_SECONDS", 0.1)
-    one, other = tmp_path / "one", tmp_path / "other"
+    first_log, second_log = tmp_path / "one", tmp_path / "other"
     command, variables = [sys.executable, "-c", PARENT], dict(os.environ)
     with (
-        turns.started(command, variables, one, lambda: points(one), 5) as first,
-        turns.started(command, variables, other, lambda: points(other), 5) as second,
+        turns.started(command, variables, first_log, lambda: points(first_log), 5) as first,
+        turns.started(command, variables, second_log, lambda: points(second_log), 5) as second,
     ):
-        before = points(one)
+        before = points(first_log)
         time.sleep(0.2)
-        assert points(one) == before, "it goes on while another starts"
+        assert points(first_log) == before, "it goes on while another starts"
         begun = time.time()
-        taken = turns.rates([first, second], 4, 0.3)
-        assert all(len(turn) == 2 and min(turn) > 0 for turn in taken)
-        assert len(taken) > 0
-    who = [name for _, name in sorted((when, log.name) for log in (one, other) for when, _ in points(log) if when > begun)]
-    assert sum(before != after for before, after in pairwise(who)) <= 2 * 4 + 2, "they ran at once"
-    left = points(one), points(other)
+        turn_rates = turns.rates([first, second], 4, 0.3)
+        assert all(len(turn) == 2 and min(turn) > 0 for turn in turn_rates)
+        assert len(turn_rates) > 0
+    names = [name for _, name in sorted((when, log.name) for log in (first_log, second_log) for when, _ in points(log) if when > begun)]
+    assert sum(before != after for before, after in pairwise(names)) <= 2 * 4 + 2, "they ran at once"
+    points_at_end = points(first_log), points(second_log)
     time.sleep(0.2)
-    assert (points(one), points(other)) == left, "one outlives its measurement"
+    assert (points(first_log), points(second_log)) == points_at_end, "one outlives its measurement"
 
 
 def test_a_program_that_ends_before_it_is_warm_is_told(tmp_path: Path) -> None:
@@ -56,6 +56,6 @@ def test_a_program_that_ends_before_it_is_warm_is_told(tmp_path: Path) -> None:
         raise AssertionError("it was never warm")
 
 
-@pytest.mark.parametrize(("start", "end", "found"), [(0, 10, 2.0), (1.5, 3.5, 4.0), (1.5, 2.5, None), (8, 9, None)])
-def test_a_rate_is_of_the_points_inside_a_turn(start: float, end: float, found: float | None) -> None:
-    assert turns.rate([(1.0, 10), (2.0, 12), (3.0, 16), (5.0, 18)], start, end) == found
+@pytest.mark.parametrize(("start", "end", "expected"), [(0, 10, 2.0), (1.5, 3.5, 4.0), (1.5, 2.5, None), (8, 9, None)])
+def test_a_rate_is_of_the_points_inside_a_turn(start: float, end: float, expected: float | None) -> None:
+    assert turns.rate([(1.0, 10), (2.0, 12), (3.0, 16), (5.0, 18)], start, end) == expected

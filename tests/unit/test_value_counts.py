@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from filed import CONFIG, manifest_of, raw_rows
+from filed import CONFIG, fit_manifest, raw_rows
 
 from pipelines.config import parse
 from pipelines.data.features.statistics import Statistics
@@ -79,7 +79,7 @@ def survey(sampled: int, counts: dict[str, ValueCounts]) -> Survey:
     config = parse({**CONFIG, "source": {"tables": {"t": {"format": "parquet", "path": "t"}}}}, "test")
     rows = {"train": 40_000, "test": 10_000}
     splits = {name: SplitSummary(rows=count, parts=1, row_groups=1, bytes=1, decoded_bytes=1) for name, count in rows.items()}
-    manifest = manifest_of(config.dataset, raw).model_copy(update={"splits": splits})
+    manifest = fit_manifest(config.dataset, raw).model_copy(update={"splits": splits})
     table = pa.table(
         {name: row_sample.abridge(values.combine_chunks()) for name, values in zip(raw.column_names, raw.columns, strict=True)}
     )

@@ -9,11 +9,11 @@ import mlflow
 import numpy as np
 import pytest
 import torch
-from filed import filed
-from groups import in_group
-from test_tasks import batch_of, task_of
+from filed import file_model
+from groups import run_group
+from test_tasks import make_batch, make_task
 from test_tasks_rows import TASKS
-from trainings import characters, training, version_of
+from trainings import characters, open_dataset, training
 
 from pipelines.config.registry import Registry
 from pipelines.data.versions.schema import FIRST
@@ -48,17 +48,17 @@ Parts = list[tuple[torch.Tensor, Batch]]
 
 def values(task: Task, parts: Parts) -> dict[str, Value]:
     """Measured as an evaluation does it: the metrics of each part, merged."""
-    merged, *others = [task.metrics() for _ in parts]
-    for metrics, (output, batch) in zip([merged, *others], parts, strict=True):
+    merged, *other_parts = [task.metrics() for _ in parts]
+    for metrics, (output, batch) in zip([merged, *other_parts], parts, strict=True):
         task.update(metrics, output, batch)
-    for other in others:
+    for other in other_parts:
         for name, metric in merged.items(copy_state=False):
             metric.merge_state(other[name])
     return metric_values(merged)
 
 
 def rows(kind: str, target: list[float], output: float | None = None) -> tuple[torch.Tensor, Batch]:
-    batch = batch_of(kind, rows=len(target))
+    batch = make_batch(kind, rows=len(target))
     dtype = batch["y"].dtype
     outputs = torch.linspace(-1, 1, len(target))[:, None] if output is None else torch.full((len(target), 1), output)
     return outputs.repeat(1, 3) if kind == "classes" else outputs, {**batch, "y": torch.tensor(target).to(dtype)}
@@ -66,14 +66,14 @@ def rows(kind: str, target: list[float], output: float | None = None) -> tuple[t
 
 @pytest.mark.parametrize("target", [[0, 0, 0], [1]])
 def test_the_auc_of_one_class_is_undefined(target: list[float]) -> None:
-    metric_by_name = values(task_of("binary"), [rows("binary", target), rows("binary", target)])
+    metric_by_name = values(make_task("binary"), [rows("binary", target), rows("binary", target)])
     assert (
         metric_by_name["auc"] == "one class" and isinstance(metric_by_name["accuracy"], float) and isinstance(metric_by_name["loss"], float)
     )
 
 
 def test_the_auc_of_scores_that_are_nan_is_undefined() -> None:
-    metric_by_name = values(task_of("binary"), [rows("binary", [0, 1, 1], torch.nan), rows("binary", [0, 1])])
+    metric_by_name = values(make_task("binary"), [rows("binary", [0, 1, 1], torch.nan), rows("binary", [0, 1])])
     assert metric_by_name["auc"] == metric_by_name["loss"] == NOT_A_NUMBER
 
 
@@ -82,7 +82,7 @@ def test_the_auc_of_scores_that_are_nan_is_undefined() -> None:
 )
 def test_r2_of_a_constant_or_one_row_is_undefined(target: list[float], reason: str) -> None:
     parts = [rows("quantity", target[:3]), rows("quantity", target[3:])]
-    metric_by_name = values(task_of("quantity"), parts)
+    metric_by_name = values(make_task("quantity"), parts)
     assert metric_by_name.pop("r2") == reason and all(isinstance(value, float) for value in metric_by_name.values())
 
 
@@ -96,12 +96,12 @@ def test_r2_of_a_constant_whose_mean_is_rounded_is_undefined() -> None:
 
 
 def test_a_loss_over_rows_without_weight_is_undefined() -> None:
-    task = task_of("binary", class_weights=[1.0, 0.0])
+    task = make_task("binary", class_weights=[1.0, 0.0])
     assert values(task, [rows("binary", [1, 1])])["loss"] == "no row has a weight"
 
 
 def test_the_loss_of_an_evaluation_has_the_weights_of_training() -> None:
-    task = task_of("binary", class_weights=[1.0, 3.0])
+    task = make_task("binary", class_weights=[1.0, 3.0])
     output, batch = rows("binary", [0, 1, 1, 0])
     total, weight = task.loss(lambda _: output, batch)  # type: ignore[arg-type]
     assert values(task, [(output, batch)])["loss"] == pytest.approx(float(total / weight))
@@ -109,7 +109,7 @@ def test_the_loss_of_an_evaluation_has_the_weights_of_training() -> None:
 
 @pytest.mark.parametrize("kind", ["binary", "classes", "quantity"])
 def test_of_no_rows_nothing_is_defined(kind: str) -> None:
-    metric_by_name = values(task_of(kind), [rows(kind, [])])
+    metric_by_name = values(make_task(kind), [rows(kind, [])])
     assert all(isinstance(value, str) for value in metric_by_name.values()), metric_by_name
 
 
@@ -126,7 +126,7 @@ def test_a_ranking_without_an_item_to_find_is_undefined() -> None:
 
 def test_a_likelihood_of_no_tokens_is_undefined(tmp_path: Path) -> None:
     config = characters(tmp_path, rows=40, task={})
-    task = bound_task(config.task, version_of(config).manifest)
+    task = bound_task(config.task, open_dataset(config).manifest)
     metric_by_name = values(task, [(torch.zeros(2, 3), {})])
     assert metric_by_name == {
         "nats_per_token": "no token to predict",
@@ -157,7 +157,7 @@ class Points(Silent):
 
 def fit(context: WorkerContext, home: Path) -> tuple[Trained, dict[str, list[Value]]]:
     config = training(home, shards=4, epochs=4, strategy="exact", early_stopping=2)
-    version, hooks = version_of(config), Points()
+    version, hooks = open_dataset(config), Points()
     task = bound_task(config.task, version.manifest)
     checkpoints = Checkpoints(RunDirectory(str(home / f"run-{context.world_size}")), context, 2)
     return Loop(config, version, task, create_strategy(config.train, task, context), checkpoints, hooks).run(), hooks.logged
@@ -173,7 +173,7 @@ def test_a_training_on_a_validation_split_of_one_class(tmp_path: Path) -> None:
     assert alone.best_epoch == 1 + int(np.argmin(losses))
     assert alone.metrics["validation/auc"] == alone.metrics["test/auc"] == "one class"
     assert alone.remarks[0] == "validation auc is undefined: one class; so the best epoch is that of the lowest loss"
-    (of_first, _), (of_second, _) = in_group(2, tmp_path / "group", fit, tmp_path)
+    (of_first, _), (of_second, _) = run_group(2, tmp_path / "group", fit, tmp_path)
     assert alone.metrics == of_first.metrics == of_second.metrics and alone.best_epoch == of_first.best_epoch
 
 
@@ -230,7 +230,7 @@ def test_a_gate_of_an_undefined_metric_does_not_hold_and_says_why() -> None:
 
 def test_models_are_not_compared_by_an_undefined_metric(tmp_path: Path) -> None:
     before = mlflow.get_tracking_uri()
-    served = filed(tmp_path)
+    served = file_model(tmp_path)
     model = download_model(served.config.tracking.uri, served.uri, tmp_path / "model")
     mlflow.set_tracking_uri(before)
     raw = served.raw.filter(served.raw["rich"])

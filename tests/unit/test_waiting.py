@@ -21,7 +21,7 @@ def test_a_wait_that_is_over_says_for_what() -> None:
         wait_until(lambda: False, "a worker", 0.01, say=lambda: "the log", pause_seconds=0.001)
 
 
-def unbounded(source: str) -> Iterator[int]:
+def endless_loops(source: str) -> Iterator[int]:
     """Lines of the loops that sleep until something holds and have no end: none that the clock sets, and no event to wait for."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.While):
@@ -43,9 +43,9 @@ def unbounded(source: str) -> Iterator[int]:
     ],
 )
 def test_a_loop_without_an_end_is_found(source: str, lines: list[int]) -> None:
-    assert list(unbounded(source)) == lines
+    assert list(endless_loops(source)) == lines
 
 
 def test_no_test_polls_without_an_end() -> None:
-    found = [f"{path.relative_to(TESTS)}:{line}" for path in sorted(TESTS.rglob("*.py")) for line in unbounded(path.read_text())]
-    assert not found, f"{', '.join(found)}: a loop sleeps without a deadline; call waiting.wait_until"
+    places = [f"{path.relative_to(TESTS)}:{line}" for path in sorted(TESTS.rglob("*.py")) for line in endless_loops(path.read_text())]
+    assert not places, f"{', '.join(places)}: a loop sleeps without a deadline; call waiting.wait_until"

@@ -30,7 +30,7 @@ def trainer() -> Any:
 def test_only_the_two_actors_that_we_know_are_left_out() -> None:
     """They have no documented names, and another Ray may call them otherwise."""
     trainers: list[Any] = [TorchTrainer(lambda: None), _Trainer(lambda: None)]
-    kinds = [{type(callback).__name__ for callback in one._create_default_callbacks()} for one in trainers]
+    kinds = [{type(callback).__name__ for callback in trainer._create_default_callbacks()} for trainer in trainers]
     assert kinds[0] - kinds[1] == set(_NOT_NEEDED)
 
 
@@ -39,21 +39,21 @@ def test_only_the_two_actors_that_we_know_are_left_out() -> None:
 def test_nobody_is_asked_for_machines_where_none_can_come(
     address: str, workers: int | tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
     monkeypatch.setenv("RAY_ADDRESS", address)
-    monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "send_resource_request", lambda *_: asked.append("for machines"))
-    monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "cancel_resource_request", lambda *_: asked.append("for none"))
+    monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "send_resource_request", lambda *_: requests.append("for machines"))
+    monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "cancel_resource_request", lambda *_: requests.append("for none"))
     monkeypatch.setattr(DataParallelTrainer, "_initialize_and_run_controller", lambda _, **parts: parts["scaling_policy"])
     scaling: Any = ScalingConfig(num_workers=workers)  # type: ignore[arg-type]  # typed as Train v1 has it
-    one: Any = _Trainer(lambda: None, scaling_config=scaling)
+    trainer: Any = _Trainer(lambda: None, scaling_config=scaling)
     policy = cloudpickle.loads(
-        cloudpickle.dumps(one._initialize_and_run_controller(scaling_policy=create_scaling_policy(one.scaling_config)))
+        cloudpickle.dumps(trainer._initialize_and_run_controller(scaling_policy=create_scaling_policy(trainer.scaling_config)))
     )
     policy.after_controller_start(SimpleNamespace(run_id="run"))
     if workers == 2:
         assert policy.make_decision_for_non_running_worker_group().num_workers == 2
     policy.before_controller_abort()
-    assert bool(asked) == (address != "" or workers != 2)
+    assert bool(requests) == (address != "" or workers != 2)
 
 
 def test_a_driver_frees_what_the_one_before_it_had_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,17 +64,19 @@ def test_a_driver_frees_what_the_one_before_it_had_reserved(tmp_path: Path, monk
     assert released == []
     watch._machines(second, folder)
     watch._machines(SimpleNamespace(train_run_context=SimpleNamespace(run_id="third")), folder)
-    assert released == [f"train-{one.train_run_context.run_id}" for one in (first, second)]
+    assert released == [f"train-{trainer.train_run_context.run_id}" for trainer in (first, second)]
     assert released[0] != released[1]
 
 
-def watched(fit: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
-    one: Any = SimpleNamespace(fit=lambda: SimpleNamespace(return_value=fit()), scaling_config=SimpleNamespace(elasticity_enabled=False))
-    return watch.watch(one, RunDirectory(str(folder)), TrainingProgress(), lambda: None)
+def watch_fit(fit: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
+    trainer: Any = SimpleNamespace(
+        fit=lambda: SimpleNamespace(return_value=fit()), scaling_config=SimpleNamespace(elasticity_enabled=False)
+    )
+    return watch.watch(trainer, RunDirectory(str(folder)), TrainingProgress(), lambda: None)
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "told"),
+    ("error", "kind", "message"),
     [
         (RayActorError(), TrainingError, "lost the training's controller: The actor .*; run the same command to resume"),
         (
@@ -87,12 +89,12 @@ def watched(fit: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
     ],
     ids=["controller died", "no start", "defect", "exit"],
 )
-def test_whatever_ends_the_training_ends_the_driver(error: BaseException, kind: type[BaseException], told: str, tmp_path: Path) -> None:
+def test_whatever_ends_the_training_ends_the_driver(error: BaseException, kind: type[BaseException], message: str, tmp_path: Path) -> None:
     def fit() -> dict[str, Any]:
         raise error
 
-    with pytest.raises(kind, match=told):
-        watched(fit, tmp_path)
+    with pytest.raises(kind, match=message):
+        watch_fit(fit, tmp_path)
 
 
 def test_a_store_that_fails_does_not_end_the_driver(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -102,5 +104,5 @@ def test_a_store_that_fails_does_not_end_the_driver(tmp_path: Path, caplog: pyte
         wait_until(lambda: PROGRESS in caplog.text, f"a warning that names {PROGRESS}")
         return {"steps": 7}
 
-    assert watched(fit, tmp_path) == {"steps": 7}
+    assert watch_fit(fit, tmp_path) == {"steps": 7}
     assert PROGRESS in caplog.text

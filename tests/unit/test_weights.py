@@ -13,15 +13,15 @@ WEIGHTS = {"b": torch.arange(6.0).view(2, 3), "a": torch.ones(4, dtype=torch.bfl
 
 
 @pytest.mark.parametrize(
-    ("most_bytes", "held"),
+    ("most_bytes", "names"),
     [(440, [["a", "b", "c", "d"]]), (439, [["a", "b", "c"], ["d"]]), (100, [["a", "b"], ["c"], ["d"]]), (1, [["a"], ["b"], ["c"], ["d"]])],
 )
-def test_what_is_written_is_read(tmp_path: Path, most_bytes: int, held: list[list[str]]) -> None:
+def test_what_is_written_is_read(tmp_path: Path, most_bytes: int, names: list[list[str]]) -> None:
     first, *parts = write_files(WEIGHTS, tmp_path, most_bytes)
-    found = read_files(first)
-    assert found.keys() == WEIGHTS.keys() and model_digest(found) == model_digest(WEIGHTS)
+    weights = read_files(first)
+    assert weights.keys() == WEIGHTS.keys() and model_digest(weights) == model_digest(WEIGHTS)
     assert sorted(tmp_path.iterdir()) == sorted([first, *parts])
-    assert [sorted(read_files(part)) for part in parts or [first]] == held
+    assert [sorted(read_files(part)) for part in parts or [first]] == names
     if parts:
         index = json.loads(first.read_text())
         assert index["metadata"] == {"total_size": 440} and set(index["weight_map"].values()) == {part.name for part in parts}

@@ -11,7 +11,7 @@ def test_rows_read_at_once_follow_the_cells_of_a_row() -> None:
     rows = [rows_per_scan_batch(number) for number in columns]
     assert rows[:4] == [most] * 4, "narrow tables keep Spark's default"
     assert all(later < earlier for earlier, later in pairwise(rows[3:8]))
-    assert all(number * each <= SCAN_CELLS for number, each in zip(columns[:8], rows[:8], strict=True))
+    assert all(number * row_count <= SCAN_CELLS for number, row_count in zip(columns[:8], rows[:8], strict=True))
     assert rows[-1] == least
 
 
