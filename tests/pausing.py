@@ -23,11 +23,11 @@ class PausingSettings(Settings):
 class Pausing(DataParallel):
     """`ddp`, which waits before step PAUSED_BEFORE."""
 
-    def step(self, batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         if number == PAUSED_BEFORE and not _go(self._settings.storage).exists():
             _waiting(self._settings.storage, self._context.rank).touch()
             wait_until(_go(self._settings.storage).exists, "the test to let the workers go", PAUSE_SECONDS)
-        return super().step(batch, number, rate, flags, measured)
+        return super().step(batch, number, rate, flags, compute_grad_norm)
 
 
 def count_waiting_workers(storage: str) -> int:

@@ -115,11 +115,11 @@ def measure_steps(cost: Cost, name: str, batch: Any, context: WorkerContext) -> 
     task = create_task(cost)
     strategy = strategy_class(settings)(settings, task, task.model, context)
     for step in range(2):
-        strategy.step(batch, step, 1e-3, NO_FLAGS, measured=False)
+        strategy.step(batch, step, 1e-3, NO_FLAGS, compute_grad_norm=False)
     wait_for_device(context)
     started = time.perf_counter()
     for step in range(2, cost.steps + 2):
-        strategy.step(batch, step, 1e-3, NO_FLAGS, measured=False)
+        strategy.step(batch, step, 1e-3, NO_FLAGS, compute_grad_norm=False)
     wait_for_device(context)
     seconds = (time.perf_counter() - started) / cost.steps
     return seconds, sum(parameter.numel() for parameter in strategy.model.parameters())

@@ -113,7 +113,7 @@ def count_readers(workers: int, train: dict[str, Any]) -> int:
 
 
 def take_step(strategy: Strategy, batch: Batch, number: int) -> None:
-    strategy.step(batch, number, 1e-3, Flags(), measured=False)
+    strategy.step(batch, number, 1e-3, Flags(), compute_grad_norm=False)
 
 
 def measure_workers(workers: int, case: Case, train: dict[str, Any]) -> dict[str, float]:

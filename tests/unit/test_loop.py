@@ -362,8 +362,8 @@ def test_weights_that_are_not_numbers_at_an_epochs_end_keep_the_save_under_way(
     strategy = create_strategy(config.train, task, WorkerContext())
     whole_step = strategy.step
 
-    def step(batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
-        result = whole_step(batch, number, rate, flags, measured)
+    def step(batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
+        result = whole_step(batch, number, rate, flags, compute_grad_norm)
         if number + 1 == EPOCH:
             next(strategy.model.parameters()).data.fill_(torch.nan)
         return result
@@ -383,10 +383,10 @@ def fit_with_nan(context: WorkerContext, home: Path, folder: str) -> None:
     strategy = create_strategy(config.train, task, context)
     whole_step = strategy.step
 
-    def step(batch: Any, number: int, rate: float, flags: Flags, measured: bool = True) -> StepResult:
+    def step(batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         if context.rank == 1 and number == 5:
             batch = {**batch, "x3": batch["x3"] * torch.nan}
-        return whole_step(batch, number, rate, flags, measured)
+        return whole_step(batch, number, rate, flags, compute_grad_norm)
 
     strategy.step = step  # type: ignore[method-assign]
     Loop(config, version, task, strategy, Checkpoints(RunDirectory(folder), context, 2), Silent()).run()

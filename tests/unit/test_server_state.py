@@ -118,7 +118,7 @@ def test_sync_is_exact_bit_for_bit(case: str) -> None:
     servers = start_servers(served, plan)
     for step in range(STEPS):
         batch = [microbatch(shard, step, 0 if (step, shard) == (STEPS - 1, 1) else 4) for shard in range(SHARDS)]
-        result = exact.step(batch, step, learning_rate(train, step, STEPS, STEPS), Flags(), measured=plan.needs_norm(step))
+        result = exact.step(batch, step, learning_rate(train, step, STEPS, STEPS), Flags(), compute_grad_norm=plan.needs_norm(step))
         versions = pull_parameters(served, servers)
         updates = [served.updates(batch[shard], shard, step, versions, plan) for shard in chance.sample(range(SHARDS), SHARDS)]
         for number, server in enumerate(servers):
