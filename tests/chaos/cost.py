@@ -21,13 +21,17 @@ WITH, WITHOUT = {"every_seconds": 10}, {"every_seconds": 1e9}
 
 
 class Clock(Silent):
-    """Records when each step begins."""
+    """Records when each step begins, and which steps are saved."""
 
     def __init__(self) -> None:
         self.began: list[float] = []
+        self.saved_steps: list[int] = []
 
     def step(self, number: int) -> None:
         self.began.append(time.perf_counter())
+
+    def report_checkpoint(self, step: int, path: str) -> None:
+        self.saved_steps.append(step)
 
 
 def rate(context: WorkerContext, folder: str, runs: str, steps: int, checkpoint: dict[str, Any]) -> tuple[float, int]:
@@ -42,13 +46,12 @@ def rate(context: WorkerContext, folder: str, runs: str, steps: int, checkpoint:
         max_steps=steps,
         checkpoint=checkpoint,
     )
-    version, saves = open_dataset(config), []
+    version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     clock = Clock()
-    clock.saved = lambda step, path: saves.append(step)  # type: ignore[method-assign]
     checkpoints = Checkpoints(RunDirectory(runs), context, 2)
     Loop(config, version, task, create_strategy(config.train, task, context), checkpoints, clock).run()
-    return (len(clock.began) - 1 - WARM_STEPS) / (clock.began[-1] - clock.began[WARM_STEPS]), len(saves)
+    return (len(clock.began) - 1 - WARM_STEPS) / (clock.began[-1] - clock.began[WARM_STEPS]), len(clock.saved_steps)
 
 
 def checkpoint_cost(folder: Path, seconds: float, rounds: int) -> dict[str, float]:
