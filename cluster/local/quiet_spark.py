@@ -3,6 +3,7 @@
 import os
 import zipfile
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 
 SETTINGS = Path(__file__).with_name("spark") / "log4j2.properties"
@@ -16,16 +17,28 @@ def spark_home() -> Path:
 
 
 def install() -> Path:
-    """Write the jar, which spark-submit puts on the class path behind a folder of the user's settings, and return its path."""
+    """Write the jar, which spark-submit puts on the class path behind a folder of the user's settings, and return its path.
+
+    An equal jar stays: Java ignores its class archive once a jar on the class path has another time.
+    """
     jar = spark_home() / "jars" / "lockstep-log-settings.jar"
-    new = jar.with_suffix(f".{os.getpid()}")
-    with zipfile.ZipFile(new, "w") as file:
-        file.writestr(zipfile.ZipInfo(SETTINGS.name), SETTINGS.read_bytes())  # without a time: equal settings make equal jars
-    new.replace(jar)
+    content = _jar_content()
+    if not jar.exists() or jar.read_bytes() != content:
+        new = jar.with_suffix(f".{os.getpid()}")
+        new.write_bytes(content)
+        new.replace(jar)
     earlier = spark_home() / "conf" / SETTINGS.name  # where they used to be
     if earlier.exists() and earlier.read_bytes() == SETTINGS.read_bytes():
         earlier.unlink()
     return jar
+
+
+def _jar_content() -> bytes:
+    """Equal settings make equal bytes: the file in the jar has no time."""
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr(zipfile.ZipInfo(SETTINGS.name), SETTINGS.read_bytes())
+    return content.getvalue()
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spark", "message"),
+    ("spark_session", "message"),
     [
         (session(numpy="1.0"), r"executor there has other versions than the driver: numpy .* here and 1\.0 there"),
         (session(has_pipelines=False), r"executor there does not find the package pipelines; send an environment with"),
@@ -61,11 +61,11 @@ def test_a_worker_with_other_packages_than_the_driver_refuses() -> None:
         (session(java={"version": "21"}), r"has the version 21, and 17 is needed; run driver and executors on the same Java"),
     ],
 )
-def test_an_executor_that_differs_is_refused(monkeypatch: pytest.MonkeyPatch, spark: Any, message: str) -> None:
+def test_an_executor_that_differs_is_refused(monkeypatch: pytest.MonkeyPatch, spark_session: Any, message: str) -> None:
     monkeypatch.setattr("pipelines.spark.ambient_settings.java_version", lambda: "17")
     check_executors(session())
     with pytest.raises(MismatchError, match=message):
-        check_executors(spark)
+        check_executors(spark_session)
 
 
 def test_a_cluster_of_another_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
