@@ -71,6 +71,7 @@ def test_every_row_is_predicted_once_or_refused_with_its_reason(config: Config, 
     assert all(json.loads(row["record"])["age"] == 130 for row in refused)
 
 
+@pytest.mark.full
 def test_the_same_input_is_up_to_date_and_new_files_alone_are_predicted(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
     inputs, output = raw(config, tmp_path / "in", 0), str(tmp_path / "out")
 
@@ -105,7 +106,7 @@ def read_predictions(result: Any, output: Path, columns: Sequence[str] = ("predi
     return api.open_predictions(f"{output}/{result.snapshot}").to_table().to_pandas().set_index("id").sort_index()[list(columns)]
 
 
-@pytest.mark.parametrize("takes", ["rows", "query"])
+@pytest.mark.parametrize("takes", ["rows", pytest.param("query", marks=pytest.mark.full)])
 def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_pandas(
     config: Config, good: tuple[str, str], tmp_path: Path, takes: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,6 +202,7 @@ def test_bad_input_is_one_clear_answer_and_leaves_nothing(
     assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
 
 
+@pytest.mark.full
 def test_a_column_of_the_name_of_a_prediction_is_not_kept(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
     schema = "id int, age int, height double, city string, job string, prediction boolean"
     tables = {"people": config.source.tables["people"].model_copy(update={"ddl": schema})}

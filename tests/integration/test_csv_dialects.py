@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from tables import read_tables
 
@@ -77,6 +78,7 @@ def oracle(text: str, options: dict[str, Any]) -> list[list[str]] | None:
     return rows[1:] if options.get("header") else rows
 
 
+@pytest.mark.full
 def test_no_record_of_a_random_dialect_is_lost_or_altered(spark: SparkSession, tmp_path: Path) -> None:
     ends: Counter[str] = Counter()
     for first in range(0, DIALECTS, BATCH):

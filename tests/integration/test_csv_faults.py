@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tables import raw_table
@@ -85,6 +86,7 @@ def parse_records(spark: SparkSession, options: dict[str, Any], number: int) -> 
     return parsed.select(F.lit(number).alias("number"), F.coalesce(RECORD, F.lit("a row")).alias("record"), F.coalesce(PROBLEM, F.lit("")))
 
 
+@pytest.mark.full
 def test_every_kind_of_malformed_record_has_its_reason_under_every_two_options(spark: SparkSession, tmp_path: Path) -> None:
     choices = list(pairwise(OPTIONS))
     frames = [parse_records(spark, options, number) for number, options in enumerate(choices)]

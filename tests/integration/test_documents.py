@@ -15,9 +15,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "block", [pytest.param(block, id=block.place, marks=() if "README" in block.place else pytest.mark.full) for block in BLOCKS]
-)
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in BLOCKS])
 def test_p1_a_block_of_the_documents_runs_as_it_is_typed(block: Block, folder: Path) -> None:
     type_block(block, folder)

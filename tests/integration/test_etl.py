@@ -133,6 +133,7 @@ def test_a_second_run_finds_the_version_and_stops(pipeline: Path, version: Versi
     assert {path: path.stat().st_mtime_ns for path in Path(version.root).rglob("*")} == before
 
 
+@pytest.mark.full
 def test_training_opens_the_version_that_etl_found_up_to_date(pipeline: Path, tmp_path: Path) -> None:
     config, raw = load(pipeline, {"dataset.path": str(tmp_path / "data")}), pipeline.parent / "raw/0.csv"
     first, text = run(config), raw.read_text()
@@ -238,6 +239,7 @@ def test_repeated_keys_and_columns_left_out(pipeline: Path, caplog: pytest.LogCa
     assert "columns of the query left out: unused" in caplog.messages
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_a_published_split_of_real_data_is_kept(tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_RAW", str(raw("adult").parent))

@@ -135,6 +135,7 @@ def move_run(config: Config, run_id: str) -> Iterator[Config]:
         client.set_tag(run_id, name, value)
 
 
+@pytest.mark.full
 def test_the_first_steps_of_a_moved_run_can_be_verified_alone_with_its_own_config(
     exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,7 @@ def test_it_listens_on_loopback_alone_and_nobody_else_enters_its_folder(tmp_path
     assert not Path(report["folder"]).exists(), "what Spark kept there goes with it"
 
 
+@pytest.mark.full
 def test_its_pages_are_this_machine_s_and_show_no_secret(tmp_path: Path) -> None:
     secrets = {
         "spark.hadoop.fs.azure.account.key.store": PLANTED[0],

@@ -46,6 +46,7 @@ def test_a_missing_part_on_a_store_is_named(version: Version) -> None:
         list(Loader(version, "train", Order(global_batch=512)))
 
 
+@pytest.mark.full
 def test_a_store_that_stays_away_is_a_clear_error(version: Version, store: ThreadedMotoServer) -> None:
     store.stop()
     with pytest.raises(DatasetError, match=r"the store did not answer, asked up to 5 times"):

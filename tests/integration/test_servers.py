@@ -78,6 +78,7 @@ def check_updates_applied_once(config: Config, result: Result) -> None:
     assert history(config, result.run_id, "train/loss")[-1] == STEPS
 
 
+@pytest.mark.full
 def test_synchronous_weights_are_those_of_exact_whoever_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A server, a worker, and last all servers with their backups, whereupon training continues from the last checkpoint."""
     config = settings(tmp_path, checkpoint={"every_steps": 20})

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
     [
         pytest.param("start", "to its group", signal.SIGINT, marks=pytest.mark.full),
         pytest.param("Ray starts", "as timeout", signal.SIGTERM, marks=pytest.mark.full),
-        ("workers start", "to its group", signal.SIGINT),
+        pytest.param("workers start", "to its group", signal.SIGINT, marks=pytest.mark.full),
         pytest.param("validation", "to every process", signal.SIGTERM, marks=pytest.mark.full),
         ("save", "as timeout", signal.SIGTERM),
         pytest.param("filing", "to the process", signal.SIGINT, marks=pytest.mark.full),
@@ -35,7 +35,7 @@ def test_p8_a_training_leaves_as_documented(tmp_path: Path, stage: str, way: str
         pytest.param("Spark starts", "to its group", signal.SIGTERM, False, marks=pytest.mark.full),
         pytest.param("checksums", "to the process", signal.SIGINT, True, marks=pytest.mark.full),
         pytest.param("read", "to its group", signal.SIGINT, True, marks=pytest.mark.full),
-        ("fit", "to the process", signal.SIGTERM, True),
+        pytest.param("fit", "to the process", signal.SIGTERM, True, marks=pytest.mark.full),
         ("write", "as timeout", signal.SIGTERM, False),
         ("commit", "to its group", signal.SIGINT, False),
         pytest.param("filing", "to the process", signal.SIGTERM, False, marks=pytest.mark.full),

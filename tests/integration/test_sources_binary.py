@@ -51,6 +51,7 @@ def test_idx_files_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_file_inside_a_package(spark: SparkSession) -> None:
     digits = {"format": "package", "path": "package://sklearn/datasets/data/digits.csv.gz"}
     pixels = ", ".join(f"p{number} int" for number in range(64))

@@ -282,6 +282,7 @@ def test_p8_an_interrupted_run_is_killed_and_goes_on(tmp_path: Path, capsys: pyt
     assert result.rows == 4 * EPOCH * 64
 
 
+@pytest.mark.full
 def test_p8_the_same_command_goes_on_whatever_ended_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def command(workers: int = 1, **changes: Any) -> Result:
         return train(training(tmp_path, **{**LONG, "workers": workers, "max_failures": 0, **changes}))
