@@ -68,7 +68,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     ),
     "the token is missing or wrong; send Authorization: Bearer TOKEN": (
         "integration/test_endpoint_http.py",
-        'asked(port, "/metrics")[0] == 200',
+        'send_request(port, "/metrics")[0] == 200',
     ),
     "Too many requests wait; send it again later": ("integration/test_endpoint_http.py", "set(statuses) == {200, 503}"),
     "has no operator for {} of torch; write the network without it": ("integration/test_export.py", "network=Sums()"),
@@ -93,7 +93,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         "array_sort(collect_list(struct(i, x)))",
     ),
     "Java driver did not start, for the reason": ("integration/test_remedies_of_data.py", 'setenv("JAVA_HOME"'),
-    "Java driver has died: killed, or out of memory": ("integration/test_remedies_of_data.py", 'started("512m")'),
+    "Java driver has died: killed, or out of memory": ("integration/test_remedies_of_data.py", 'launch_java("512m")'),
     "keep one of each by SELECT DISTINCT": ("integration/test_etl_splits.py", '"both remedies work"'),
     "or raise dataset.max_share_error": ("unit/test_shares.py", '"which is a remedy"'),
     "send an environment with `spark-submit": ("cluster/test_packed.py", "test_executors_run_in_the_environment_that_is_sent_along"),
