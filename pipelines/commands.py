@@ -62,7 +62,7 @@ def verify(program: str, arguments: list[str]) -> None:
 
 def export(program: str, arguments: list[str]) -> None:
     """Write the model of a run for other software or hardware, and compare it on every test row."""
-    from pipelines.config.export import EXPORTS
+    from pipelines.config.serving import EXPORTS
 
     options, config = _read_flags(program, f"--run RUN_ID --to {'|'.join(EXPORTS)}", {"--run": _TEXT, "--to": _TEXT}, arguments)
     if not options.run or options.to not in EXPORTS:

@@ -12,7 +12,7 @@ from torch import nn
 
 from pipelines.config import Config, parse
 from pipelines.data.features import Encoders
-from pipelines.data.versions.from_arrays import write_arrays
+from pipelines.data.versions.plain import write_arrays
 from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.serving.model import log_model
 from pipelines.tasks.bind import build_task

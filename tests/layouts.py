@@ -21,7 +21,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy
 
 # Epochs end with a step of 2 rows, in which most workers and passes have none.

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.ddp.settings import Settings
-from pipelines.train.step import Flags, StepResult
+from pipelines.train.step_statistics import Flags, StepResult
 from tests.waiting import wait_until
 
 PAUSED_BEFORE = 143

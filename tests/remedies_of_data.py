@@ -36,13 +36,13 @@ from versions import write_version
 
 from pipelines import commands
 from pipelines.config.dataset import Dataset
-from pipelines.config.endpoint import Endpoint
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
+from pipelines.config.serving import Endpoint
 from pipelines.config.source import TableSettings
 from pipelines.config.task import settings_class
 from pipelines.data.sources import content, footers
-from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.idx import read_columns
 from pipelines.data.sources.records import Dialect, cut
 from pipelines.data.sources.tar import Tar, read_members
@@ -51,8 +51,8 @@ from pipelines.data.versions import manifest, storage
 from pipelines.data.versions.attempt import Attempt
 from pipelines.data.versions.balance import Balance, check_balance
 from pipelines.data.versions.commit import commit
-from pipelines.data.versions.from_arrays import VERSION
 from pipelines.data.versions.manifest import parse_manifest
+from pipelines.data.versions.plain import VERSION
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import LockstepError
 from pipelines.etl.query import _check_variables
@@ -73,7 +73,7 @@ from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, check_model_pipeline
 from pipelines.serving.batch.run import _check_apart
 from pipelines.serving.batch.source import set_input_paths
-from pipelines.serving.http.requests import parse_rows
+from pipelines.serving.http.forms import parse_rows
 from pipelines.spark import ambient_settings as ambient
 from pipelines.spark.executor_versions import check_executors
 

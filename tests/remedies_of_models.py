@@ -39,7 +39,7 @@ from versions import write_version
 from werkzeug.serving import make_server
 
 from pipelines.config import Config
-from pipelines.config.endpoint import Endpoint
+from pipelines.config.serving import Endpoint
 from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.errors import LockstepError
 from pipelines.report.arguments import read_arguments as read_report
@@ -48,7 +48,7 @@ from pipelines.report.filing import file_baseline
 from pipelines.serving.export.environment import Environment
 from pipelines.serving.export.subject import read_subject
 from pipelines.serving.export.targets import target_writer
-from pipelines.serving.http.requests import read_body
+from pipelines.serving.http.forms import read_body
 from pipelines.serving.http.start import _check_port
 from pipelines.serving.model.model import download_model, drop_unproven_query, load_model
 from pipelines.serving.registry import alias
@@ -59,11 +59,10 @@ from pipelines.tasks import stages
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.tabular import Tabular as TabularTask
 from pipelines.tracking.client import connect, mlflow_errors
-from pipelines.tracking.exports import run_model_files
-from pipelines.tracking.registered_models import resolve_version
+from pipelines.tracking.history import read_training
+from pipelines.tracking.models import resolve_version, run_model_files
 from pipelines.tracking.run import KIND, MlflowRun
 from pipelines.tracking.training import FOLDER, find_run_folder
-from pipelines.tracking.training_record import read_training
 
 Do = Callable[[Path], Any]
 NOBODY = "http://127.0.0.1:9"

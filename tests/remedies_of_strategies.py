@@ -14,8 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from pipelines.config.task import LanguageSettings, VisionSettings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.strategies.sharded.parameter_shards import check_parameters
-from pipelines.strategies.sharded.recompute import check_recompute
+from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute
 from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.language import Language
@@ -23,7 +22,7 @@ from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.vision import Vision
 from pipelines.train.exact.deterministic import check_model
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import check_weights_fit, strategy_class
 
 Do = Callable[[Path], Any]

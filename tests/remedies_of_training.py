@@ -31,8 +31,8 @@ from versions import write_version
 
 from pipelines import tracking
 from pipelines.config import StrategySettings, parse
-from pipelines.config.balance import BalanceSettings
 from pipelines.config.train import Train
+from pipelines.config.training import BalanceSettings
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.versions import Version
@@ -50,14 +50,14 @@ from pipelines.monitor.stack_dump import describe_workers, stack
 from pipelines.runtime.weights import model_digest, to_bytes
 from pipelines.strategies.federated.clients import read_column
 from pipelines.tasks.bind import build_task
-from pipelines.tracking.training_record import TrainingRecord, read_training
+from pipelines.tracking.history import TrainingRecord, read_training
 from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint import checkpoints, run_directory
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.digest_log import append_step
 from pipelines.train.checkpoint.record import Record
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
@@ -308,7 +308,7 @@ class Balanced:
     def __init__(self, machines: str, least: int = 2) -> None:
         strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=create_step_clock(torch.device("cpu")))
         settings = {"workers": [least, len(machines)], "balance": {"leave_out": True}}
-        self.balance = ShardBalancer(strategy, Train.model_validate(settings), Silent())
+        self.balance = ShardBalancer(strategy, Train.model_validate(settings), Hooks())
         self.balance._machines = list(machines)
 
     def compare(self, *speeds: float) -> None:

@@ -17,17 +17,17 @@ from versions import write_version
 
 from pipelines import commands
 from pipelines.config.dataset import ByFraction
-from pipelines.config.endpoint import Endpoint
 from pipelines.config.flags import parse_flags as read_flags
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import plugin_settings
+from pipelines.config.serving import Endpoint
 from pipelines.config.task import RecommendationSettings, TabularSettings, TextSettings, settings_class
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.loader.reader import Reader
 from pipelines.data.sources import content, documents, files
-from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.records import SCHEMA, Dialect, cut
 from pipelines.data.sources.spark_files import check_names
 from pipelines.data.versions.manifest import parse_manifest
@@ -41,15 +41,14 @@ from pipelines.report.arguments import read_arguments as read_report
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.source import set_input_paths
 from pipelines.serving.http.access import token_digest
-from pipelines.serving.http.requests import parse_rows
+from pipelines.serving.http.forms import parse_rows
 from pipelines.strategies.sharded.degrees import check_degrees
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.client import check_host, connect, ensure_experiment
-from pipelines.tracking.history import history, newest_run
+from pipelines.tracking.history import history, newest_run, read_training
 from pipelines.tracking.models import newest_model
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import IDENTITY
-from pipelines.tracking.training_record import read_training
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
 Do = Callable[[Path], Any]

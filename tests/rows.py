@@ -12,7 +12,7 @@ from trainings import write_once
 
 from pipelines.config import Config, parse
 from pipelines.data.features import Encoders, fit_encoders
-from pipelines.data.versions.from_arrays import write_arrays
+from pipelines.data.versions.plain import write_arrays
 from pipelines.data.versions.schema import schema_to_text, to_numpy
 
 

@@ -8,8 +8,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.source import Source
 from pipelines.data.sources import tables
-from pipelines.data.sources.base import RawTable
-from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.data.sources.tables import Tables
 
 

@@ -15,16 +15,16 @@ from versions import write_version
 from pipelines.config import Config, parse
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
-from pipelines.data.versions.from_arrays import write_arrays
 from pipelines.data.versions.manifest import FittedEncoder, content_digest, parse_manifest
+from pipelines.data.versions.plain import write_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.data.versions.versions import Version, open_version
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 
 FEATURES = 8
 
 
-class StopsAfter(Silent):
+class StopsAfter(Hooks):
     """Asks the loop to stop after so many steps; None for never."""
 
     def __init__(self, steps: int | None) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.data.versions.from_arrays import write_arrays
-from pipelines.data.versions.plain import identity_encoders
+from pipelines.data.versions.plain import identity_encoders, write_arrays
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
 

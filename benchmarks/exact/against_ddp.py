@@ -35,7 +35,7 @@ from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.vision import Vision
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import strategy_class
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)

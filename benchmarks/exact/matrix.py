@@ -29,7 +29,7 @@ from pipelines.runtime.weights import model_digest, model_weights, to_bytes
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy
@@ -99,7 +99,7 @@ def join(rank: int, world_size: int, rendezvous: str) -> WorkerContext:
     return WorkerContext(rank, world_size, device)
 
 
-class Steps(Silent):
+class Steps(Hooks):
     """Callbacks that report rank 0's step to the parent process."""
 
     def __init__(self, reached: Any) -> None:
@@ -109,14 +109,14 @@ class Steps(Silent):
         self._reached.value = step
 
 
-def fit(context: WorkerContext, config: Config, folder: Path, hooks: Silent | None = None) -> tuple[str, bytes]:
+def fit(context: WorkerContext, config: Config, folder: Path, hooks: Hooks | None = None) -> tuple[str, bytes]:
     """Train from the last checkpoint to the end. Returns the digest of the best epoch's model, and the model."""
     torch.use_deterministic_algorithms(False)  # an earlier run of this process may have been exact
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, config.train.checkpoint.keep, LIMIT_SECONDS)
-    Loop(config, version, task, strategy, checkpoints, hooks or Silent()).run()
+    Loop(config, version, task, strategy, checkpoints, hooks or Hooks()).run()
     weights = model_weights(strategy.model)
     return model_digest(weights), to_bytes(weights)
 

@@ -17,7 +17,7 @@ from pipelines.tasks.bind import build_task
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import train_order
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy
 
 PROBE_BYTES = 64 * 2**20

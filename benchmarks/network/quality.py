@@ -27,7 +27,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy
@@ -48,7 +48,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-class Losses(Silent):
+class Losses(Hooks):
     """Keeps the last value of a metric."""
 
     def __init__(self, name: str) -> None:

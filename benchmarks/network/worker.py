@@ -28,7 +28,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy, first_model
@@ -40,7 +40,7 @@ class MeasuredError(Exception):
     """All steps are measured: it ends the loop, without a save."""
 
 
-class Meter(Silent):
+class Meter(Hooks):
     """Measures the steps after the warm-up."""
 
     def __init__(self, interface: str, warm_up: int, steps: int) -> None:

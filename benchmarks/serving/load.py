@@ -33,7 +33,7 @@ from pipelines import api
 from pipelines.config import Config
 from pipelines.serving.model.model import read_model
 from pipelines.serving.model.signature import input_example
-from pipelines.tracking.registered_models import registered_model_files, resolve_version
+from pipelines.tracking.models import registered_model_files, resolve_version
 
 PORT, CONNECTIONS = 8123, 32
 URL = f"http://127.0.0.1:{PORT}/invocations"

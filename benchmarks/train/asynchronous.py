@@ -31,7 +31,6 @@ from pipelines import api
 from pipelines.config import Config
 from pipelines.data.versions.versions import open_version
 from pipelines.launch.cluster import cluster
-from pipelines.strategies.parameter_server.group import run_servers
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -103,7 +102,7 @@ def measure_mode(home: Path, case: Case, name: str, steps: int, groups: list[Pat
         "storage": str(folder / "runs"),
     }
     config = config.model_copy(update={"train": type(config.train).model_validate({**config.train.model_dump(), **train})})
-    with run_servers(config.train) as actors:
+    with ParameterServerStrategy.actors(config.train) as actors:
         answers = ray.get([work.remote(rank, str(folder), config, str(group), actors) for rank, group in enumerate(groups)])
     rate, staleness, _ = answers[0]
     slow = answers[-1][2] / sum(computed for _, _, computed in answers)

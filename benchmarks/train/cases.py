@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pipelines.config import Config, parse
-from pipelines.data.versions.from_arrays import write_arrays
 from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.plain import write_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 
 WORKERS = 2

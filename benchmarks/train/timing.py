@@ -25,7 +25,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock
@@ -39,7 +39,7 @@ NETWORKS = {
 TURN_STEPS = 50
 
 
-class Turns(Silent):
+class Turns(Hooks):
     """Turns the clock on and off, and keeps the seconds of each turn."""
 
     def __init__(self, warm_up: int) -> None:

@@ -1,14 +1,13 @@
 """A Spark master and its workers, which authenticate with a shared secret."""
 
-import importlib.util
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from credentials import content, private, secret, write
 from http_json import get_json
 from places import Places
+from quiet_spark import SETTINGS, spark_home
 from service import Service
 
 PROMETHEUS = """\
@@ -63,15 +62,13 @@ def write_conf(places: Places) -> None:
         lines = [f"{key} {value}\n" for key, value in settings.items()]
         write(private(places.folder / "conf" / name) / "spark-defaults.conf", "".join(lines))
     write(places.folder / "conf/spark-servers/metrics.properties", PROMETHEUS)
-    quiet = (Path(__file__).with_name("spark") / "log4j2.properties").read_text()
+    quiet = SETTINGS.read_text()
     write(places.folder / "conf/spark/log4j2.properties", quiet)
     write(places.folder / "conf/spark-servers/log4j2.properties", quiet.replace("rootLogger.level = error", "rootLogger.level = info"))
 
 
 def _service(name: str, places: Places, page: str, kind: str, options: list[str], healthy: Callable[[], bool]) -> Service:
-    package = importlib.util.find_spec("pyspark")
-    assert package is not None and package.origin is not None
-    home, host = Path(package.origin).parent, places.host(name)
+    home, host = spark_home(), places.host(name)
     variables = {
         "SPARK_HOME": str(home),
         "SPARK_CONF_DIR": str(places.folder / "conf/spark-servers"),

@@ -1,13 +1,12 @@
 """Reads the YAML file of a pipeline. No other package does.
 
 1. `load`          merges a YAML file (`reading`) with command-line flags (`flags`) and validates the result.
-2. `pipeline`      is the whole config: `source`, `dataset` (with its `features`), `task`, `train`, `tracking`, `registry`, `export` and
-                   `endpoint`, one file each; `balance` and `profile` are sections of `train`, and `training` is what it has for every
-                   strategy.
+2. `pipeline`      is the whole config: `source`, `dataset` (with its `features`), `task`, `train`, `tracking` and those of
+                   `serving`; `profile` is a section of `train`, and `training` is what it has for every strategy.
 3. `section`       is the base class of these parts. `options` checks options of Spark's readers, `ddl` the types of a schema,
                    and `secrets` finds passwords and tokens.
 4. `table_formats` lists the formats of raw tables by name. `strategy` is the base class of a strategy's settings, which stand in its own
-                   folder; `strategies` finds them there.
+                   folder; `train` finds them there.
 5. `effects`       is the table of settings that have an effect only beside others, by `effect_rules`; a setting that is given has one.
 6. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
 7. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.

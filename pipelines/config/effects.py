@@ -24,8 +24,8 @@ from pipelines.config.effect_rules import (
 from pipelines.config.features import FourierSettings
 from pipelines.config.section import Section
 from pipelines.config.source import Table
-from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.task import LanguageSettings, RecommendationSettings, TabularSettings
+from pipelines.config.train import strategy_kinds_with
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:
@@ -67,8 +67,6 @@ TABLE = (
     Use("endpoint.follow_seconds", ".model", fits=lambda model, _: not model or "@" in model,
         remedy="set endpoint.model to an alias, models:/NAME@ALIAS"),
 )  # fmt: skip
-
-
 """A strategy's settings add their own rows, `uses` and `uses_in_runs`."""
 
 IN_RUNS = (

@@ -9,12 +9,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.config.dataset import Dataset
 from pipelines.config.did_you_mean import name_list, suggestion
-from pipelines.config.endpoint import Endpoint
-from pipelines.config.export import Export
-from pipelines.config.registry import Registry
 from pipelines.config.renamed_keys import restore_old_names, to_recorded
 from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
+from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source import Source
 from pipelines.config.task import TaskSettings
 from pipelines.config.tracking import Tracking

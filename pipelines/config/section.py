@@ -21,6 +21,11 @@ Name = Annotated[str, AfterValidator(_check_name)]
 """Name of a table or an expectation, which is used in SQL, in reasons of the quarantine, and in names of MLflow metrics."""
 
 
+def expand_kind(value: Any) -> Any:
+    """The section for which the name of a kind is short."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
 def show_value(value: Any) -> str:
     """A value as YAML writes it, shortened to fit into one line."""
     if value is None or isinstance(value, bool):

@@ -1,7 +1,7 @@
 """Raw tables to a committed dataset version, with Spark. `run` names the version, `make` writes it stage by stage, and `run` commits it:
 
 1.  The room `spark` starts a session.
-2.  `analysis`   checks `query` and expectations on empty tables, before any data are read. It walks Spark's plans;
+2.  `query`      is checked on empty tables, with the expectations, before any data are read. That walks Spark's plans;
                  `determinism` refuses nondeterministic functions, and warns of expressions whose result may vary.
 3.  `identity`   names the version by the identities of its raw tables and by the config. The room `data.sources` reads tables.
 4.  `query`      runs over the tables' views; `text_casts` says where it makes numbers of text. `served` translates it for the
@@ -14,8 +14,8 @@
                  values of categories in every split, and `leakage` finds features that several splits have.
                  `shares` compares the shares of the splits with those that were asked for.
 8.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
-                 `raw_rows` are those that are also kept as they are.
-9.  `describe`   makes the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.
+                 Some are also kept as they are.
+9.  `make`       ends with the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.
 
 `spark_stages` reads what Spark says about its own stages.
 """

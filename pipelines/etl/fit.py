@@ -73,13 +73,6 @@ class RowSummary:
         return sum(self.rows.values()) + sum(self.refused.values())
 
 
-@dataclass(frozen=True)
-class FitResult:
-    encoders: dict[str, FittedEncoder]
-    profile: dict[str, dict[str, Any]]
-    """A profile of the training split's raw columns, for JSON."""
-
-
 def raw_schema(rows: DataFrame) -> pa.Schema:
     """The query's columns as Arrow types, in Spark's tasks and in the served model."""
     fields = [field for field in rows.schema.fields if field.name not in INTERNAL]
@@ -87,15 +80,14 @@ def raw_schema(rows: DataFrame) -> pa.Schema:
     return to_arrow_schema(type(rows.schema)(fields), timezone=timezone)
 
 
-def fit(summary: RowSummary, dataset: Dataset, handed_on: Mapping[str, int]) -> FitResult:
+def fit(summary: RowSummary, dataset: Dataset, handed_on: Mapping[str, int]) -> dict[str, FittedEncoder]:
     """Fit the encoders. `handed_on` are the rows of each table that the query reads.
 
     Raises SourceError if no row is left, or a split that the config asks for has none, ConfigError if the rows cannot fit an encoder.
     """
     check_rows_left(handed_on, summary.query_rows, summary.refused)
     check_splits(summary.rows, dataset.split)
-    profile = {column: _profile(column_statistics) for column, column_statistics in summary.statistics.items()}
-    return FitResult(fit_encoders(dataset, summary.statistics, summary.schema), profile)
+    return fit_encoders(dataset, summary.statistics, summary.schema)
 
 
 def gather(rows: DataFrame, dataset: Dataset) -> RowSummary:
@@ -223,7 +215,8 @@ def _counts_by_column(counts: pa.Table, columns: list[str]) -> dict[str, pa.Tabl
     return {column: table.slice(start, end - start).cast(COUNTS_SCHEMA) for column, (start, end) in spans}
 
 
-def _profile(statistics: Statistics) -> dict[str, Any]:
+def column_profile(statistics: Statistics) -> dict[str, Any]:
+    """A profile of a raw column, for JSON."""
     profile: dict[str, Any] = {"rows": statistics.rows, "nulls": statistics.nulls}
     if statistics.mean is not None:
         profile |= {name: getattr(statistics, name) for name in ("mean", "deviation", "minimum", "maximum")}

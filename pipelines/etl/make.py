@@ -3,28 +3,30 @@
 import logging
 from collections import Counter
 from dataclasses import dataclass
+from importlib.metadata import version
+from platform import python_version
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
 from pipelines.config.did_you_mean import name_list
-from pipelines.data.sources.formats import RawTables
+from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.attempt import Attempt, Report
-from pipelines.data.versions.manifest import SPLITS, Manifest
+from pipelines.data.versions.balance import Balance, TableBalance
+from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, content_digest, split_summaries
+from pipelines.data.versions.schema import schema_to_text
 from pipelines.data.versions.sources import Sources
 from pipelines.etl import splits
-from pipelines.etl.describe import describe_version, row_counts
-from pipelines.etl.fit import RowSummary, fit, gather
+from pipelines.etl.fit import RowSummary, column_profile, fit, gather
 from pipelines.etl.quality import check_quarantined, refuse_unexpected
 from pipelines.etl.quarantine import sample_refused, write_malformed
 from pipelines.etl.query import run_query
-from pipelines.etl.raw_rows import RawRowSelection, splits_with_raw_rows
 from pipelines.etl.served import translate_query
 from pipelines.etl.shares import compare_shares, compare_window_shares
 from pipelines.etl.text_casts import text_cast_notes
-from pipelines.etl.write import WritingJob, bytes_per_split, part_numbers, write_parts
+from pipelines.etl.write import RawRowSelection, WritingJob, bytes_per_split, part_numbers, splits_with_raw_rows, write_parts
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.progress import Stages
 from pipelines.spark.session import weigh_batches
@@ -77,17 +79,17 @@ def make(
         refusable = malformed.refused.total() + row_summary.query_rows
         if refused.total() > limit * refusable:
             check_quarantined(refusable, refused, limit, malformed.samples | sample_refused(judged).samples)
-        fitted = fit(row_summary, dataset, tables_read.handed_on)
+        encoders = fit(row_summary, dataset, tables_read.handed_on)
         shares = compare_shares(judged, row_summary.rows, dataset)
     with stages("write"), source_errors(config.source):
-        parts = part_numbers(bytes_per_split(judged, row_summary.rows, fitted.encoders), dataset.part_bytes)
+        parts = part_numbers(bytes_per_split(judged, row_summary.rows, encoders), dataset.part_bytes)
         allowed = int(limit * refusable) - malformed.refused.total()
-        raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(row_summary.rows, fitted.encoders))
-        written = write_parts(judged, WritingJob(attempt, fitted.encoders, parts, dataset.row_group_bytes, allowed, raw_rows))
+        raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(row_summary.rows, encoders))
+        written = write_parts(judged, WritingJob(attempt, encoders, parts, dataset.row_group_bytes, allowed, raw_rows))
     balance = row_counts(tables_read, malformed, row_summary, written)
     written.add(malformed)
     check_quarantined(refusable, written.refused, limit, written.samples)
-    manifest = describe_version(config, attempt, row_summary.schema, fitted, written, balance, warnings).model_copy(update={"notes": notes})
+    manifest = describe_version(config, attempt, row_summary, encoders, written, balance, warnings).model_copy(update={"notes": notes})
     splits.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     if any(settings.packs for settings in dataset.encoders.values()) and not shares.said:
         shares = compare_window_shares(
@@ -124,3 +126,45 @@ def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> No
     }
     if unused := [name for name in rows.columns if name not in encoded_columns]:
         log.info("columns of the query left out: %s", name_list(unused))
+
+
+def row_counts(tables: Tables, malformed: Report, summary: RowSummary, written: Report) -> Balance:
+    """The row counts of each stage, which the commit compares."""
+    refused = Counter[str]()
+    for reason, rows in malformed.refused.items():
+        refused[reason.partition(":")[0]] += rows
+    by_table = {
+        name: TableBalance(parsed=parsed, handed_on=tables.handed_on[name], refused=refused[name]) for name, parsed in tables.parsed.items()
+    }
+    return Balance(
+        tables=by_table, query=summary.query_rows, taken=written.accepted, refused=written.refused.total(), made=written.expected_rows
+    )
+
+
+def describe_version(
+    config: Config,
+    attempt: Attempt,
+    summary: RowSummary,
+    encoders: dict[str, FittedEncoder],
+    report: Report,
+    balance: Balance,
+    warnings: tuple[str, ...],
+) -> Manifest:
+    """The manifest without its run and its sources."""
+    return Manifest(
+        name=config.name,
+        version=attempt.root.rpartition("/")[2],
+        digest=content_digest(encoders, report.row_groups),
+        attempt=attempt.name,
+        identity=config.data_identity,
+        raw_schema=schema_to_text(summary.schema),
+        encoders=encoders,
+        splits=split_summaries(encoders, report.row_groups),
+        rows_parsed=balance.parsed,
+        quarantined=dict(sorted(report.refused.items())),
+        balance=balance,
+        profile={column: column_profile(statistics) for column, statistics in summary.statistics.items()},
+        warnings=warnings,
+        versions={"python": python_version()}
+        | {package: version(package) for package in ("pyspark", "pyarrow", "numpy", "duckdb", "sqlglot")},
+    )

@@ -23,8 +23,7 @@ from pyspark.sql import SparkSession
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.config.source import Source
-from pipelines.data.sources.base import RawTable
-from pipelines.data.sources.formats import RawTables, raw_tables
+from pipelines.data.sources.base import RawTable, RawTables, raw_tables
 from pipelines.data.sources.source_errors import naming_table, source_errors
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import Attempt
@@ -34,9 +33,9 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.sources import SourceFile, Sources
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError, SourceError
-from pipelines.etl.analysis import analyse
 from pipelines.etl.identity import version_name
 from pipelines.etl.make import WrittenAttempt, make
+from pipelines.etl.query import analyse
 from pipelines.etl.shares import check_shares
 from pipelines.etl.spark_stages import event_log, spark_stages
 from pipelines.runtime.interrupts import DeferredSignals, mark_done

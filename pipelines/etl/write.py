@@ -19,17 +19,39 @@ from pyspark.sql import functions as F
 
 from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.base import Packer
+from pipelines.data.features.raw import is_category
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, merge_reports
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, tensor_columns
 from pipelines.data.versions.parts import write_part
-from pipelines.data.versions.raw_rows import RAW_ROWS, write_raw_rows
+from pipelines.data.versions.raw_rows import MOST_COLUMNS, MOST_ROWS, RAW_ROWS, write_raw_rows
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.quality import REASON, accepted_rows
 from pipelines.etl.quarantine import Quarantine
-from pipelines.etl.raw_rows import RawRowSelection
+from pipelines.etl.row_sample import abridge
 from pipelines.etl.sort import row_order, sort_rows, window_permutation
-from pipelines.etl.splits import CONTENT, PART, PLACE, SPLIT, assign_part, exact_column
+from pipelines.etl.splits import CONTENT, INTERNAL, PART, PLACE, SPLIT, TRAIN, assign_part, exact_column
+
+
+@dataclass(frozen=True)
+class RawRowSelection:
+    key: tuple[str, ...] = ()
+    splits: frozenset[int] = frozenset()
+    """Indices of the splits whose rows are kept."""
+
+    def select(self, batch: pa.RecordBatch) -> pa.Table:
+        """A copy of the rows with the columns of the query, those of the key first: texts are cut, and bytes and nested values left out."""
+        names = [field.name for field in batch.schema if field.name not in INTERNAL and is_category(field.type)]
+        ordered = [*(name for name in self.key if name in names), *(name for name in names if name not in self.key)]
+        indices = pa.array(np.arange(len(batch)))
+        return pa.table({name: abridge(batch.column(name).take(indices)) for name in ordered[:MOST_COLUMNS]})
+
+
+def splits_with_raw_rows(rows: dict[int, int], encoders: dict[str, FittedEncoder]) -> frozenset[int]:
+    """The splits other than train with few enough rows; none if rows are packed into windows."""
+    if Encoders(encoders).packer is not None:
+        return frozenset()
+    return frozenset(split for split, count in rows.items() if split != TRAIN and count <= MOST_ROWS)
 
 
 @dataclass(frozen=True)

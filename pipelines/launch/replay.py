@@ -1,27 +1,20 @@
 """The replay check, on the workers: trains a run again, and compares every step with the run's digest log."""
 
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from pipelines.config import Config
-from pipelines.data.loader import Loader
-from pipelines.data.versions.versions import Version
 from pipelines.launch.reports import RankZeroReports, Reports
 from pipelines.launch.worker import Assignment, config_and_context, prepare_training, run_attempt
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.runtime.weights import digests, model_digest
-from pipelines.tasks.base import Batch, Task
 from pipelines.train.checkpoint.digest_log import DigestLog, describe_machine, differing_tensors
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.agreement import all_gather_object
 from pipelines.train.state import total_steps
-from pipelines.train.step import Flags, StepResult
+from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy
 
 
@@ -39,49 +32,22 @@ class ReplayComparison:
     """The first of `saved` after which tensors differ, and their names, those of the model first."""
 
 
-class ReplayCheck(Strategy):
-    """Wraps a strategy, and compares every step with a digest log. It raises the stop flag once the comparison is done."""
+class ReplayCheck:
+    """Takes the place of a strategy's `step`, and compares every step with a digest log. It raises the stop flag once the comparison is
+    done."""
 
     def __init__(self, strategy: Strategy, digest_log: DigestLog, steps: int | None) -> None:
         """The comparison is done after `steps` steps, or at the first saved step that shows a difference."""
-        self._strategy, self._digest_log, self._steps = strategy, digest_log, steps
-        self.model, self.mesh, self.clock = strategy.model, strategy.mesh, strategy.clock
-        self.gpu_steps_per_reading = strategy.gpu_steps_per_reading
+        self._strategy, self._take_step, self._digest_log, self._steps = strategy, strategy.step, digest_log, steps
         self.comparison, self.is_done = ReplayComparison(), False
-
-    def open_loader(self, config: Config, version: Version, task: Task) -> Loader:
-        return self._strategy.open_loader(config, version, task)
-
-    def batches(self, loader: Loader) -> Iterator[Any]:
-        return self._strategy.batches(loader)
+        strategy.step = self.step  # type: ignore[method-assign]
 
     def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         flags = replace(flags, stop=flags.stop or self.is_done)
-        result = self._strategy.step(batch, number, rate, flags, compute_grad_norm)
+        result = self._take_step(batch, number, rate, flags, compute_grad_norm)
         if not self.is_done:
             self._compare(number + 1, float(result.loss_sum))
         return result
-
-    def predict(self, batch: Batch) -> Tensor:
-        return self._strategy.predict(batch)
-
-    def sample(self, epoch: int) -> str:
-        return self._strategy.sample(epoch)
-
-    def sync_buffers(self) -> None:
-        self._strategy.sync_buffers()
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._strategy.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._strategy.load_state_dict(state)
-
-    def close(self) -> None:
-        self._strategy.close()
-
-    def weights(self) -> dict[str, Tensor]:
-        return self._strategy.weights()
 
     def _compare(self, step: int, loss: float) -> None:
         comparison, logged_loss = self.comparison, self._digest_log.losses.get(step)
@@ -91,7 +57,7 @@ class ReplayCheck(Strategy):
                 comparison.loss = (step, logged_loss, loss)
         if (saved := self._digest_log.digests.get(step)) is not None:
             comparison.saved.append(step)
-            differing = differing_tensors(all_gather_object(digests(self.state_dict())), saved)
+            differing = differing_tensors(all_gather_object(digests(self._strategy.state_dict())), saved)
             if differing:
                 comparison.tensors = (step, differing)
             self.is_done = bool(differing or comparison.loss)
@@ -115,9 +81,9 @@ def _replay(digest_log: DigestLog, steps: int | None, assignment: Assignment, di
         if context.rank == 0:
             total = total_steps(config, assignment.version.rows("train"))
             reports = stack.enter_context(closing(RankZeroReports(directory, heartbeat, total, config.train.epochs)))
-        trained = Loop(config, assignment.version, task, check, checkpoints, reports).run()
+        trained = Loop(config, assignment.version, task, strategy, checkpoints, reports).run()
     if not (trained.finished or check.is_done):  # the driver asked to stop
         return {}
-    weights = check.weights() if trained.finished else {}
+    weights = strategy.weights() if trained.finished else {}
     digest = model_digest(weights) if weights else ""
     return {**asdict(trained), "comparison": check.comparison, "machine": describe_machine(context.device), "digest": digest}

@@ -17,7 +17,7 @@ from pipelines.report.evaluation import archive_name, pack
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.values import Value, numbers_only
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.reduce.agreement import broadcast_from_rank0
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ REPLACED_EXIT_CODE = 3
 """Of a worker whose group was replaced by another one."""
 
 
-class Reports(Silent):
+class Reports(Hooks):
     """The callbacks of every worker: report checkpoints to Ray, at the same steps, and this worker's step to the heartbeat."""
 
     def __init__(self, directory: RunDirectory, heartbeat: Heartbeat) -> None:

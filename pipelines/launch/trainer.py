@@ -86,7 +86,7 @@ def create_trainer(
     No worker is placed on the machines of `left_out`, which are ids of Ray's nodes.
     """
     settings = config.train
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `preemption` asks Ray without an actor and a barrier
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # `cluster` asks Ray without an actor and a barrier
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))

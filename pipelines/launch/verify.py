@@ -8,10 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.config import Config, parse
-from pipelines.config.balance import BalanceSettings
 from pipelines.config.pipeline import PLACEMENT
-from pipelines.config.strategies import strategy_kinds_with
-from pipelines.config.train import Train
+from pipelines.config.train import Train, strategy_kinds_with
+from pipelines.config.training import BalanceSettings
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus
@@ -22,9 +21,9 @@ from pipelines.launch.trainer import create_trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tracking.client import flatten
+from pipelines.tracking.history import TrainingRecord, read_training
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.training import run_folder
-from pipelines.tracking.training_record import TrainingRecord, read_training
 from pipelines.train.checkpoint.digest_log import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.train.strategies import strategy_class

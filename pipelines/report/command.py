@@ -10,8 +10,8 @@ from pipelines.report.data_profile import DATA_PAGE
 from pipelines.report.run_data import read_run_data
 from pipelines.report.run_page import run_page
 from pipelines.runtime import atomic
-from pipelines.tracking.baseline import BASELINE
 from pipelines.tracking.history import TRAINING, download, kind_of_run, newest_run
+from pipelines.tracking.job_runs import BASELINE
 
 ETL = "etl"
 

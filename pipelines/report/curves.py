@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from pipelines.report.charts import Mark, Points, line_chart
-from pipelines.report.parts import Figure
+from pipelines.report.rendering import Figure
 from pipelines.tracking.history import History, Point
 
 _FIRST_CHARTS = ("loss", "train/loss", "validation/loss", "train/rows_per_second", "train/step_seconds", "train/data_wait_fraction")

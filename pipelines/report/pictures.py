@@ -12,7 +12,7 @@ from pipelines.report.evaluation import WORST, WORST_ROWS, SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.svg_figures import SvgFigure, draw_figures
 from pipelines.report.figures.worst import as_picture, picture_column
-from pipelines.report.parts import Figure, Note, PageTable, Picture
+from pipelines.report.rendering import Figure, Note, PageTable, Picture
 
 MOST_BYTES = 3_500_000
 """The most that the figures of a page may take."""

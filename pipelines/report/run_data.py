@@ -15,8 +15,8 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.checksummed_json import unseal_or_none
 from pipelines.errors import LockstepError, TrackingError
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, read_splits, unpack
-from pipelines.tracking.baseline import BASELINE
 from pipelines.tracking.history import History, download, history
+from pipelines.tracking.job_runs import BASELINE
 from pipelines.tracking.naming import read_hidden_tag
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import FOLDER as RUN_FOLDER

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pipelines.config.strategies import strategy_section
+from pipelines.config.train import strategy_section
 from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import event_marks, run_events
-from pipelines.report.parts import Code, Facts, Note, PageTable
 from pipelines.report.pictures import SplitFigures, split_pictures, worst_tables
-from pipelines.report.rendering import render
+from pipelines.report.rendering import Code, Facts, Note, PageTable, render
 from pipelines.report.run_data import RunData
 from pipelines.report.tables import class_tables, slice_tables
 from pipelines.tasks.values import Value, to_value

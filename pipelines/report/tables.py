@@ -8,7 +8,7 @@ import numpy as np
 
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.curves import wilson
-from pipelines.report.parts import PageTable
+from pipelines.report.rendering import PageTable
 
 MOST_ENTRIES = 60
 """Of a table; the worst ones of slices."""

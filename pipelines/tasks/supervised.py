@@ -25,11 +25,8 @@ class Supervised(Task):
         """Raises ConfigError if the settings do not fit the target."""
         super().__init__(settings, data)
         self.target = target_kind(data)
+        self.outputs = self.target.outputs
         self.class_weights = class_weights(settings, data)
-
-    @property
-    def outputs(self) -> int:
-        return self.target.outputs
 
     @property
     def monitor(self) -> Monitor:

@@ -6,44 +6,25 @@
 4. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
 5. `run`        keeps a run alive, and sets its final status.
 6. `training`   opens or resumes the run of a training.
-7. `etl`        is the run of an ETL; `git` finds the commit of the code.
-8. `baseline`   is the run of a baseline.
-9. `system`     logs system metrics of each node, `power` that of its processors.
-10. `training_record` reads a finished training, `history` a run's curves, tags and files. `models` finds logged models,
-                `registered_models` versions in the registry; `exports` logs the exported model of a run.
+7. `job_runs`   are the runs of an ETL and of a baseline; `git` finds the commit of the code.
+8. `system`     logs system metrics of each node, and the power of its processors.
+9. `history`    reads a finished training, and a run's curves, tags and files. `models` finds and downloads logged models and versions in
+                the registry, and logs the exported model of a run.
 """
 
-from pipelines.tracking.baseline import baseline_run
 from pipelines.tracking.client import check_host
 from pipelines.tracking.description import describe_etl, describe_training
-from pipelines.tracking.etl import SPARK_APPLICATION, etl_run
+from pipelines.tracking.job_runs import baseline_run, etl_run
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.models import newest_model
-from pipelines.tracking.naming import browse_line
+from pipelines.tracking.naming import SPARK_APPLICATION, browse_line
 from pipelines.tracking.run import is_reachable, tracked_run
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
 from pipelines.tracking.training import REMARKS, UNDEFINED, TrainingRun, download_weights, find_run_folder, open_training, resumable_folder
 
 __all__ = [
-    "MODEL_DIGEST",
-    "REMARKS",
-    "SPARK_APPLICATION",
-    "UNDEFINED",
-    "Sender",
-    "TrainingRun",
-    "baseline_run",
-    "browse_line",
-    "check_host",
-    "describe_etl",
-    "describe_training",
-    "download_weights",
-    "etl_run",
-    "find_run_folder",
-    "is_reachable",
-    "newest_model",
-    "open_training",
-    "resumable_folder",
-    "system_metrics",
-    "tracked_run",
-]
+    "MODEL_DIGEST", "REMARKS", "SPARK_APPLICATION", "UNDEFINED", "Sender", "TrainingRun", "baseline_run", "browse_line", "check_host",
+    "describe_etl", "describe_training", "download_weights", "etl_run", "find_run_folder", "is_reachable", "newest_model", "open_training",
+    "resumable_folder", "system_metrics", "tracked_run",
+]  # fmt: skip

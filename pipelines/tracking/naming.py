@@ -17,6 +17,8 @@ HIDDEN = "mlflow."
 """Begins the names of tags that only Lockstep reads."""
 DESCRIPTION = "mlflow.note.content"
 """MLflow's tag for the description of a run, in Markdown."""
+SPARK_APPLICATION = "spark.application_id"
+"""The tag with the Spark application of an ETL."""
 _WORKERS = "system/workers/"
 _OF_WORKERS = ("time/", "memory/")
 """Metrics of how workers spend time and memory; MLflow has them below `system/workers/`, after and apart from those of the model."""

@@ -1,13 +1,61 @@
-"""System metrics of each node: processor, memory, disk, network, GPU, and power where it can be read."""
+"""System metrics of each node: processor, memory, disk, network, GPU, and power where it can be read: from Intel's and
+AMD's running average power limit (RAPL)."""
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
+from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from pipelines.tracking.client import connect
-from pipelines.tracking.power import ProcessorPower
+
+POWERCAP = Path("/sys/class/powercap")
+METRIC = "processor_power_usage_watts"
+
+
+class ProcessorPower(BaseMetricsMonitor):
+    """Mean power since the last sample, over all packages. Most systems let only root read the counters; then there is no metric."""
+
+    def __init__(self, folder: Path = POWERCAP) -> None:
+        super().__init__()
+        self._folder = folder
+        self._before = time.monotonic(), counters(folder)
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self._before[1])
+
+    def collect_metrics(self) -> None:
+        before, now = self._before, (time.monotonic(), counters(self._folder))
+        self._before = now
+        joules = [_joules(before[1][name], value, limit) for name, (value, limit) in now[1].items() if name in before[1]]
+        if joules and now[0] > before[0]:
+            self._metrics[METRIC].append(sum(joules) / (now[0] - before[0]))
+
+    def aggregate_metrics(self) -> dict[str, float]:
+        return {name: sum(values) / len(values) for name, values in self._metrics.items()}
+
+
+def counters(folder: Path) -> Mapping[str, tuple[int, int]]:
+    """Microjoules, and the value at which the counter starts at 0 again, of each package that can be read."""
+    energies = {}
+    for package in folder.glob("intel-rapl:*"):
+        try:
+            if package.name.count(":") == 1:  # others are parts of a package
+                energies[package.name] = int((package / "energy_uj").read_text()), int((package / "max_energy_range_uj").read_text())
+        except (OSError, ValueError):
+            continue
+    return energies
+
+
+def _joules(before: tuple[int, int], now: int, limit: int) -> float:
+    """Joules between two readings. The counter may have started at 0 again once."""
+    microjoules = now - before[0]
+    return (microjoules if microjoules >= 0 else microjoules + limit) / 1e6
+
 
 SAMPLE_SECONDS = 10.0
 

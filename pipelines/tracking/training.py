@@ -19,11 +19,10 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError, TrackingError
 from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
-from pipelines.tracking.etl import SPARK_APPLICATION
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, correct_dead_runs, describe_beat, heartbeat, is_alive
 from pipelines.tracking.models import find_model
-from pipelines.tracking.naming import HIDDEN, read_hidden_tag, run_name
+from pipelines.tracking.naming import HIDDEN, SPARK_APPLICATION, read_hidden_tag, run_name
 from pipelines.tracking.run import MlflowRun
 
 log = logging.getLogger(__name__)

@@ -2,24 +2,23 @@
 
 From a batch to new weights:
 
-1. `loop`             is the loop of every strategy. It acts on the `progress` that a strategy yields, `epochs` evaluates what an epoch has
-                      reached, and `snapshots` saves and resumes. `run_context` is what loop and strategy share, with the `state` of the
+1. `loop`             is the loop of every strategy. It acts on the `progress` that a strategy yields, evaluates what an epoch has reached,
+                      and `snapshots` saves and resumes. `run_context` is what loop and strategy share, with the `state` of the
                       run; `hooks` are the callbacks.
-2. `strategy`         takes a step for every batch, whose flags and result `step` defines; `strategies` creates the one that a config names.
+2. `strategy`         takes a step for every batch; `strategies` creates the one that a config names.
                       `ddp` has one model per worker and one pass; `exact` one pass per shard, with sums in a fixed order.
-3. `mesh`             maps workers to rows. `passes` runs a shard's forward passes; `precision` sets their dtype, `randomness` seeds them by
-                      step and shard.
+3. `mesh`             maps workers to rows. `passes` runs a shard's forward passes, sets their dtype, and seeds them by step and shard.
 4. `reduce`           sums over workers, in a tree that is the same for any number of workers.
-5. `update`           divides and clips gradients and steps the `optimizer`, at the learning rate of `schedule`.
+5. `update`           divides and clips gradients and steps the optimizer, at the learning rate of `schedule`.
 6. `buffers`          keeps the model's buffers, such as batch norm's statistics, equal on all workers; `batch_norm` normalises over the
                       rows of all workers, and `single_rows` refuses it where a pass would have one row.
 
 Around the steps:
 
-7. `step_statistics`  sums of steps, read from the device a few steps at a time; `finite` rejects NaN and infinite values.
+7. `step_statistics`  flags, result and sums of steps, read from the device a few steps at a time; `finite` rejects NaN and infinite values.
    `step_clock`       measures the time of a step by its `phases`, `phase_times` gathers it from all workers; `balance` deals shards to
                       workers in proportion to their speed.
-8. `evaluate`         a split's metrics, with every row once; `inference` predicts and samples; `remarks` are what must be said of
-                      metrics in words; `trivial` are the predictors that the model must beat.
+8. `evaluate`         a split's metrics, with every row once; `trivial` are the predictors that the model must beat, and the remarks on
+                      metrics if it does not.
 9. `saver`            decides when the state is saved, which `checkpoint` does.
 """

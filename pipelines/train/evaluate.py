@@ -43,7 +43,8 @@ class Evaluation:
         self._rows, self._monitor = version.rows(split), settings.monitor
         self._shards = settings.shards
         self._model_columns = [column.name for column in version.columns if column.role != "carried"]
-        self._evaluated: EvaluationData | None = None
+        self.evaluation_data: EvaluationData | None = None
+        """The details of the last call, on rank 0; None if there are none."""
         self.trivial: Sequence[TrivialPredictor] = ()
         """Fitted predictors that the next call measures on the same rows, into `baseline`. Alike on all workers."""
         self.baseline: Baseline = {}
@@ -69,7 +70,7 @@ class Evaluation:
 
         Returns None if `broken_off` is true on any worker. It is called before every batch.
         """
-        self._evaluated = None
+        self.evaluation_data = None
         if self._loader is None:
             return {}
         self._strategy.sync_buffers()
@@ -86,7 +87,7 @@ class Evaluation:
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
         metrics = broadcast_from_rank0(metric_values(merged))
         if self._strategy.mesh.context.rank == 0:
-            self._evaluated = self._merge_details([parts for _, parts, _ in in_order], metrics)
+            self.evaluation_data = self._merge_details([parts for _, parts, _ in in_order], metrics)
         self._compare([trivial for _, _, trivial in in_order])
         return {f"{self._split}/{name}": value for name, value in metrics.items()}
 
@@ -94,10 +95,6 @@ class Evaluation:
         """End the threads that read rows."""
         if self._loader is not None:
             self._loader.close()
-
-    def evaluation_data(self) -> EvaluationData | None:
-        """The details of the last call, on rank 0; None if there are none."""
-        return self._evaluated
 
     def _add(self, microbatches: list[Batch], shards: list[_Shard], most_shards: int) -> None:
         """Add each shard's rows to its metrics. Prediction is collective, so every worker predicts the same number of batches."""

@@ -1,13 +1,15 @@
 """Callbacks of the loop, for its progress and for requests to stop. `launch` connects them with Ray and MLflow."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.values import Value
 
 
-class Hooks(Protocol):
+class Hooks:
+    """These do nothing; a subclass has those that it needs."""
+
     def log(self, step: int, metrics: Mapping[str, Value]) -> None:
         """Log a point of the curves; metrics without a value are not logged. Called on rank 0 only; returns at once."""
 
@@ -25,49 +27,18 @@ class Hooks(Protocol):
 
     def is_stop_requested(self) -> bool:
         """Whether this worker was asked to save and stop. Called before every step; returns at once and has no side effect."""
+        return False
 
     def is_break_requested(self) -> bool:
         """Whether to stop an evaluation, for the same reason. Called before every batch; one worker is enough to stop all."""
+        return False
 
     def unsent(self) -> list[Any]:
         """Points that the tracking server has not acknowledged, as JSON values. A checkpoint saves them."""
+        return []
 
     def resend(self, points: list[Any]) -> None:
         """Log the points from a checkpoint again."""
 
     def report_checkpoint(self, step: int, path: str) -> None:
         """The checkpoint of `step` at `path` is complete. All workers call it at the same step."""
-
-
-class Silent:
-    """Hooks that do nothing."""
-
-    def log(self, step: int, metrics: Mapping[str, Value]) -> None:
-        pass
-
-    def write(self, epoch: int, text: str) -> None:
-        pass
-
-    def keep_evaluation(self, evaluation: EvaluationData) -> None:
-        pass
-
-    def epoch(self, number: int) -> None:
-        pass
-
-    def step(self, number: int) -> None:
-        pass
-
-    def is_stop_requested(self) -> bool:
-        return False
-
-    def is_break_requested(self) -> bool:
-        return False
-
-    def unsent(self) -> list[Any]:
-        return []
-
-    def resend(self, points: list[Any]) -> None:
-        pass
-
-    def report_checkpoint(self, step: int, path: str) -> None:
-        pass

@@ -2,31 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
 from pipelines.train.finite import check_step
 from pipelines.train.hooks import Hooks
-from pipelines.train.mesh import Mesh
 from pipelines.train.phase_times import PhaseTimes
 from pipelines.train.saver import Saver
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State
-from pipelines.train.step import Flags
-from pipelines.train.step_clock import StepClock
-from pipelines.train.step_statistics import CurveWindow, PendingSteps, StepStatistics, Stopwatch, steps_per_point
+from pipelines.train.step_statistics import CurveWindow, Flags, PendingSteps, StepStatistics, Stopwatch, steps_per_point
 
-
-class MeasuredStrategy(Protocol):
-    """Part of a strategy that a run needs to count steps."""
-
-    mesh: Mesh
-
-    @property
-    def clock(self) -> StepClock: ...
-
-    def metrics(self) -> dict[str, float]: ...
+if TYPE_CHECKING:
+    from pipelines.train.strategy import Strategy
 
 
 @dataclass
@@ -34,7 +23,7 @@ class RunContext:
     """A run, as one worker sees it. Steps are numbered from 0, and `state.step` is the number of steps done."""
 
     settings: Train
-    strategy: MeasuredStrategy
+    strategy: "Strategy"
     hooks: Hooks
     saver: Saver
     loader: Loader

@@ -53,14 +53,11 @@ def meta_model(task: Task) -> nn.Module:
 
 def check_weights_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
     """Raise TrainingError, naming the first five differences, if names or shapes of the weights are not the model's."""
-    own = model.state_dict()
-    differing = sorted(name for name in own.keys() | weights.keys() if not _have_equal_shapes(own.get(name), weights.get(name)))
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    initial_shapes = {name: tensor.shape for name, tensor in weights.items()}
+    differing = sorted(name for name in shapes.keys() | initial_shapes.keys() if shapes.get(name) != initial_shapes.get(name))
     if differing:
         raise TrainingError(
             f"train.init_from is {origin}, whose weights differ from this model's in {', '.join(differing[:5])}"
             f"{' and others' if len(differing) > 5 else ''}; names and shapes must be the same: use the same `task` and features"
         )
-
-
-def _have_equal_shapes(first: Tensor | None, second: Tensor | None) -> bool:
-    return first is not None and second is not None and first.shape == second.shape

@@ -4,24 +4,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version
-from pipelines.tasks.base import Batch, Task
+from pipelines.runtime.weights import model_weights
+from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.mesh import Mesh
+from pipelines.train.passes import Precision
 from pipelines.train.phases import DATA, OTHER
 from pipelines.train.progress import Progress
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import RunContext
 from pipelines.train.state import train_order
-from pipelines.train.step import Flags, StepResult
 from pipelines.train.step_clock import StepClock, create_step_clock
-from pipelines.train.step_statistics import GPU_STEPS_PER_READING
+from pipelines.train.step_statistics import GPU_STEPS_PER_READING, Flags, StepResult
 
 
 class Strategy(ABC):
@@ -42,6 +44,9 @@ class Strategy(ABC):
     """The task's module; its parameters have the task's names."""
     mesh: Mesh
     """Which rows this worker computes."""
+    _task: Task
+    _precision: Precision
+    """Both for `predict` and `sample`, where a worker holds the whole model."""
 
     @abstractmethod
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
@@ -130,14 +135,23 @@ class Strategy(ABC):
         """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""
         raise NotImplementedError
 
-    @abstractmethod
+    @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         """The model's output, without gradients, in evaluation mode and in the precision of training. A worker with fewer
-        batches than others passes some without rows."""
+        batches than others passes some without rows, which have an empty output."""
+        if not row_count(batch):
+            return torch.empty(0)
+        self.model.eval()
+        with self._precision.autocast(self.mesh.context.device.type):
+            return cast(Tensor, self.model(batch))
 
-    @abstractmethod
+    @torch.no_grad()
     def sample(self, epoch: int) -> str:
         """The task's samples after an epoch: on rank 0, and empty on all others."""
+        if self.mesh.context.rank:
+            return ""
+        self.model.eval()
+        return self._task.sample(self.model, epoch)
 
     @abstractmethod
     def sync_buffers(self) -> None:
@@ -155,6 +169,6 @@ class Strategy(ABC):
         """End the threads that steps have started; called once after the last step, also after an error. Not collective. The model
         can still be evaluated and saved."""
 
-    @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """The whole model's parameters and buffers by name, on the CPU: on rank 0, and empty on all others."""
+        return {} if self.mesh.context.rank else model_weights(self.model)

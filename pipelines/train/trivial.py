@@ -1,4 +1,5 @@
-"""Fits a task's trivial predictors, and measures them on the rows of a split beside the model.
+"""Fits a task's trivial predictors, and measures them on the rows of a split beside the model; remarks on
+the result of a finished training.
 
 Rank 0 fits them for all workers. Rows, where predictors need them, are a bounded number of row groups, spread evenly over the training
 split: the same ones for any number of workers.
@@ -12,7 +13,7 @@ import torch
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
-from pipelines.tasks.base import Batch, Task
+from pipelines.tasks.base import Batch, Monitor, Task
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.values import Value
 from pipelines.train.reduce.agreement import broadcast_from_rank0
@@ -80,3 +81,31 @@ def _sign(task: Task, name: str) -> int:
     if name == task.monitor[0]:
         return 1 if task.monitor[1] == "min" else -1
     return -1 if task.metrics()[name].higher_is_better and name != task.minimised else 1
+
+
+def remarks(metrics: Mapping[str, Value], baseline: Baseline, monitor: Monitor, minimised: str) -> list[str]:
+    """Sentences on a result. `metrics` are those of the best epoch, as `<split>/<metric>`; `baseline` those of the trivial predictors."""
+    return _monitor_remarks(metrics, monitor[0], minimised) + baseline_remarks(metrics, baseline, monitor, minimised)
+
+
+def baseline_remarks(metrics: Mapping[str, Value], baseline: Baseline, monitor: Monitor, minimised: str) -> list[str]:
+    """Name the trivial predictor that the model does not beat, on each split: by the monitored metric, or else by the loss."""
+    lines = []
+    for split in ("validation", "test"):
+        for name, direction in (monitor, (minimised, "min")):
+            value, (bar, predictor) = metrics.get(f"{split}/{name}"), baseline.get(f"{split}/{name}", (None, ""))
+            if isinstance(value, float) and bar is not None:
+                if not (value > bar if direction == "max" else value < bar):
+                    lines.append(f"{split} {name} {value:.4g} does not beat the trivial predictor ({predictor}), which has {bar:.4g}")
+                break
+    return lines
+
+
+def _monitor_remarks(metrics: Mapping[str, Value], monitor: str, minimised: str) -> list[str]:
+    """Name the metric that chose the best epoch if the monitored one is undefined."""
+    reason = metrics.get(f"validation/{monitor}")
+    if not isinstance(reason, str):
+        return []
+    loss = metrics.get(f"validation/{minimised}")
+    chosen = "so no epoch is better than the first" if isinstance(loss, str) else f"so the best epoch is that of the lowest {minimised}"
+    return [f"validation {monitor} is undefined: {reason}; {chosen}"]

@@ -1,22 +1,40 @@
 """Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.optim import Optimizer
+from torch.distributed.tensor import DTensor
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.config.train import Train
 from pipelines.runtime.compat.torch import scale_tensors
-from pipelines.train.optimizer import create_optimizer, reset_state
+from pipelines.train.passes import Precision
 from pipelines.train.phases import BACKWARD, OPTIMIZER
-from pipelines.train.precision import Precision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import local_part, total_norm
 from pipelines.train.step_clock import StepClock
+
+
+def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter]) -> Optimizer:
+    """Create the optimizer that the config names, in its fused form: one kernel for all parameters, on CPUs too."""
+    rate, decay = settings.lr, settings.weight_decay
+    if settings.optimizer == "sgd":
+        fused = not any(isinstance(parameter, DTensor) for parameter in parameters)  # torch has no fused form for those
+        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
+    kind = Adam if settings.optimizer == "adam" else AdamW
+    return kind(parameters, lr=rate, weight_decay=decay, fused=True)
+
+
+def reset_state(optimizer: Optimizer) -> None:
+    """Set moments and step counts to zero, where SGD, Adam and AdamW begin."""
+    for state in optimizer.state.values():
+        for values in state.values():
+            if isinstance(values, Tensor):
+                values.zero_()
 
 
 def mean_factor(expected_weight: float, weight: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from trainings import open_dataset, training
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy
@@ -20,7 +20,7 @@ WORKERS, WARM_STEPS = 2, 20
 WITH, WITHOUT = {"every_seconds": 10}, {"every_seconds": 1e9}
 
 
-class Clock(Silent):
+class Clock(Hooks):
     """Records when each step begins, and which steps are saved."""
 
     def __init__(self) -> None:

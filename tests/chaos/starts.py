@@ -28,7 +28,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy
@@ -100,7 +100,7 @@ def train(rank: int, world_size: int, strategy_name: str, meeting: Path) -> None
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
-    result = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(meeting / "run")), context, 2), Silent()).run()
+    result = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(meeting / "run")), context, 2), Hooks()).run()
     assert result.finished
     dist.destroy_process_group()
 

@@ -16,15 +16,15 @@ from exporting import Eigenvalues, Exported, model_of_many_encoders
 from stores import new_store
 
 from pipelines.config import Config, load
-from pipelines.data.versions.from_arrays import write_arrays
 from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.plain import write_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.errors import ExportError
 from pipelines.serving.export.executorch import write as write_executorch
 from pipelines.serving.export.run import export
 from pipelines.serving.export.subject import read_subject
-from pipelines.tasks.bind import build_task
 from pipelines.serving.model import log_model
+from pipelines.tasks.bind import build_task
 
 pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ from small import Small, smalls
 from stores import new_store
 
 from pipelines.config import parse
-from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.base import raw_tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import Attempt, Report
 from pipelines.data.versions.commit import commit
@@ -35,14 +35,14 @@ from pipelines.data.versions.schema import END
 from pipelines.data.versions.versions import versions
 from pipelines.errors import ConfigError, DatasetError, SourceError, TrackingError
 from pipelines.etl import make as making
-from pipelines.etl.analysis import analyse
 from pipelines.etl.make import make
+from pipelines.etl.query import analyse
 from pipelines.etl.run import run
 from pipelines.etl.summary import version_summary
 from pipelines.etl.write import WritingJob, write_parts
 from pipelines.report.data_profile import profile_files
 from pipelines.spark.progress import Stages
-from pipelines.tracking.etl import EtlRun
+from pipelines.tracking.job_runs import EtlRun
 
 EXAMPLES = int(os.environ.get("LOCKSTEP_EXAMPLES", "12"))
 

@@ -2,16 +2,18 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from pipelines.config import parse
 from pipelines.config.dataset import ByFraction, Dataset
+from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 from pipelines.etl import fit as fitting
 from pipelines.etl import splits
-from pipelines.etl.fit import FitResult, gather
+from pipelines.etl.fit import column_profile, gather
 from pipelines.etl.fit import fit as fit_gathered
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.session import BATCH_BYTES, weigh_batches
@@ -46,45 +48,48 @@ def table(spark: SparkSession) -> DataFrame:
     return splits.assign_split(splits.add_identity(rows, ()), dataset().split)
 
 
-def fit(rows: DataFrame, settings: Dataset) -> FitResult:
-    return fit_gathered(gather(rows, settings), settings, {})
+def fit(rows: DataFrame, settings: Dataset) -> tuple[dict[str, FittedEncoder], dict[str, dict[str, Any]]]:
+    """The encoders, and the profiles of the raw columns."""
+    summary = gather(rows, settings)
+    return fit_gathered(summary, settings, {}), {name: column_profile(column) for name, column in summary.statistics.items()}
 
 
-def as_json(fitted: FitResult) -> str:
-    return json.dumps([{name: fitted.model_dump() for name, fitted in fitted.encoders.items()}, fitted.profile])
+def fit_as_json(rows: DataFrame) -> str:
+    encoders, profile = fit(rows, dataset())
+    return json.dumps([{name: fitted.model_dump() for name, fitted in encoders.items()}, profile])
 
 
 def test_p6_partitions_leave_no_trace_whoever_sums_the_counts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = table(spark).persist()
-    expected = as_json(fit(rows, dataset()))
-    assert as_json(fit(rows.repartition(7), dataset())) == expected
-    assert as_json(fit(rows.coalesce(1), dataset())) == expected
+    expected = fit_as_json(rows)
+    assert fit_as_json(rows.repartition(7)) == expected
+    assert fit_as_json(rows.coalesce(1)) == expected
     monkeypatch.setattr(fitting, "COUNTS_ON_DRIVER", 0)
-    assert as_json(fit(rows.repartition(5), dataset())) == expected
+    assert fit_as_json(rows.repartition(5)) == expected
     rows.unpersist()
 
 
 def test_only_the_most_frequent_values_reach_the_driver_where_they_are_many(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     features = {"word": {"encoder": "vocabulary", "max_size": 3}}
     rows = table(spark)
-    expected = fit(rows, dataset(features=features)).encoders
+    expected, _ = fit(rows, dataset(features=features))
     monkeypatch.setattr(fitting, "COUNTS_ON_DRIVER", 0)
     monkeypatch.setattr(fitting, "DISTINCT_ON_DRIVER", 3)
-    cut = fit(rows, dataset(features=features))
-    assert cut.encoders == expected and cut.profile["word"]["distinct"] == 3
+    encoders, profile = fit(rows, dataset(features=features))
+    assert encoders == expected and profile["word"]["distinct"] == 3
 
 
 def test_the_profile_describes_the_training_split(spark: SparkSession) -> None:
     rows = table(spark)
     gathered = gather(rows, dataset())
-    fitted = fit_gathered(gathered, dataset(), {})
+    _, profile = fit(rows, dataset())
     train = rows.where(f"{splits.SPLIT} = 0")
     assert gathered.rows == {number: rows.where(f"{splits.SPLIT} = {number}").count() for number in range(3)}
-    assert fitted.profile["bytes"] == {"rows": gathered.rows[0], "nulls": train.where("bytes IS NULL").count()}
+    assert profile["bytes"] == {"rows": gathered.rows[0], "nulls": train.where("bytes IS NULL").count()}
     kinds = {row.kind: row["count"] for row in train.where("kind IS NOT NULL").groupBy("kind").count().collect()}
-    assert fitted.profile["kind"]["most_frequent"] == kinds and fitted.profile["kind"]["distinct"] == 3
+    assert profile["kind"]["most_frequent"] == kinds and profile["kind"]["distinct"] == 3
     moments = train.selectExpr("avg(x)", "stddev_pop(x)", "min(x)", "max(x)").head()
-    values = [fitted.profile["x"][name] for name in ("mean", "deviation", "minimum", "maximum")]
+    values = [profile["x"][name] for name in ("mean", "deviation", "minimum", "maximum")]
     assert moments is not None and values == pytest.approx(list(moments), rel=1e-12)
 
 

@@ -9,11 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from raw import raw
 
 from pipelines.config import Config, load, parse
-from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.base import raw_tables
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.analysis import analyse
 from pipelines.etl.determinism import plan_warnings
-from pipelines.etl.query import run_query
+from pipelines.etl.query import analyse, run_query
 from pipelines.etl.text_casts import text_cast_notes
 from pipelines.runtime.compat.spark import query_execution
 

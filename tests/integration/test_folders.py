@@ -21,7 +21,7 @@ from tables import read_tables, source
 
 from pipelines.config import Config, parse
 from pipelines.data.sources import tables
-from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.base import raw_tables
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import SourceError
 from pipelines.etl.identity import version_name

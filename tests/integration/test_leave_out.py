@@ -23,7 +23,7 @@ from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import ATTEMPTS, RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy
@@ -123,5 +123,5 @@ def reference_digest(config: Config, folder: Path) -> str:
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(str(folder / "undisturbed")), context, 2)
-    Loop(config, version, task, strategy, checkpoints, Silent()).run()
+    Loop(config, version, task, strategy, checkpoints, Hooks()).run()
     return model_digest(strategy.model.state_dict())

@@ -22,7 +22,6 @@ from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
 from pipelines.strategies.parameter_server.client import Servers
-from pipelines.strategies.parameter_server.group import run_servers
 from pipelines.strategies.parameter_server.messages import Plan
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
@@ -30,7 +29,7 @@ from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.checkpoint.store import Reader
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import train_order
@@ -144,7 +143,7 @@ def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_pa
     assert isinstance(strategy, ParameterServerStrategy)
     streams = Streams(version, "train", train_order(config), range(SHARDS), prefetch_bytes=2**20)
     plan = Plan(config.train, STEPS, STEPS, STEPS, strategy.layouts)
-    with run_servers(config.train) as actors, closing(streams):
+    with ParameterServerStrategy.actors(config.train) as actors, closing(streams):
         stopped, other = Servers(actors, 60.0), Servers(actors, 60.0)
         stopped.run = other.run = "run"
         other.load(strategy.contents("run", plan))
@@ -164,7 +163,7 @@ def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_pa
         assert stopped.take(0, end) is None
 
 
-class Stops(Silent):
+class Stops(Hooks):
     def is_stop_requested(self) -> bool:
         return True
 
@@ -176,7 +175,7 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     assert isinstance(strategy, ParameterServerStrategy)
-    with run_servers(config.train) as actors:
+    with ParameterServerStrategy.actors(config.train) as actors:
         directory = RunDirectory(str(tmp_path / "run"))
         strategy.connect(actors)
         loop = Loop(config, version, task, strategy, Checkpoints(directory, context, 1), Stops())
@@ -198,7 +197,7 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
         assert state["servers"]["next_steps"].tolist() == [0, 0, 0, 2, 0, 2, 0, 0]
 
 
-class Dies(Silent):
+class Dies(Hooks):
     """A worker that dies at a step; None for never. It is an error to save for ever."""
 
     def __init__(self, at: int | None) -> None:
@@ -221,13 +220,13 @@ def test_servers_go_back_to_an_earlier_checkpoint_if_the_newest_is_damaged(mode:
     version, context, directory = open_dataset(config), WorkerContext(), RunDirectory(str(tmp_path / "run"))
     task = build_task(config.task, version.manifest)
 
-    def create_loop(actors: Any, hooks: Silent) -> Loop:
+    def create_loop(actors: Any, hooks: Hooks) -> Loop:
         strategy = create_strategy(config.train, task, context)
         assert isinstance(strategy, ParameterServerStrategy)
         strategy.connect(actors)
         return Loop(config, version, task, strategy, Checkpoints(directory, context, 2), hooks)
 
-    with run_servers(config.train) as actors:
+    with ParameterServerStrategy.actors(config.train) as actors:
         with pytest.raises(TrainingError, match="died"):
             create_loop(actors, Dies(2 * per_epoch + 1)).run()
         newest = max((tmp_path / "run" / "checkpoints").iterdir())

@@ -28,7 +28,7 @@ from pipelines.serving.model.columns import to_arrow
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
@@ -61,7 +61,7 @@ def fit(config: Config, folder: Path) -> tuple[Trained, Strategy]:
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, WorkerContext())
     checkpoints = Checkpoints(RunDirectory(str(folder)), WorkerContext(), config.train.checkpoint.keep)
-    return Loop(config, version, task, strategy, checkpoints, Silent()).run(), strategy
+    return Loop(config, version, task, strategy, checkpoints, Hooks()).run(), strategy
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ FAULTS = (
         "tests/unit/test_exact.py",
     ),
     Fault(
-        "P5", "pipelines/strategies/replicas/replica.py", "seed, number, self._number, *within)", "seed, number, *within)",
+        "P5", "pipelines/strategies/replicas/outer.py", "seed, number, self._number, *within)", "seed, number, *within)",
         "tests/unit/test_local_sgd.py -k dropout",
     ),
     Fault(
@@ -174,7 +174,10 @@ FAULTS = (
         *("report", "pipelines/report/run_page.py", 'column(trivial, "validation")', 'column(trivial, "test")'),
         "tests/unit/test_trivial.py -k page",
     ),
-    Fault(*("monitor", "pipelines/monitor/hang.py", "busy or behind", "behind"), "tests/unit/test_heartbeat.py tests/unit/test_watch.py"),
+    Fault(
+        *("monitor", "pipelines/monitor/worker_monitor.py", "busy or behind", "behind"),
+        "tests/unit/test_heartbeat.py tests/unit/test_watch.py",
+    ),
     Fault(
         *("monitor", "pipelines/tracking/liveness.py", "not (is_this_host and not _is_alive_process(beat.process))", "True"),
         "tests/unit/test_tracking.py",

@@ -22,10 +22,10 @@ from pipelines.train.checkpoint.agreement import check_agreement
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.ddp.ddp import DataParallel
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
@@ -73,7 +73,7 @@ def _first_model() -> nn.Module:
     return WIDE.model()
 
 
-class Nudges(Silent):
+class Nudges(Hooks):
     """Before step PARTS_AT, counted from 0, it changes the last bit of a weight on rank 1."""
 
     def __init__(self, strategy: Strategy) -> None:
@@ -139,7 +139,7 @@ def test_workers_that_part_end_the_run_with_an_error_that_names_where(tmp_path: 
     config = _config(tmp_path, **STRATEGIES["exact"])
     task = build_task(config.task, open_dataset(config).manifest)
     checkpoints = Checkpoints(RunDirectory(f"{tmp_path}/exact"), WorkerContext(), keep=9)
-    trained = Loop(config, open_dataset(config), task, create_strategy(config.train, task, WorkerContext()), checkpoints, Silent()).run()
+    trained = Loop(config, open_dataset(config), task, create_strategy(config.train, task, WorkerContext()), checkpoints, Hooks()).run()
     assert (trained.finished, trained.rows) == (True, 720)
 
 

@@ -14,7 +14,7 @@ from pipelines.tasks.base import Batch
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.exact import Exact
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 
 CONSTANTS = {
     "mask": torch.full((3, 3), -torch.inf).triu(1),

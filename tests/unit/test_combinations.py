@@ -23,7 +23,7 @@ from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.text import Text
 from pipelines.tasks.vision import Vision
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy, meta_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from trainings import open_dataset, training
 
 from pipelines.config import StrategySettings
-from pipelines.config.balance import BalanceSettings
 from pipelines.config.train import Train
+from pipelines.config.training import BalanceSettings
 from pipelines.data.loader import shard_range
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
@@ -26,7 +26,7 @@ from pipelines.train import balance
 from pipelines.train.balance import shard_counts
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
@@ -62,7 +62,7 @@ def test_equal_workers_share_equally(workers: int, more: int) -> None:
     assert [shard for owned in dealt.shards_by_replica(shards) for shard in owned] == list(range(shards))
 
 
-class Deals(Silent):
+class Deals(Hooks):
     """Keeps what is logged about deals, and stops after some steps."""
 
     def __init__(self, stop_after: int | None) -> None:
@@ -184,7 +184,7 @@ def test_speeds_are_compared_every_few_seconds_also_after_a_resume(resumed_at: i
     now = 100.0
     monkeypatch.setattr(balance.time, "monotonic", lambda: now)
     strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=create_step_clock(torch.device("cpu")))
-    dealer = balance.ShardBalancer(strategy, Train(balance="auto"), Silent())
+    dealer = balance.ShardBalancer(strategy, Train(balance="auto"), Hooks())
     now += 60  # until the first batch is there
     compared = []
     for step in range(1, 50):

@@ -14,7 +14,7 @@ from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.details import ClassDetails, Details, EvaluationData, ForecastDetails, QuantityDetails, RankingDetails, WindowDetails
-from pipelines.tasks.details.eval_samples import SHOWN_BYTES
+from pipelines.tasks.details.base import SHOWN_BYTES
 from pipelines.tasks.details.parts import SelectedRows, sampling_keys
 from pipelines.tasks.details.scores import MOST_SCORES, Scores
 from pipelines.tasks.targets import target_kind

@@ -28,7 +28,7 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Task
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy
 
 README = (ROOT / "README.md").read_text()

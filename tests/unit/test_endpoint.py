@@ -13,15 +13,13 @@ import torch
 from filed import CONFIG, fit_manifest, raw_rows
 
 from pipelines.config import parse
-from pipelines.config.endpoint import Endpoint
+from pipelines.config.serving import Endpoint
 from pipelines.errors import ConfigError
 from pipelines.serving.http.access import is_authorized, token_digest
 from pipelines.serving.http.batches import RequestBatches
 from pipelines.serving.http.counters import Counters, ReplicaCounts
-from pipelines.serving.http.page import endpoint_page
-from pipelines.serving.http.refusals import RequestError
-from pipelines.serving.http.requests import parse_rows, read_body
-from pipelines.serving.http.schema import openapi
+from pipelines.serving.http.forms import RequestError, parse_rows, read_body
+from pipelines.serving.http.schema import endpoint_page, openapi
 from pipelines.serving.http.served_model import ServedModel, example_row
 from pipelines.serving.model import REFUSED, Predictor
 from pipelines.serving.model.signature import input_example

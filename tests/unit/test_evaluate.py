@@ -40,8 +40,8 @@ def evaluate_failing(
     task.details = lambda: Failing(task.settings, task.data, target_kind(task.data))  # type: ignore[attr-defined, method-assign]
     evaluation = Evaluation(config.train, version, "validation", task, strategy)
     evaluation()
-    first = evaluation.evaluation_data()
-    return evaluation(), [first, evaluation.evaluation_data()]
+    first = evaluation.evaluation_data
+    return evaluation(), [first, evaluation.evaluation_data]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -25,7 +25,7 @@ from pipelines.train.exact.gradient_reducer import GradientReducer
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.tree import additions, halves, largest_nodes, tree_sum
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 
 pytestmark = pytest.mark.slow
 

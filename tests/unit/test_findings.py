@@ -12,7 +12,7 @@ import pytest
 from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage
 from pipelines.etl import leakage as alike
 from pipelines.etl import row_sample
-from pipelines.report.data_profile.coincidence import share_by_chance
+from pipelines.report.data_profile.description import share_by_chance
 from pipelines.report.data_profile.findings import Finding, constants, drifts, leaks, overlaps, skews, stability
 from pipelines.report.data_profile.prediction import share_explained
 

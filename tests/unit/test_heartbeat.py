@@ -22,7 +22,7 @@ from pipelines.errors import TrainingError
 from pipelines.monitor import worker_monitor as worker_watch
 from pipelines.monitor.heartbeat import Heartbeat, _current_line
 from pipelines.strategies.sharded.degrees import device_mesh
-from pipelines.strategies.sharded.relay import receive
+from pipelines.strategies.sharded.pipeline import receive
 from pipelines.strategies.sharded.settings import Degrees
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import WorkerContext

@@ -14,8 +14,8 @@ from pipelines.config import Config, parse
 from pipelines.config.task import LanguageSettings as Settings
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
-from pipelines.data.versions.from_arrays import write_arrays
 from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.plain import write_arrays
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
@@ -24,7 +24,7 @@ from pipelines.tasks.bind import build_task
 from pipelines.tasks.language import NATS, TOKENS, Language
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
@@ -139,7 +139,7 @@ def pipeline(dataset: dict[str, Any], task: dict[str, Any], **train: Any) -> dic
     }
 
 
-class Written(Silent):
+class Written(Hooks):
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}
 

@@ -67,6 +67,6 @@ def test_a_packed_column_has_tokens_and_no_target() -> None:
     dataset = Dataset.model_validate({"path": "data", "features": {"kind": {"encoder": "characters", "length": 4}}})
     encoders = fit_encoders(dataset, gather_statistics(dataset, RAW), RAW.schema)
     manifest = Manifest(name="test", version="", digest="", attempt="", encoders=encoders, splits={})
-    assert task_data(manifest).tokens == (b"", b"?", b"a", b"b")
+    assert task_data(encoders).tokens == (b"", b"?", b"a", b"b")
     with pytest.raises(ConfigError, match=r"this task predicts a target, but dataset\.target is empty; add one, or use a task without"):
         build_task(Settings(), manifest)

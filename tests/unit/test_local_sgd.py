@@ -25,11 +25,11 @@ from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.digest_log import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -137,8 +137,9 @@ def replay_run(context: WorkerContext, home: Path, log: DigestLog, folder: Path,
     config = training(home, **{**SETTINGS, **changes})
     version = open_dataset(config)
     task = build_task(config.task, version.manifest)
-    check = ReplayCheck(create_strategy(config.train, task, context), log, None)
-    Loop(config, version, task, check, Checkpoints(RunDirectory(str(folder)), context, 2), Silent()).run()
+    strategy = create_strategy(config.train, task, context)
+    check = ReplayCheck(strategy, log, None)
+    Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), Hooks()).run()
     return check.comparison
 
 

@@ -21,12 +21,12 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.record import RECORD
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.finite import check_weights, infinite_buffers
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.saver import Saver
 from pipelines.train.state import Trained
-from pipelines.train.step import Flags, StepResult
+from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
@@ -36,7 +36,7 @@ Curve = dict[int, dict[str, float]]
 UNTIMED = ("train/loss", "train/grad_norm", "train/learning_rate", "validation/auc", "validation/loss")
 
 
-class Recorder(Silent):
+class Recorder(Hooks):
     """Keeps the curves, and asks to stop before the step after `stop_after`, or to break off an evaluation, counted from 1."""
 
     def __init__(self, stop_after: int | None = None, break_off: int | None = None) -> None:
@@ -371,7 +371,7 @@ def test_weights_that_are_not_numbers_at_an_epochs_end_keep_the_save_under_way(
     monkeypatch.setattr(strategy, "step", step)
     checkpoints = Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), 2)
     with pytest.raises(NonFiniteError, match=f"step {EPOCH}: .* is not finite after the step"):
-        Loop(config, version, task, strategy, checkpoints, Silent()).run()
+        Loop(config, version, task, strategy, checkpoints, Hooks()).run()
     assert [record.step for _, record in whole(tmp_path)] == [EPOCH - 1]
 
 
@@ -389,7 +389,7 @@ def fit_with_nan(context: WorkerContext, home: Path, folder: str) -> None:
         return whole_step(batch, number, rate, flags, compute_grad_norm)
 
     strategy.step = step  # type: ignore[method-assign]
-    Loop(config, version, task, strategy, Checkpoints(RunDirectory(folder), context, 2), Silent()).run()
+    Loop(config, version, task, strategy, Checkpoints(RunDirectory(folder), context, 2), Hooks()).run()
 
 
 def test_all_workers_raise_when_one_has_a_nan(home: Path, tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ def test_all_workers_raise_when_one_has_a_nan(home: Path, tmp_path: Path) -> Non
         assert str(error).startswith("step 6: the loss is nan, from worker 1 (shards 4 to 7): the last complete checkpoint is kept")
 
 
-class Skips(Silent):
+class Skips(Hooks):
     """Keeps how many steps were left out, by the point that says so."""
 
     def __init__(self) -> None:

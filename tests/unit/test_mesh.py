@@ -18,12 +18,12 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.evaluate import Evaluation
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy
 
 SETTINGS: dict[str, Any] = {"shards": 8, "global_batch": 64, "epochs": 1, "checkpoint": {"every_steps": 10}}
@@ -73,7 +73,7 @@ class Spread(DataParallel):
         return super().weights()
 
 
-class BreaksOff(Silent):
+class BreaksOff(Hooks):
     def __init__(self, evaluation: int | None) -> None:
         self._evaluations_left = evaluation
 
@@ -111,7 +111,7 @@ def evaluate_split(context: WorkerContext, home: Path, workers_per_replica: int)
     strategy = create_strategy(config.train, task, context)
     strategy.mesh = Mesh(context, workers_per_replica)
     evaluation = Evaluation(config.train, version, "validation", task, strategy)
-    return evaluation(), evaluation.evaluation_data()
+    return evaluation(), evaluation.evaluation_data
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ from jinja2 import UndefinedError
 from page_parts import render_parts, render_text
 
 from pipelines.report.charts import Axis, Mark, line_chart
-from pipelines.report.parts import Best, Code, Figure, Note, PageTable, Picture
-from pipelines.report.rendering import readable
+from pipelines.report.rendering import Best, Code, Figure, Note, PageTable, Picture, readable
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert('x')</script> & \"quotes\" \x00 \u200b"

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from page_parts import render_text
 
 from pipelines.report.charts import Mark, line_chart
-from pipelines.report.parts import Code, Figure, PageTable
+from pipelines.report.rendering import Code, Figure, PageTable
 
 LONG = "a_name_without_any_space_" * 12
 EVERYTHING = """{% extends "page.html" %}

@@ -10,7 +10,7 @@ from pipelines.report.events import run_events
 from pipelines.report.run_data import RunData, TrainingAttempt
 from pipelines.report.run_page import run_page
 from pipelines.tracking.history import History, Point
-from pipelines.tracking.power import METRIC, ProcessorPower
+from pipelines.tracking.system import METRIC, ProcessorPower
 
 
 def package(folder: Path, name: str, microjoules: int) -> None:
@@ -21,7 +21,7 @@ def package(folder: Path, name: str, microjoules: int) -> None:
 
 def test_power_is_the_growth_of_the_counters_of_whole_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([0.0, 10.0])
-    monkeypatch.setattr("pipelines.tracking.power.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("pipelines.tracking.system.time.monotonic", lambda: next(seconds))
     package(tmp_path, "intel-rapl:0", 999_000_000)
     package(tmp_path, "intel-rapl:0:0", 5)
     power = ProcessorPower(tmp_path)

@@ -14,15 +14,14 @@ from test_pictures import binary_evaluation
 
 from pipelines.config import parse
 from pipelines.data.features import fit_encoders
-from pipelines.data.features.fitting import needs
+from pipelines.data.features.encoding import needs
 from pipelines.data.versions import raw_rows as raw_row_files
 from pipelines.data.versions.attempt import Attempt, merge_reports
 from pipelines.data.versions.commit import remove_unnamed
 from pipelines.data.versions.raw_rows import read_raw_rows, write_raw_rows
 from pipelines.etl.quality import REASON
-from pipelines.etl.raw_rows import RawRowSelection, splits_with_raw_rows
 from pipelines.etl.splits import CONTENT, PART, PLACE
-from pipelines.etl.write import WritingJob, _write_part
+from pipelines.etl.write import RawRowSelection, WritingJob, _write_part, splits_with_raw_rows
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, pack, read_splits, unpack
 from pipelines.report.pictures import worst_tables
 
@@ -92,7 +91,7 @@ def test_raw_rows_lie_in_the_order_of_the_encoded_ones_and_begin_with_the_key(tm
 def test_rows_of_train_and_of_large_splits_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, encoded, files = write_dataset(tmp_path, frozenset())
     assert files == [] and len(encoded) == ROWS
-    monkeypatch.setattr("pipelines.etl.raw_rows.MOST_ROWS", 100)
+    monkeypatch.setattr("pipelines.etl.write.MOST_ROWS", 100)
     assert splits_with_raw_rows({0: 50, 1: 101, 2: 100}, {}) == frozenset({2})
 
 

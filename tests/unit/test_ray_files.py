@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import ConfigError, TrainingError
-from pipelines.launch.ray_files import keep_token, ray_folder
+from pipelines.launch.own_ray import keep_token, ray_folder
 
 
 @pytest.fixture

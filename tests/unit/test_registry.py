@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from pipelines.config.registry import Registry
+from pipelines.config.serving import Registry
 from pipelines.errors import ConfigError, CorruptError, DatasetError, SourceError, TrackingError
 from pipelines.serving.model.columns import fitting_rows, misfits
 from pipelines.serving.model.model import download_model
@@ -29,8 +29,7 @@ from pipelines.serving.registry import alias
 from pipelines.serving.registry.gates import Judgement, at_least, at_most, bounds, skip_reasons
 from pipelines.serving.registry.measure import Predictions, _is_no_worse, _judge_slices, judge_predictions
 from pipelines.serving.registry.run import rollback
-from pipelines.serving.registry.scores import bootstrap_comparison, class_metric, quantity_metric
-from pipelines.serving.registry.target import ComparisonTarget
+from pipelines.serving.registry.target import ComparisonTarget, bootstrap_comparison, class_metric, quantity_metric
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.integers(0, 3)), min_size=2, max_size=30))

@@ -17,7 +17,7 @@ from config_remedies import GONE
 
 from pipelines.config.load import parse
 from pipelines.errors import ConfigError, LockstepError
-from pipelines.serving.http.refusals import RequestError
+from pipelines.serving.http.forms import RequestError
 
 FOUND = remedies.message_places()
 CASES = {

@@ -12,7 +12,7 @@ from pipelines.launch.replay import ReplayCheck
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.verify import _place, _replay_config
 from pipelines.train.checkpoint.digest_log import DigestLog
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 
 
 def test_it_stops_once_there_is_no_more_to_find_out() -> None:

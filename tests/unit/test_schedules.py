@@ -9,8 +9,8 @@ from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR
 
 from pipelines.config.train import Train
-from pipelines.train.optimizer import create_optimizer
 from pipelines.train.schedule import learning_rate
+from pipelines.train.update import create_optimizer
 
 TOTAL, EPOCH = 40, 10
 

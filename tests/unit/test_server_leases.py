@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.strategies.parameter_server.leases import APART, OVERDUE_TIMES, Leases
-from pipelines.strategies.parameter_server.watermarks import Watermarks
+from pipelines.strategies.parameter_server.watermarks import APART, OVERDUE_TIMES, Leases, Watermarks
 
 SHARDS, STEPS = 8, 12
 

@@ -23,12 +23,12 @@ from pipelines.config.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.errors import ConfigError, NonFiniteError, TrainingError
 from pipelines.runtime.weights import digests
-from pipelines.strategies.parameter_server import check
 from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Plan, Push
 from pipelines.strategies.parameter_server.parts import BLOCK, blocks, divide_parameters
 from pipelines.strategies.parameter_server.server import Server
+from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.watermarks import Watermarks
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
@@ -36,7 +36,7 @@ from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.schedule import learning_rate
-from pipelines.train.step import Flags
+from pipelines.train.step_statistics import Flags
 
 SHARDS, STEPS = 4, 6
 
@@ -405,9 +405,9 @@ def test_more_servers_than_parameters_are_rejected() -> None:
         def model(self) -> nn.Module:
             return nn.Sequential(nn.Linear(100, 1), nn.Embedding(1, 1).requires_grad_(False))
 
-    check.check_servers(make_settings(servers=3), Task())  # type: ignore[arg-type]
+    ParameterServerStrategy.check(make_settings(servers=3), Task(), None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="servers is 4, but the model's parameters can only be divided among 3; lower it"):
-        check.check_servers(make_settings(servers=4), Task())  # type: ignore[arg-type]
+        ParameterServerStrategy.check(make_settings(servers=4), Task(), None)  # type: ignore[arg-type]
 
 
 def test_parameters_that_servers_do_not_hold_are_refused_before_they_start() -> None:
@@ -416,7 +416,7 @@ def test_parameters_that_servers_do_not_hold_are_refused_before_they_start() -> 
             return nn.Sequential(nn.Linear(100, 1), nn.Linear(1, 1, dtype=torch.float64))
 
     with pytest.raises(ConfigError, match=r"1.weight is torch.float64, but strategy parameter_server holds float32; set train.strategy to"):
-        check.check_servers(make_settings(servers=1), Task())  # type: ignore[arg-type]
+        ParameterServerStrategy.check(make_settings(servers=1), Task(), None)  # type: ignore[arg-type]
 
 
 def test_batch_norm_with_asynchronous_updates_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -424,7 +424,7 @@ def test_batch_norm_with_asynchronous_updates_is_said(caplog: pytest.LogCaptureF
         def model(self) -> nn.Module:
             return nn.Sequential(nn.Linear(200, 3), nn.BatchNorm1d(3))
 
-    check.check_servers(make_settings("sync"), Task())  # type: ignore[arg-type]
+    ParameterServerStrategy.check(make_settings("sync"), Task(), None)  # type: ignore[arg-type]
     assert caplog.text == ""
-    check.check_servers(make_settings("async"), Task())  # type: ignore[arg-type]
+    ParameterServerStrategy.check(make_settings("async"), Task(), None)  # type: ignore[arg-type]
     assert "batch norm with mode async" in caplog.text

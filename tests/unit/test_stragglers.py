@@ -17,9 +17,9 @@ from groups import run_group
 from pipelines.monitor import stragglers
 from pipelines.monitor import worker_monitor as worker_watch
 from pipelines.monitor.beats import WorkerBeat, newest_group, parse_beat
-from pipelines.monitor.hang import HangDetector
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.stragglers import Stragglers, compare
+from pipelines.monitor.worker_monitor import HangDetector
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.config.plugins import import_class
-from pipelines.config.strategies import strategy_kinds, strategy_kinds_with, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
 from pipelines.config.task import TabularSettings as Settings
-from pipelines.config.train import Train
+from pipelines.config.train import Train, strategy_kinds, strategy_kinds_with, strategy_settings_class
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Batch, Data
@@ -24,7 +23,7 @@ from pipelines.tasks.tabular import Tabular
 from pipelines.train.ddp import ddp
 from pipelines.train.reduce import transports
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import Flags, StepResult
+from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategies import create_strategy, strategy_class
 from pipelines.train.strategy import Strategy
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from shape import imported_names
 
-from pipelines.config.strategies import strategy_kinds
+from pipelines.config.train import strategy_kinds
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(kind for kind, path in strategy_kinds().items() if path.startswith("pipelines.strategies."))
 MEANING_SOMETHING_ELSE = {
-    ("config/strategies.py", "ddp"),
+    ("config/train.py", "ddp"),
     ("serving/export/run.py", "exact"),
     ("serving/export/standalone/model.py", "exact"),
 }
@@ -27,7 +27,7 @@ from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy
@@ -39,7 +39,7 @@ def trained(kind, **settings):
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
     checkpoints = Checkpoints(RunDirectory(f"{sys.argv[1]}/{kind}"), context, 2)
-    Loop(config, version, task, strategy, checkpoints, Silent()).run()
+    Loop(config, version, task, strategy, checkpoints, Hooks()).run()
     return model_digest(strategy.model.state_dict())
 """
 
@@ -101,7 +101,7 @@ def test_a_strategy_in_a_package_of_its_own_trains_as_the_built_in_one(tmp_path:
     tree = copy_without("local_sgd", tmp_path / "tree")
     code = f"""{TRAINS}
 from pipelines.config import reference
-from pipelines.config.strategies import strategy_kinds
+from pipelines.config.train import strategy_kinds
 print("together_later" in strategy_kinds(), "local_sgd" in strategy_kinds(), "### `together_later`" in reference.reference_page())
 print(trained("together_later", {settings}), trained("apart.settings:Settings", {settings}))
 try:
@@ -121,7 +121,7 @@ def test_without_its_folder_everything_else_works(tmp_path: Path, kind: str) -> 
     code = f"""{TRAINS}
 import pipelines.api, pipelines.commands, pipelines.launch.replay, pipelines.launch.run, pipelines.launch.verify
 from pipelines.config import load, reference
-from pipelines.config.strategies import strategy_kinds
+from pipelines.config.train import strategy_kinds
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 print(pipelines.api.__file__)
@@ -151,7 +151,7 @@ def test_reading_a_config_with_any_strategy_imports_no_torch(tmp_path: Path) -> 
     code = """
 import sys
 from pipelines.config import parse
-from pipelines.config.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.train import strategy_kinds, strategy_settings_class
 for kind in strategy_kinds():
     strategy_settings_class(kind)
 print(*sorted({"torch", "ray", "numpy", "pyarrow", "mlflow"} & set(sys.modules)))

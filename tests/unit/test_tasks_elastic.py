@@ -15,7 +15,7 @@ from pipelines.config import Config
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy
@@ -94,5 +94,5 @@ def test_it_learns_what_comes_next(tmp_path: Path) -> None:
     version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, WorkerContext())
-    fitted = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), Silent()).run()
+    fitted = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), Hooks()).run()
     assert fitted.metrics["test/ndcg_10"] > 0.9

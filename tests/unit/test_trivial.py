@@ -31,10 +31,9 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.remarks import baseline_remarks
 from pipelines.train.state import Trained
 from pipelines.train.strategies import create_strategy
-from pipelines.train.trivial import best_baseline, fit_trivial_predictors
+from pipelines.train.trivial import baseline_remarks, best_baseline, fit_trivial_predictors
 
 
 def baseline_values(task: Task, train: list[Batch], test: Batch) -> dict[str, float]:

@@ -15,7 +15,7 @@ from test_tasks import make_batch, make_task
 from test_tasks_rows import TASKS
 from trainings import characters, open_dataset, training
 
-from pipelines.config.registry import Registry
+from pipelines.config.serving import Registry
 from pipelines.data.versions.schema import FIRST
 from pipelines.launch.reports import TrackedReports
 from pipelines.launch.training_progress import metric_fields, result_summary
@@ -37,7 +37,7 @@ from pipelines.tasks.values import NOT_A_NUMBER, Value, metric_values
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Silent
+from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import State, Trained, count_epoch
@@ -146,7 +146,7 @@ def test_the_best_epoch_is_that_of_the_lowest_loss_where_the_monitor_is_undefine
     assert count_epoch(state, {"validation/auc": 0.1, "validation/loss": 0.9}, ("auc", "max"), "loss"), "a number is better than none"
 
 
-class Points(Silent):
+class Points(Hooks):
     def __init__(self) -> None:
         self.logged: dict[str, list[Value]] = {}
 

@@ -32,7 +32,7 @@ class CharactersSettings(TokensSettings):
 class BpeSettings(TokensSettings):
     """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.bpe:Bpe"
+    implementation: ClassVar[str] = "pipelines.data.features.tokens:Bpe"
     encoder: Literal["bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
     """Maximum number of tokens: 256 bytes, the end of a document, and merges."""

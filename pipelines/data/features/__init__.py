@@ -4,13 +4,11 @@
 2. `statistics`  summarise a column of the training split. Sums are computed by `exact_sums`, independent of the order of rows;
                  numbers are sampled (`sample`), and pieces of text (`pretokenize`) counted.
 3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays` and `audio` (a
-                 `spectrogram`) implement encoders with one output row per row, `tokens` and `bpe` those that pack documents into windows.
-4. `fitting`     makes `FittedEncoder` records for the manifest from settings and statistics; `placeholders` makes records of which only the
-                 shapes are true, before there are rows.
-5. `encoding`    applies `FittedEncoder` records to raw rows, and gives a reason for each row that it refuses.
+                 `spectrogram`) implement encoders with one output row per row, `tokens` those that pack documents into windows.
+4. `encoding`    makes `FittedEncoder` records for the manifest from settings and statistics, and applies them to raw rows, with a reason
+                 for each row that it refuses.
 """
 
-from pipelines.data.features.encoding import ENCODERS_VERSION, Encoders, refusal_kind, restore_encoder
-from pipelines.data.features.fitting import check_columns, fit_encoders, needs
+from pipelines.data.features.encoding import ENCODERS_VERSION, Encoders, check_columns, fit_encoders, needs, refusal_kind, restore_encoder
 
 __all__ = ["ENCODERS_VERSION", "Encoders", "check_columns", "fit_encoders", "needs", "refusal_kind", "restore_encoder"]

@@ -4,10 +4,9 @@
 2. `reader`    reads a row group and verifies it; never returns a wrong one.
 3. `blocks`    stores columns of one dtype and shape together, in reused memory.
 4. `windows`   prefetches: decodes windows ahead of their use in threads, or caches the whole split.
-5. `chunks`    copies rows of windows into batches, several steps at a time.
-6. `transfer`  copies them to a GPU concurrently with computation.
-7. `producer`  runs all this in a background thread; `openmp` keeps libraries from starting more threads in it.
-8. `loader`    joins these into an iterator whose state is three integers.
+5. `chunks`    copies rows of windows into batches, several steps at a time, and these to a GPU concurrently with computation.
+6. `producer`  runs all this in a background thread; `openmp` keeps libraries from starting more threads in it.
+7. `loader`    joins these into an iterator whose state is three integers.
 """
 
 from pipelines.data.loader.loader import Batch, Loader

@@ -108,3 +108,20 @@ def _copy(window: Window, span: slice, targets: list[Tensor]) -> None:
         for column, steps in zip(values.unbind(0), target.unbind(0), strict=True):
             for index, step in zip(by_step, steps.unbind(0), strict=True):
                 torch.index_select(column, 0, index, out=step)
+
+
+class Transfer:
+    """A callable that copies a chunk from the host to `device`. On the CPU it returns the chunk itself."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def __call__(self, chunk: Chunk) -> Chunk:
+        if self._stream is None:
+            return chunk
+        # A chunk gathered on the GPU was gathered on the default stream: the event below must come after it.
+        self._stream.wait_stream(torch.cuda.default_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            values = [block.to(self._device, non_blocking=True) for block in chunk.values]
+            return Chunk(chunk.blocks, values, self._stream.record_event())

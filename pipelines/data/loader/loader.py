@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines.data.loader.chunks import Chunk, chunks
+from pipelines.data.loader.chunks import Chunk, Transfer, chunks
 from pipelines.data.loader.order import ORDER_VERSION, Epoch, Order
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.loader.producer import Producer
 from pipelines.data.loader.reader import Reader
-from pipelines.data.loader.transfer import Transfer
 from pipelines.data.loader.windows import Memory, Windows
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
@@ -95,7 +94,8 @@ class Loader:
         largest = int(self._reader.group_rows.max()) * (self._reader.row_bytes + INDEX_BYTES)
         window = (self.order.window + 1) * largest + PAGE_BYTES
         windows = self._reader.decoded_bytes if self._memory.cache is not None else len(self.owned_shards) * window
-        buffers = window + self._threads * (window + 2 * largest) + 4 * max(self._chunk_bytes, self._batch_bytes)
+        batch_bytes = len(self.owned_shards) * self.order.microbatch * self._reader.row_bytes
+        buffers = window + self._threads * (window + 2 * largest) + 4 * max(self._chunk_bytes, batch_bytes)
         return windows + self._prefetch_bytes + buffers + LIBRARIES_BYTES
 
     def state_dict(self) -> dict[str, int]:
@@ -166,10 +166,6 @@ class Loader:
             counts = [(shard + 1) * remainder // order.shards - shard * remainder // order.shards for shard in self.owned_shards]
         parts = {name: values.split(counts) for name, values in batch.items()}
         return [{name: split[number] for name, split in parts.items()} for number in range(len(self.owned_shards))]
-
-    @property
-    def _batch_bytes(self) -> int:
-        return len(self.owned_shards) * self.order.microbatch * self._reader.row_bytes
 
     def _producer(self, owned_shards: range, epoch: int, step: int) -> Producer[Chunk]:
         return Producer(self._chunks(owned_shards, epoch, step), room=max(1, self._prefetch_bytes // 4 // self._chunk_bytes))

@@ -1,5 +1,6 @@
 """Decodes the windows of an epoch in threads, ahead of their use, within a limit on memory."""
 
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -93,15 +94,6 @@ def lay(columns: dict[str, np.ndarray], blocks: list[Block], targets: list[Tenso
                 lane[at : at + len(values)] = torch.from_numpy(values.copy()).view(lane.dtype)
 
 
-@dataclass(frozen=True)
-class _Due:
-    """A window of a shard, and the row of the shard that needs it first."""
-
-    position: int
-    shard: int
-    window: int
-
-
 class Windows:
     """Yields the windows of several shards in the order of use, while threads decode later ones."""
 
@@ -114,9 +106,9 @@ class Windows:
         for number, shard in shards.items():
             first = shard.find(start)[0] if start < shard.rows else len(shard.windows)
             starts = shard.window_ends - shard.window_rows
-            due += [_Due(int(starts[window]), number, window) for window in range(first, len(shard.windows))]
-        self._due = sorted(due, key=lambda window: (window.position, window.shard))
-        self._next = 0
+            due += [(int(starts[window]), number, window) for window in range(first, len(shard.windows))]
+        self._due = deque(sorted(due))
+        """The row of a shard that needs a window first, the shard, and the window."""
         self._waiting_bytes = 0
         self._futures: dict[tuple[int, int], Future[Window]] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=limit_openmp_threads)
@@ -136,14 +128,13 @@ class Windows:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _launch_ahead(self) -> None:
-        while self._next < len(self._due) and self._waiting_bytes < self._ahead_bytes:
+        while self._due and self._waiting_bytes < self._ahead_bytes:
             self._launch()
 
     def _launch(self) -> None:
-        due = self._due[self._next]
-        self._next += 1
-        self._waiting_bytes += self._bytes(due.shard, due.window)
-        self._futures[due.shard, due.window] = self._pool.submit(self._decode, self._shards[due.shard], due.window)
+        _, shard, window = self._due.popleft()
+        self._waiting_bytes += self._bytes(shard, window)
+        self._futures[shard, window] = self._pool.submit(self._decode, self._shards[shard], window)
 
     def _bytes(self, shard: int, window: int) -> int:
         return int(self._shards[shard].window_rows[window]) * self._reader.row_bytes

@@ -5,7 +5,7 @@ to have the same meaning in both engines are translated; ETL then compares their
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 
 import sqlglot
@@ -107,7 +107,10 @@ def _branches(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> list[Roww
                 raise UntranslatableError("UNION without ALL takes rows together")
             sources = _with(node, sources)
             first, second = _branches(node.this, sources), _branches(node.expression, sources)
-            return [*first, *(_rename_columns(branch, first[0].columns) for branch in second)]
+            return [
+                *first,
+                *(replace(branch, columns=dict(zip(first[0].columns, branch.columns.values(), strict=True))) for branch in second),
+            ]
         case exp.Select():
             _only(node, _SELECT)
             source = node.args.get("from_")
@@ -135,10 +138,6 @@ def _with(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> Mapping[str, 
             raise UntranslatableError("a WITH is recursive, or names columns")
         sources = {**sources, query.alias.lower(): _branches(query.this, sources)}
     return sources
-
-
-def _rename_columns(branch: Rowwise, names: Iterable[str]) -> Rowwise:
-    return Rowwise(branch.table, dict(zip(names, branch.columns.values(), strict=True)), branch.conditions)
 
 
 def _select(select: exp.Select, alias: str, source: Rowwise) -> Rowwise:

@@ -1,16 +1,20 @@
-"""JSON: records as columns, each parsed alone and strictly. A file has one per line, or with `multiLine` is a document."""
+"""JSON: records as columns, each parsed alone and strictly. A file has one per line, or with `multiLine` is a document.
 
-from collections.abc import Iterator
+Spark reads some numbers that are none: floats that are too large, which become infinity, and decimals in quotes with commas or digits of
+other scripts. These are found, and their records refused.
+"""
+
+from collections.abc import Callable, Iterator
 from functools import partial, reduce
-from operator import and_
+from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+from pyspark.sql import types as T
 
 from pipelines.data.sources.json_keys import examine_keys
 from pipelines.data.sources.json_names import Names, key_names
-from pipelines.data.sources.json_numbers import LARGE_NUMBER, STRANGE_DECIMAL, decimals_as_text, is_infinite, is_no_decimal
+from pipelines.data.sources.numbers import DIGITS, pattern
 from pipelines.data.sources.parsed import CORRUPT, END, LARGE, OWN_OPTIONS, PERMISSIVE, REREAD, STRANGE, TEXT, VALUES, Options, sound_record
 from pipelines.data.sources.records import Dialect
 from pipelines.data.sources.text_table import Examiner, TextTable, encoding_name, is_on
@@ -69,7 +73,7 @@ class Json(TextTable):
 
         Spark does not tell how a decimal was written, so records that may have one are parsed once more, with texts in its place."""
         texts, record = decimals_as_text(self.record_schema), F.get(F.col(REREAD)[VALUES], F.lit(0))
-        assert isinstance(texts, StructType)
+        assert isinstance(texts, T.StructType)
         conditions = [(field.name, is_no_decimal(record[field.name], field.dataType)) for field in self.record_schema]
         strange = [(name, condition) for name, condition in conditions if condition is not None]
         if not strange or "locale" in settings:
@@ -78,7 +82,70 @@ class Json(TextTable):
         return parsed.withColumn(REREAD, reread), strange
 
 
-def _array_schema(schema: StructType) -> StructType:
+def _array_schema(schema: T.StructType) -> T.StructType:
     """The schema of an array of a record's columns, before an element that marks its end."""
-    element = StructType([*schema, StructField(END, IntegerType())])
-    return StructType([StructField(VALUES, ArrayType(element)), StructField(CORRUPT, StringType())])
+    element = T.StructType([*schema, T.StructField(END, T.IntegerType())])
+    return T.StructType([T.StructField(VALUES, T.ArrayType(element)), T.StructField(CORRUPT, T.StringType())])
+
+
+LARGE_NUMBER = r'[eE]\+?[0-9]{2}|[0-9]{29}|"[+-]?(?:INF|Inf)'
+"""In the text of every record with a float that Spark reads as infinite. For RE2, as the next."""
+STRANGE_DECIMAL = rf'"[0-9+.eE,-]*(?:[0-9][0-9+.eE,-]*,|,[0-9+.eE,-]*[0-9])[0-9+.eE,-]*"|"[0-9+.eE,-]*\\u|{DIGITS}'
+"""In the text of every record with a decimal in quotes that has commas or digits of other scripts."""
+Leaf = Callable[[Column, T.DataType], Column | None]
+
+
+def is_infinite(value: Column, kind: T.DataType) -> Column | None:
+    """Whether a float in a value of that type is infinite; None if it contains no floats."""
+    return _any_in(value, kind, _is_infinite)
+
+
+def is_no_decimal(value: Column, kind: T.DataType) -> Column | None:
+    """Whether a decimal in a value is no number; None if it contains no decimals. The value has the type of `decimals_as_text`."""
+    return _any_in(value, kind, _is_no_decimal)
+
+
+def decimals_as_text(kind: T.DataType) -> T.DataType:
+    """The type with text in place of each decimal."""
+    match kind:
+        case T.DecimalType():
+            return T.StringType()
+        case T.ArrayType():
+            return T.ArrayType(decimals_as_text(kind.elementType))
+        case T.MapType():
+            return T.MapType(kind.keyType, decimals_as_text(kind.valueType))
+        case T.StructType():
+            return T.StructType([T.StructField(field.name, decimals_as_text(field.dataType)) for field in kind])
+    return kind
+
+
+def _is_infinite(value: Column, kind: T.DataType) -> Column | None:
+    return F.abs(value) == float("inf") if isinstance(kind, T.DoubleType | T.FloatType) else None
+
+
+def _is_no_decimal(text: Column, kind: T.DataType) -> Column | None:
+    return ~text.rlike(pattern(kind)) if isinstance(kind, T.DecimalType) else None
+
+
+def _any_in(value: Column, kind: T.DataType, leaf: Leaf) -> Column | None:
+    """Whether `leaf` holds for anything in the value; None if it is None for all types in the type."""
+    match kind:
+        case T.ArrayType():
+            return _any_element(value, kind.elementType, leaf)
+        case T.MapType():
+            return _any_element(F.map_values(value), kind.valueType, leaf)
+        case T.StructType():
+            inner = [_any_in(value[field.name], field.dataType, leaf) for field in kind]
+            conditions = [column for column in inner if column is not None]
+            return reduce(or_, conditions) if conditions else None
+    condition = leaf(value, kind)
+    return None if condition is None else F.coalesce(condition, F.lit(False))
+
+
+def _any_element(values: Column, kind: T.DataType, leaf: Leaf) -> Column | None:
+    def condition(element: Column) -> Column:
+        inner = _any_in(element, kind, leaf)
+        return F.lit(False) if inner is None else inner
+
+    has_leaves = _any_in(F.lit(None), kind, leaf) is not None
+    return F.coalesce(F.exists(values, condition), F.lit(False)) if has_leaves else None

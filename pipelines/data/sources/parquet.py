@@ -16,20 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.did_you_mean import name_list
-from pipelines.data.sources import files
+from pipelines.data.sources import files, parquet_columns
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.folder_columns import check_values, folder_columns, resolve_types
 from pipelines.data.sources.footers import check_rows, damage, reader_failed
-from pipelines.data.sources.parquet_columns import (
-    NULL,
-    FileColumns,
-    check_readable,
-    check_same_columns,
-    column_kind,
-    file_columns,
-    group_by_types,
-    is_nanoseconds,
-)
 from pipelines.data.sources.parquet_groups import Group, read_group, union_groups
 from pipelines.data.sources.parsed import FILE, parse_schema
 from pipelines.data.sources.spark_files import SparkFiles
@@ -63,7 +53,7 @@ class Parquet(SparkFiles):
         columns = self._file_columns(spark)
         count = check_rows(spark, listing)
         for name in _names(columns):
-            if rounded := next((file for file in columns if is_nanoseconds(file.kind(name))), None):
+            if rounded := next((file for file in columns if parquet_columns.is_nanoseconds(file.kind(name))), None):
                 log.warning(
                     "source.tables.%s: column %s is %s in %s; rounded down to microseconds, as Spark has no nanoseconds",
                     *(self.name, name, rounded.kind(name), rounded.path),
@@ -97,25 +87,28 @@ class Parquet(SparkFiles):
         """The rows without columns but those of folders. Any schema will do for a list of files, and saves Spark from inferring one."""
         return self.reader(spark).schema("_ int").load(list(self.settings.paths))
 
-    def _file_columns(self, spark: SparkSession) -> list[FileColumns]:
+    def _file_columns(self, spark: SparkSession) -> list[parquet_columns.FileColumns]:
         """The columns of each file that the config asks for. Raises SourceError if one is missing, or cannot be read."""
         listing = self._listing(spark)
-        columns = file_columns(spark, sorted(listing.inputFiles()))
+        columns = parquet_columns.file_columns(spark, sorted(listing.inputFiles()))
         types = None if self.schema is None else {field.name.lower(): field.dataType.simpleString() for field in self.schema}
         if columns and types is not None:
             names = [*_names(columns), *(name.lower() for name in listing.columns[1:])]
             if missing := [name for name in types if name not in names]:
                 raise SourceError(f"{self.settings.place} has no column {name_list(missing)}; it has {name_list(names, missing[0])}")
-            columns = [FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types}) for file in columns]
-        check_readable(columns, types)
+            columns = [
+                parquet_columns.FileColumns(file.path, {name: file.leaves[name] for name in file.leaves if name in types})
+                for file in columns
+            ]
+        parquet_columns.check_readable(columns, types)
         if self.options.get("mergeschema", "").lower() != "true":
-            check_same_columns(columns)
+            parquet_columns.check_same_columns(columns)
         return columns
 
-    def _frame(self, spark: SparkSession, columns: list[FileColumns]) -> DataFrame:
+    def _frame(self, spark: SparkSession, columns: list[parquet_columns.FileColumns]) -> DataFrame:
         """The table's columns. Only where files have other types than the table, they are read in groups."""
-        groups, paths = group_by_types(columns), list(self.settings.paths)
-        if len(groups) <= 1 and not any(self._is_converted(name, column_kind(columns, name)) for name in _names(columns)):
+        groups, paths = parquet_columns.group_by_types(columns), list(self.settings.paths)
+        if len(groups) <= 1 and not any(self._is_converted(name, parquet_columns.column_kind(columns, name)) for name in _names(columns)):
             reader = self.reader(spark)
             return self._add_uri((reader if self.schema is None else reader.schema(self.schema)).load(paths))
         read = [group for files in groups for group in self._groups(spark, files, paths if len(groups) == 1 else None)]
@@ -134,14 +127,14 @@ class Parquet(SparkFiles):
 
     def _is_converted(self, name: str, kind: str) -> bool:
         """Whether a column that has the same kind in all files is another in the table."""
-        return is_nanoseconds(kind) or (kind == NULL and self.schema is not None)
+        return parquet_columns.is_nanoseconds(kind) or (kind == parquet_columns.NULL and self.schema is not None)
 
-    def _groups(self, spark: SparkSession, group: list[FileColumns], paths: list[str] | None) -> Iterator[Group]:
+    def _groups(self, spark: SparkSession, group: list[parquet_columns.FileColumns], paths: list[str] | None) -> Iterator[Group]:
         """The group, or its files below each of the table's folders, since Spark makes columns of the folders below one."""
         if paths:
             yield read_group(self.reader(spark), group, self.schema, paths)
             return
-        by_folder: dict[str, list[FileColumns]] = {}
+        by_folder: dict[str, list[parquet_columns.FileColumns]] = {}
         for file in group:
             by_folder.setdefault(self._table_folder(file.path), []).append(file)
         for folder, inner in by_folder.items():
@@ -155,7 +148,7 @@ class Parquet(SparkFiles):
         return next((folder for folder in folders if inner.startswith(f"/{_inner(folder)}/")), "")
 
 
-def _names(columns: list[FileColumns]) -> list[str]:
+def _names(columns: list[parquet_columns.FileColumns]) -> list[str]:
     return list(dict.fromkeys(name for file in columns for name in file.leaves))
 
 

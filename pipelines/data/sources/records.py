@@ -19,18 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.did_you_mean import MOST_SHOWN
-from pipelines.data.sources import documents
-from pipelines.data.sources.csv_validation import (
-    NUL,
-    QUOTES,
-    SURROGATE,
-    decode_records,
-    half_surrogates,
-    is_well_quoted,
-    quote_offsets,
-    set_reason,
-    stray_quotes,
-)
+from pipelines.data.sources import csv_validation, documents
 from pipelines.errors import SourceError
 
 RECORD_BYTES = 64 * 2**20
@@ -146,14 +135,14 @@ def _ends(data: bytes, dialect: Dialect) -> tuple[np.ndarray, np.ndarray]:
     if b"\r" in data:
         returns = np.flatnonzero(codes[:-1] == 13) + 1
         line_ends = np.union1d(line_ends, returns[codes[returns] != 10])
-    if not dialect.quote or (quotes := quote_offsets(data, dialect.quote, dialect.escape)).size == 0:
+    if not dialect.quote or (quotes := csv_validation.quote_offsets(data, dialect.quote, dialect.escape)).size == 0:
         return line_ends, line_ends
     return line_ends, line_ends[np.searchsorted(quotes, line_ends) % 2 == 0]
 
 
 def _check_records(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, lines: int, dialect: Dialect) -> pa.RecordBatch:
     """Check the records of `data`, without blank records and comments. `lines` is the number of lines before."""
-    texts, problems = decode_records(data, record_ends, dialect.whole_file)
+    texts, problems = csv_validation.decode_records(data, record_ends, dialect.whole_file)
     if dialect.quote and dialect.quote.encode() in data:
         refused = ~_well_quoted(texts, data, record_ends, dialect)
         spans = np.diff(np.searchsorted(line_ends, record_ends), prepend=-1) > 1
@@ -162,12 +151,12 @@ def _check_records(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, 
             ends = np.union1d(record_ends, line_ends[refused[np.searchsorted(record_ends, line_ends)]])
             refused = refused[np.searchsorted(record_ends, ends)]
             record_ends = ends
-            texts, problems = decode_records(data, record_ends, dialect.whole_file)
-        problems = set_reason(refused, QUOTES, problems)
+            texts, problems = csv_validation.decode_records(data, record_ends, dialect.whole_file)
+        problems = csv_validation.set_reason(refused, csv_validation.QUOTES, problems)
     if b"\0" in data:
-        problems = set_reason(pc.match_substring(texts, "\0"), NUL, problems)
+        problems = csv_validation.set_reason(pc.match_substring(texts, "\0"), csv_validation.NUL, problems)
     if dialect.json and b"\\u" in data:
-        problems = set_reason(half_surrogates(texts), SURROGATE, problems)
+        problems = csv_validation.set_reason(csv_validation.half_surrogates(texts), csv_validation.SURROGATE, problems)
     line = np.searchsorted(line_ends, np.concatenate(([0], record_ends[:-1])), side="right") + lines + 1
     batch = pa.record_batch([texts, problems, pa.array(line)], schema=SCHEMA)
     return batch if dialect.keep_blank else batch.filter(_is_record(texts, dialect))
@@ -178,11 +167,11 @@ def _well_quoted(texts: pa.StringArray, data: bytes, record_ends: np.ndarray, di
     which takes ten times as long."""
     doubtful = np.arange(len(texts))
     if dialect.escape in ("", dialect.quote) and len(dialect.separator.encode()) == 1:
-        stray = stray_quotes(data, quote_offsets(data, dialect.quote, ""), dialect.separator, dialect.quote)
+        stray = csv_validation.stray_quotes(data, csv_validation.quote_offsets(data, dialect.quote, ""), dialect.separator, dialect.quote)
         doubtful = np.unique(np.searchsorted(record_ends, stray, side="right"))
     good = np.ones(len(texts), bool)
     if len(doubtful):
-        good[doubtful] = is_well_quoted(
+        good[doubtful] = csv_validation.is_well_quoted(
             texts.take(doubtful), dialect.separator, dialect.quote, dialect.escape, dialect.ignore_leading_blanks
         )
     return good

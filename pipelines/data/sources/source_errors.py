@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.source import Source
 from pipelines.data.sources import footers
-from pipelines.data.sources.base import RawTable
-from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.data.sources.spark_messages import SQL_CONTEXT, error_condition, error_messages, lockstep_error, sql_position, summary_line
 from pipelines.errors import DatasetError, LockstepError, MismatchError, SourceError
 

@@ -7,8 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.data.sources.base import RawTable, Rows
-from pipelines.data.sources.formats import RawTables
+from pipelines.data.sources.base import RawTable, RawTables, Rows
 from pipelines.data.sources.json_keys import key_notes
 from pipelines.data.sources.parsed import KEY_COLUMNS, KEYLESS, LINE, ORIGIN, PROBLEM, RANGE, RECORD, UNKNOWN
 from pipelines.data.sources.source_errors import table_errors

@@ -11,11 +11,11 @@
 
 1. `schema`    tensor columns, as Arrow fields and as NumPy arrays.
 2. `parts`     writes one part file, and digests its row groups.
-3. `manifest`  describes a version and its digest; `checksummed_json` is JSON with its own checksum; `listings` are the tables beside it.
+3. `manifest`  describes a version and its digest; `checksummed_json` is JSON with its own checksum; `sources` writes the
+               tables beside it, one of which lists the raw files.
 4. `storage`   the file operations that make a version visible complete or not at all.
-5. `sources`   the raw files of a version.
-6. `commit`    turns an `attempt` into a version, if its row counts agree (`balance`).
+5. `commit`    turns an `attempt` into a version, if its row counts agree (`balance`).
    `raw_rows`  are rows as they were, which only pages show.
-7. `data_profile`  what an ETL knows about its data beyond the manifest, for pages and MLflow.
-8. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, `from_arrays` writes one from arrays.
+6. `data_profile`  what an ETL knows about its data beyond the manifest, for pages and MLflow.
+7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, or writes one from arrays.
 """

@@ -15,11 +15,10 @@ from pyarrow.fs import FileSystem, FileType
 
 from pipelines.data.versions import storage
 from pipelines.data.versions.balance import check_balance
-from pipelines.data.versions.listings import write_table
 from pipelines.data.versions.manifest import Manifest, parse_manifest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 from pipelines.data.versions.raw_rows import RAW_ROWS
-from pipelines.data.versions.sources import Sources, source_summaries, write_sources
+from pipelines.data.versions.sources import Sources, source_summaries, write_sources, write_table
 from pipelines.errors import DatasetError
 
 log = logging.getLogger(__name__)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pyarrow.fs import FileSystem
@@ -10,11 +11,10 @@ from pyarrow.fs import FileSystem
 from pipelines.config.section import show_value
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
-from pipelines.data.versions.listings import read_table
 from pipelines.data.versions.manifest import DAMAGED, SPLITS, Manifest, content_digest
 from pipelines.data.versions.parts import ROW_GROUPS, RowGroup
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.data.versions.sources import Sources, read_sources
+from pipelines.data.versions.sources import Sources, read_sources, read_table
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 
 ABSENT = "nothing"
@@ -74,7 +74,7 @@ def versions(path: str) -> list[tuple[str, Manifest]]:
             outdated = error
     if outdated and not current:
         raise outdated
-    return sorted(current, key=lambda pair: _made_or_confirmed(filesystem, *pair), reverse=True)
+    return sorted(current, key=lambda pair: confirmation_time(filesystem, pair[0], pair[1].created), reverse=True)
 
 
 def open_version(path: str, identity: dict[str, Any] | None = None) -> Version:
@@ -108,11 +108,11 @@ def confirm(filesystem: FileSystem, root: str) -> None:
     storage.create(filesystem, f"{root}/{CONFIRMED}{time.time_ns()}", b"")
 
 
-def _made_or_confirmed(filesystem: FileSystem, root: str, manifest: Manifest) -> int:
-    """Nanoseconds since 1970."""
+def confirmation_time(filesystem: FileSystem, root: str, created: datetime) -> int:
+    """When a version or predictions were made or confirmed last, in nanoseconds since 1970."""
     names = [entry.base_name for entry in storage.entries(filesystem, root)]
     times = [name.removeprefix(CONFIRMED) for name in names if name.startswith(CONFIRMED)]
-    return max(int(manifest.created.timestamp() * 1e9), *(int(time) for time in times if time.isdecimal()), 0)
+    return max(int(created.timestamp() * 1e9), *(int(time) for time in times if time.isdecimal()), 0)
 
 
 def _read_row_groups(filesystem: FileSystem, root: str, manifest: Manifest) -> tuple[RowGroup, ...]:

@@ -11,7 +11,6 @@ from pipelines.data.features.raw import is_number, is_text, numbers
 
 MISSING = -1
 """The number of a NULL or NaN."""
-MOST_CATEGORIES = 100
 FREE_TEXT_SHARE = 0.5
 """Texts of which more than this share are different are no categories."""
 

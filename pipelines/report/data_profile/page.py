@@ -5,8 +5,7 @@ from typing import Any
 
 from pipelines.report.data_profile import findings
 from pipelines.report.figures.curves import wilson
-from pipelines.report.parts import Code, Facts, PageTable, Share
-from pipelines.report.rendering import render
+from pipelines.report.rendering import Code, Facts, PageTable, Share, render
 
 MOST_FINDINGS = 50
 """Warnings on the page: of a table with thousands of columns, thousands may drift."""

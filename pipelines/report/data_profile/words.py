@@ -1,6 +1,6 @@
 """Sentences about fitted encoders."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pipelines.data.versions.manifest import FittedEncoder
@@ -12,14 +12,32 @@ def describe_encoder(name: str, fitted: FittedEncoder) -> str:
     """Say how the tensor column `name` comes from its raw columns."""
     settings, state, column = fitted.feature, fitted.state, fitted.column
     kind = str(settings.get("encoder", ""))
-    method = _METHODS.get(kind, _settings_and_sizes)(settings, state)
     shape = f" of shape {list(column.shape)}" if column.shape else ""
     source = "" if fitted.inputs == (name,) else f" from {', '.join(fitted.inputs)}"
-    return f"{kind}{source}: {method}; {column.dtype}{shape}"
+    return f"{kind}{source}: {_method(kind, settings, state)}; {column.dtype}{shape}"
 
 
-def _settings_and_sizes(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    """Any encoder: its settings that are not the default ones' names, and the sizes of its state."""
+def _method(kind: str, settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    match kind:
+        case "standardize":
+            return f"(x − {_short(state.get('mean'))}) / {_short(state.get('deviation'))}{_impute_clause(state)}"
+        case "quantile":
+            edges = state.get("edges", [])
+            return f"the number of one of {len(edges) + 1} bins, with edges {_few(edges)}{_impute_clause(state)}"
+        case "normal_quantile":
+            return f"its quantile among {len(state.get('points', []))} points, as a normally distributed number{_impute_clause(state)}"
+        case "vocabulary":
+            values = state.get("values", [])
+            return f"{len(values):,} values have numbers from 1 ({_few(values)}); 0 is all else"
+        case "sequence":
+            words = state.get("words", [])
+            return f"the {settings.get('keep')} {settings.get('length')} words, of which {len(words):,} have numbers ({_few(words)})"
+        case "label":
+            classes = state.get("classes", [])
+            return f"{len(classes):,} classes, in this order: {_few(classes)}"
+        case "binary":
+            return "1 for true, 0 for false"
+    # Of any other encoder: its settings that are not the default ones' names, and the sizes of its state.
     chosen = [(key, value) for key, value in settings.items() if key not in ("encoder", "column") and value not in ("", None, [], "none")]
     return ", ".join(f"{key} {_short(value)}" for key, value in [*chosen, *state.items()]) or "as it is"
 
@@ -32,54 +50,11 @@ def _short(value: Any) -> str:
     return str(value)[:40]
 
 
-def _standardize(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    return f"(x − {_short(state.get('mean'))}) / {_short(state.get('deviation'))}{_impute_clause(settings, state)}"
-
-
-def _impute_clause(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+def _impute_clause(state: Mapping[str, Any]) -> str:
     fill_value = state.get("impute")
     return "" if fill_value is None else f", with {_short(fill_value)} where it is missing"
-
-
-def _quantile(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    edges = state.get("edges", [])
-    return f"the number of one of {len(edges) + 1} bins, with edges {_few(edges)}{_impute_clause(settings, state)}"
-
-
-def _normal_quantile(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    return f"its quantile among {len(state.get('points', []))} points, as a normally distributed number{_impute_clause(settings, state)}"
-
-
-def _vocabulary(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    values = state.get("values", [])
-    return f"{len(values):,} values have numbers from 1 ({_few(values)}); 0 is all else"
-
-
-def _sequence(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    words = state.get("words", [])
-    return f"the {settings.get('keep')} {settings.get('length')} words, of which {len(words):,} have numbers ({_few(words)})"
-
-
-def _label(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    classes = state.get("classes", [])
-    return f"{len(classes):,} classes, in this order: {_few(classes)}"
-
-
-def _binary(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    return "1 for true, 0 for false"
 
 
 def _few(values: Any) -> str:
     first_values = [_short(value)[:20] for value in list(values)[:_MOST_VALUES]]
     return ", ".join(first_values) + (", …" if len(values) > _MOST_VALUES else "")
-
-
-_METHODS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
-    "standardize": _standardize,
-    "quantile": _quantile,
-    "normal_quantile": _normal_quantile,
-    "vocabulary": _vocabulary,
-    "sequence": _sequence,
-    "label": _label,
-    "binary": _binary,
-}

@@ -2,8 +2,8 @@
 
 1. `canvas`    is the style of all figures, and how they become SVG.
 2. `classes`   draws confusion, ROC and precision-recall curves, and calibration; `curves` computes these from counts.
-3. `quantity`  draws predicted against true values, and residuals; `forecasts` errors by step and some forecasts; `ranking` how often
-               the right item is among the first; `windows` how likelihoods are distributed.
+3. `numbers`   draws predicted against true values, and residuals; how often the right item is among the first; and how likelihoods
+               are distributed. `forecasts` draws errors by step and some forecasts.
 4. `worst`     draws the most wrong rows that are pictures.
 5. `svg_figures` draws all figures of a split. One that cannot be drawn says why, and the others are drawn.
 """

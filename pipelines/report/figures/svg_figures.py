@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelines.report.evaluation import SplitEvaluation
-from pipelines.report.figures import classes, forecasts, quantity, ranking, windows, worst
+from pipelines.report.figures import classes, forecasts, numbers, worst
 from pipelines.report.figures.canvas import UndefinedError
 
 Draw = Callable[[SplitEvaluation], tuple[bytes, str]]
@@ -14,10 +14,10 @@ _CLASS_FIGURES: tuple[Draw, ...] = (classes.confusion, classes.roc, classes.prec
 FIGURES: dict[str, tuple[Draw, ...]] = {
     "binary": _CLASS_FIGURES,
     "classes": _CLASS_FIGURES,
-    "quantity": (quantity.predicted_true, quantity.residuals),
+    "quantity": (numbers.predicted_true, numbers.residuals),
     "forecast": (forecasts.errors_by_step, forecasts.forecasts, forecasts.worst_forecasts),
-    "ranking": (ranking.first_ranks,),
-    "windows": (windows.likelihoods,),
+    "ranking": (numbers.first_ranks,),
+    "windows": (numbers.likelihoods,),
 }
 """By kind of details."""
 

@@ -13,6 +13,8 @@
 To assign or override a name that no longer exists would have no effect; here it raises MismatchError.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pipelines.errors import MismatchError
@@ -39,3 +41,13 @@ def replace(owner: Any, name: str, value: Any) -> Any:
     before = getattr(owner, name)
     setattr(owner, name, value)
     return before
+
+
+@contextmanager
+def replacement(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Within the block, a library's name has another value. Raises MismatchError if the name does not exist."""
+    before = replace(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

@@ -1,8 +1,8 @@
 """Private names of Ray."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ray._private import ray_constants, services, state, worker
@@ -11,19 +11,12 @@ from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from ray.train.v2._internal.execution import context
 from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 
-from pipelines.runtime.compat import present, replace
+from pipelines.runtime.compat import present, replace, replacement
 
 __all__ = [
-    "ElasticScalingPolicy",
-    "FixedScalingPolicy",
-    "ScalingPolicy",
-    "WorkerGroupStartupTimeoutError",
-    "draining_nodes",
-    "filtered_output",
-    "loopback_only",
-    "quiet_reports",
-    "set_own_address",
-]
+    "ElasticScalingPolicy", "FixedScalingPolicy", "ScalingPolicy", "WorkerGroupStartupTimeoutError", "draining_nodes", "filtered_output",
+    "loopback_only", "quiet_reports", "set_own_address",
+]  # fmt: skip
 
 # Overridden in launch.trainer.
 present(TorchTrainer, "_create_default_callbacks", "_initialize_and_run_controller")
@@ -32,22 +25,16 @@ present(ElasticScalingPolicy, "_count_possible_workers")
 present(state.GlobalState, "get_draining_nodes")
 
 
-@contextmanager
-def loopback_only() -> Iterator[None]:
+def loopback_only() -> AbstractContextManager[None]:
     """Make a Ray that is started in this block listen on loopback only, instead of on the machine's network.
 
     RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does that when Ray is imported, which it already is. Callers must check where Ray
     listens, since the name may remain and change its meaning.
     """
-    before = replace(ray_constants, "ENABLE_RAY_CLUSTER", False)
-    try:
-        yield
-    finally:
-        replace(ray_constants, "ENABLE_RAY_CLUSTER", before)
+    return replacement(ray_constants, "ENABLE_RAY_CLUSTER", False)
 
 
-@contextmanager
-def filtered_output(select_lines: Callable[[Mapping[str, Any]], list[str]]) -> Iterator[None]:
+def filtered_output(select_lines: Callable[[Mapping[str, Any]], list[str]]) -> AbstractContextManager[None]:
     """Print what `select_lines` returns of the lines that Ray hands to this process, as Ray would print them.
 
     Of a Ray that is started or joined in this block, these are the lines of its workers; of any, the reports of raylets.
@@ -58,11 +45,7 @@ def filtered_output(select_lines: Callable[[Mapping[str, Any]], list[str]]) -> I
         if lines := select_lines(data):
             before({**data, "lines": lines}, ignore_prefix)
 
-    replace(worker, "print_to_stdstream", print_selected)
-    try:
-        yield
-    finally:
-        replace(worker, "print_to_stdstream", before)
+    return replacement(worker, "print_to_stdstream", print_selected)
 
 
 def draining_nodes() -> set[str]:

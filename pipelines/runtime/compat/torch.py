@@ -1,8 +1,8 @@
 """Private names of torch."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch._compile import _disable_dynamo as outside_of_graphs
 from torch.distributed import distributed_c10d
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from pipelines.runtime.compat import present
+from pipelines.runtime.compat import present, replacement
 
 __all__ = [
     "BatchNorm", "after_backward", "last_collectives", "outside_of_graphs", "record_memory", "scale_tensors",
@@ -28,20 +28,12 @@ present(type(torch.autograd.Variable._execution_engine), "queue_callback")
 # Called in `record_memory`, `write_memory_snapshot` and `last_collectives`.
 present(torch.cuda.memory, "_record_memory_history", "_dump_snapshot")
 present(torch._C._distributed_c10d, "_dump_fr_trace_json")
-# Replaced in `timeout_of_new_groups`.
-present(distributed_c10d, "_get_default_timeout")
 
 
-@contextmanager
-def timeout_of_new_groups(seconds: float) -> Iterator[None]:
+def timeout_of_new_groups(seconds: float) -> AbstractContextManager[None]:
     """Within the block, new process groups have this timeout. init_device_mesh passes none on, so that its groups would have torch's
     default, 30 minutes."""
-    before = distributed_c10d._get_default_timeout
-    distributed_c10d._get_default_timeout = lambda backend: timedelta(seconds=seconds)
-    try:
-        yield
-    finally:
-        distributed_c10d._get_default_timeout = before
+    return replacement(distributed_c10d, "_get_default_timeout", lambda backend: timedelta(seconds=seconds))
 
 
 def after_backward(loss: Tensor, call: Callable[[], None]) -> None:

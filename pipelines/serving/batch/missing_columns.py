@@ -18,10 +18,9 @@ from pipelines.config import Config
 from pipelines.config.did_you_mean import name_list
 from pipelines.data.rowwise.translate import columns_in, rowwise, source_columns
 from pipelines.data.rowwise.untranslatable import UntranslatableError
-from pipelines.data.sources.base import RawTable
+from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.data.sources.content import blocks
 from pipelines.data.sources.csv import Csv
-from pipelines.data.sources.formats import raw_tables
 from pipelines.data.sources.parsed import parse_schema
 from pipelines.data.sources.records import cut, split_fields
 from pipelines.errors import ConfigError

@@ -28,7 +28,7 @@ from pipelines.data.versions.checksummed_json import seal, unseal
 from pipelines.data.versions.commit import remove_attempt, remove_dead_attempts, remove_unnamed, sources_path
 from pipelines.data.versions.manifest import SourceSummary
 from pipelines.data.versions.sources import Sources, read_sources, source_summaries, write_sources
-from pipelines.data.versions.versions import CONFIRMED
+from pipelines.data.versions.versions import confirmation_time
 from pipelines.errors import CorruptError, DatasetError
 from pipelines.etl.quality import reason_lines
 
@@ -127,13 +127,9 @@ def read_predictions(filesystem: FileSystem, root: str) -> Predictions | None:
 def snapshots(filesystem: FileSystem, folder: str) -> list[Predictions]:
     """All committed snapshots of an output, the latest to be made or confirmed first."""
     manifests = [manifest for entry in storage.entries(filesystem, folder) if (manifest := read_predictions(filesystem, entry.path))]
-    return sorted(manifests, key=lambda manifest: _time(filesystem, f"{folder}/{manifest.snapshot}", manifest), reverse=True)
-
-
-def _time(filesystem: FileSystem, root: str, manifest: Predictions) -> int:
-    """Nanoseconds since 1970."""
-    names = [entry.base_name.removeprefix(CONFIRMED) for entry in storage.entries(filesystem, root)]
-    return max(int(manifest.created.timestamp() * 1e9), *(int(name) for name in names if name.isdecimal()), 0)
+    return sorted(
+        manifests, key=lambda manifest: confirmation_time(filesystem, f"{folder}/{manifest.snapshot}", manifest.created), reverse=True
+    )
 
 
 def file_count(manifest: Predictions) -> int:

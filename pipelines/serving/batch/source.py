@@ -14,7 +14,7 @@ from pipelines.config.load import with_absolute_paths
 from pipelines.config.source import FileTableSettings, Table
 from pipelines.data.rowwise.translate import rowwise
 from pipelines.data.rowwise.untranslatable import UntranslatableError
-from pipelines.data.sources.formats import RawTables, raw_tables
+from pipelines.data.sources.base import RawTables, raw_tables
 from pipelines.data.sources.parsed import parse_schema
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.data.versions.sources import Sources

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.config.export import Export
+from pipelines.config.serving import Export
 from pipelines.serving.export.environment import Environment, write_with
 from pipelines.serving.export.subject import Subject
 from pipelines.serving.export.targets import Candidate, TargetFiles

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pipelines.config.export import PRECISION, Export, Hls4ml
+from pipelines.config.serving import PRECISION, Export, Hls4ml
 from pipelines.errors import ExportError
 from pipelines.serving.export.exporters import faults, silent
 from pipelines.serving.export.subject import Rows, Subject

@@ -10,10 +10,9 @@ import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from pipelines.config.export import Export
+from pipelines.config.serving import Export
 from pipelines.serving.export.exporters import faults, silent
-from pipelines.serving.export.onnx import FILE, onnx_versions, runner, write_onnx
-from pipelines.serving.export.onnx_file import save
+from pipelines.serving.export.onnx import FILE, onnx_versions, runner, save, write_onnx
 from pipelines.serving.export.subject import Subject, count_rows
 from pipelines.serving.export.targets import Candidate, TargetFiles
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.config.export import Export
+from pipelines.config.serving import Export
 from pipelines.serving.export.environment import Environment, write_with
 from pipelines.serving.export.subject import Rows, Subject, count_rows, pad_rows
 from pipelines.serving.export.targets import Candidate, TargetFiles

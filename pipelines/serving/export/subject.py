@@ -21,7 +21,7 @@ from pipelines.serving.model.model import read_model
 from pipelines.serving.model.predictor import input_schema
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
-from pipelines.tracking.exports import run_model_files
+from pipelines.tracking.models import run_model_files
 
 Rows = Mapping[str, np.ndarray]
 """Arrays by column, rows first."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.export import EXPORTS, Export
+from pipelines.config.serving import EXPORTS, Export
 from pipelines.errors import ConfigError, ExportError
 from pipelines.serving.export.subject import Subject
 

@@ -6,7 +6,7 @@ from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
 
-from pipelines.config.endpoint import Endpoint
+from pipelines.config.serving import Endpoint
 from pipelines.errors import ConfigError
 
 VARIABLE = "LOCKSTEP_TOKEN"

@@ -1,15 +1,27 @@
-"""The forms in which MLflow takes rows as JSON: records, a split data frame, and TensorFlow's `instances` and `inputs`.
+"""Reads the rows of a request, or refuses it with a reason. MLflow takes rows as JSON in several forms: records, a split data frame, and
+TensorFlow's `instances` and `inputs`.
 
 They mean the same as to `mlflow models serve`: `instances` and `inputs` are rows, or columns, or the values of a single column.
 """
 
-from collections.abc import Mapping
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from pipelines.config.serving import Endpoint
 from pipelines.data.features.raw import is_list
-from pipelines.serving.http.refusals import RequestError
+
+
+class RequestError(Exception):
+    """`status` is that of HTTP."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
 
 ROWS, SPLIT, INSTANCES, INPUTS = FORMS = ("dataframe_records", "dataframe_split", "instances", "inputs")
 SHAPE = f'send {{"{ROWS}": [{{"column": value, …}}, …]}}'
@@ -74,3 +86,41 @@ def _depth(value: Any) -> int:
     while isinstance(value, list):
         levels, value = levels + 1, next((item for item in value if item is not None), None)
     return levels
+
+
+async def read_body(declared: str, chunks: AsyncIterator[bytes], settings: Endpoint) -> bytes:
+    """The body of a request, given its Content-Length. Raises RequestError if it is too large, and keeps nothing beyond the limit, or if
+    it takes longer than `request_seconds`: a client that sends a byte now and then would hold its place for ever."""
+    limit = settings.bytes_per_request
+    too_large = f"the request has more than {limit:,} bytes, endpoint.bytes_per_request; send the rows in several requests"
+    if declared.isdecimal() and int(declared) > limit:
+        raise RequestError(413, too_large)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(settings.request_seconds):
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > limit:
+                    raise RequestError(413, too_large)
+    except TimeoutError:
+        raise RequestError(
+            408, f"the request took longer than {settings.request_seconds:g} s to arrive, endpoint.request_seconds; send it in smaller ones"
+        ) from None
+    return bytes(body)
+
+
+def parse_rows(body: bytes, settings: Endpoint, inputs: pa.Schema) -> list[dict[str, Any]]:
+    """The rows of a request's body, for a model with these inputs. Raises RequestError if it is no JSON, has another shape or too many
+    rows."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise RequestError(400, f"the request is not JSON: {reason}; {SHAPE}") from error
+    rows = rows_from_form(content, inputs)
+    if len(rows) > (limit := settings.rows_per_request):
+        raise RequestError(
+            413,
+            f"the request has {len(rows):,} rows, more than {limit:,}, endpoint.rows_per_request; send several requests",
+        )
+    return rows

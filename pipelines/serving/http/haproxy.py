@@ -7,7 +7,7 @@ import socket
 from math import ceil
 from pathlib import Path
 
-from pipelines.config.endpoint import Endpoint
+from pipelines.config.serving import Endpoint
 from pipelines.runtime.compat.haproxy import append_default_option
 
 

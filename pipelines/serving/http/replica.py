@@ -19,19 +19,16 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from pipelines.config.endpoint import Endpoint
+from pipelines.config.serving import Endpoint
 from pipelines.runtime.compat.ray_serve import is_on_loopback, keep_servers_on_loopback
 from pipelines.serving.http.access import is_authorized
 from pipelines.serving.http.batches import RequestBatches
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, ReplicaCounts
-from pipelines.serving.http.follow import follow, load_served_model
-from pipelines.serving.http.page import endpoint_page
-from pipelines.serving.http.refusals import RequestError
-from pipelines.serving.http.requests import parse_rows, read_body
-from pipelines.serving.http.schema import openapi
-from pipelines.serving.http.served_model import JsonRow, ServedModel
+from pipelines.serving.http.forms import RequestError, parse_rows, read_body
+from pipelines.serving.http.schema import endpoint_page, openapi
+from pipelines.serving.http.served_model import JsonRow, ServedModel, follow, load_served_model
 from pipelines.serving.model import REFUSED
-from pipelines.tracking.registered_models import resolve_version
+from pipelines.tracking.models import resolve_version
 
 FLUSH_SECONDS = 1.0
 _OPEN = ("/health",)

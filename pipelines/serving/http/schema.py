@@ -1,13 +1,18 @@
-"""Describes requests and answers of an endpoint as JSON schema and OpenAPI."""
+"""Describes requests and answers of an endpoint as JSON schema and OpenAPI, and shows them to people: inputs and
+answers of the model, with an example, as one HTML file without scripts."""
 
+import json
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as types
+from jinja2 import Template
 
-from pipelines.config.endpoint import Endpoint
+from pipelines.config.serving import Endpoint
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
+from pipelines.runtime.templates import template_environment
 from pipelines.serving.http.forms import FORMS, ROWS
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import REFUSED
@@ -74,3 +79,23 @@ def _type_schema(kind: pa.DataType) -> Schema:
     if types.is_temporal(kind):
         return {"type": "string", "format": "date" if types.is_date(kind) else "date-time"}
     return {"type": "string", "contentEncoding": "base64"} if is_bytes(kind) else {"type": "string"}
+
+
+def endpoint_page(description: dict[str, Any]) -> str:
+    """HTML of an OpenAPI description from `schema.openapi`."""
+    about, post = description["info"], description["paths"]["/invocations"]["post"]
+    request, answers = post["requestBody"]["content"]["application/json"], post["responses"]
+    predictions = answers["200"]["content"]["application/json"]["schema"]["properties"]["predictions"]
+    return _template().render(
+        title=f"{about['title']}, version {about['version']}",
+        example=json.dumps(request["example"], indent=1, ensure_ascii=False),
+        other_forms=FORMS[1:],
+        input_columns=request["schema"]["properties"][ROWS]["items"]["properties"],
+        output_columns=predictions["items"]["properties"],
+        answers=answers,
+    )
+
+
+@cache
+def _template() -> Template:
+    return template_environment("pipelines.serving.http").get_template("endpoint.html")

@@ -1,12 +1,17 @@
-"""A model that is served: it predicts the rows of several requests together, and refuses single rows with a reason."""
+"""A model that is served: it predicts the rows of several requests together, and refuses single rows with a reason.
+
+It is the model that an alias points to, and another one when the alias moves.
+"""
 
 import json
+import logging
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import islice
+from threading import Event
 from typing import Any
 
 import pandas as pd
@@ -16,9 +21,12 @@ import pyarrow.types as types
 from pipelines.config.did_you_mean import name_list
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
-from pipelines.errors import SourceError
+from pipelines.errors import LockstepError, SourceError
 from pipelines.serving.model import REFUSED, Predictor
 from pipelines.serving.model.columns import to_arrow
+from pipelines.serving.model.model import read_model
+from pipelines.serving.model.signature import input_example
+from pipelines.tracking.models import registered_model_files, resolve_version
 
 JsonRow = dict[str, Any]
 
@@ -134,3 +142,33 @@ def _json_rows(predicted: pd.DataFrame) -> list[JsonRow]:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+log = logging.getLogger(__name__)
+
+
+def load_served_model(tracking_uri: str, model: str, version: str) -> ServedModel:
+    """Load a version, and predict one row of zeros with it. Raises TrackingError if it is not there, CorruptError if it was altered."""
+    with registered_model_files(tracking_uri, model, version) as folder:
+        settings, manifest, weights, digest = read_model(folder)
+    return ServedModel(Predictor(settings, manifest, weights), version, digest, example_row(input_example(manifest)))
+
+
+def follow(
+    tracking_uri: str, model: str, present: str, seconds: float, swap: Callable[[ServedModel], None], fail: Callable[[], None], stop: Event
+) -> None:
+    """Call `swap` with the loaded model when the alias points to another version than the `present` one, until `stop` is set.
+
+    A model that cannot be loaded, an alias that was removed and a server that is away leave the present model in place: then
+    `fail` is called, and the next round tries again.
+    """
+    while not stop.wait(seconds):
+        try:
+            version = resolve_version(tracking_uri, model)
+            if version != present:
+                swap(load_served_model(tracking_uri, model, version))
+                present = version
+        except Exception as error:  # a model of other code may raise anything; the present one is served on
+            fail()
+            reason = error if isinstance(error, LockstepError) else repr(error)
+            log.warning("still serving version %s, since the alias cannot be followed: %s", present, reason)

@@ -12,16 +12,15 @@ import ray
 from ray import serve
 
 from pipelines.config import Config
-from pipelines.config.endpoint import Endpoint
+from pipelines.config.serving import Endpoint
 from pipelines.errors import ConfigError
-from pipelines.launch.own_ray import own_ray, restored_handler
-from pipelines.launch.ray_files import keep_token, ray_folder
+from pipelines.launch.own_ray import keep_token, own_ray, ray_folder, restored_handler
 from pipelines.serving.http import haproxy
 from pipelines.serving.http.access import token_digest
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, Counters
-from pipelines.serving.http.follow import load_served_model
 from pipelines.serving.http.replica import ModelReplica
-from pipelines.tracking.registered_models import resolve_version
+from pipelines.serving.http.served_model import load_served_model
+from pipelines.tracking.models import resolve_version
 
 log = logging.getLogger(__name__)
 

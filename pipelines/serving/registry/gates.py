@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipelines.config.registry import GateName, Registry
+from pipelines.config.serving import GateName, Registry
 from pipelines.tasks.values import Value, format_value, to_value
 
 

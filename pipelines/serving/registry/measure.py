@@ -12,13 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipelines.config.did_you_mean import name_list
-from pipelines.config.registry import Registry
+from pipelines.config.serving import Registry
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.serving.model.columns import misfits
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry.gates import Gate, Judgement, at_least, at_most, recordable, skip_reasons
-from pipelines.serving.registry.scores import bootstrap_comparison
-from pipelines.serving.registry.target import ComparisonTarget
+from pipelines.serving.registry.target import ComparisonTarget, bootstrap_comparison
 
 _BATCH_ROWS = 8_192
 _WARM_UP, _REQUESTS = 10, 100

@@ -4,14 +4,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipelines.config import Config
-from pipelines.data.sources.formats import raw_tables
+from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import read_tables
-from pipelines.etl.analysis import analyse
 from pipelines.etl.identity import version_name
 from pipelines.etl.make import judge
 from pipelines.etl.quality import accepted_rows
-from pipelines.etl.query import run_query
+from pipelines.etl.query import analyse, run_query
 from pipelines.etl.run import check_unchanged, collect_sources
 from pipelines.etl.splits import CONTENT, INTERNAL, ROW, SPLIT, TEST
 from pipelines.serving.registry.gates import Gate, equal

@@ -26,8 +26,8 @@ from pipelines.spark.driver import driver_errors
 from pipelines.spark.session import session
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.git import GIT_COMMIT, git_commit
+from pipelines.tracking.history import check_is_not_deleted
 from pipelines.tracking.training import reasons
-from pipelines.tracking.training_record import check_is_not_deleted
 
 log = logging.getLogger(__name__)
 

@@ -17,24 +17,20 @@ from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import Version
-from pipelines.runtime.weights import model_weights
-from pipelines.strategies.federated.check import check_federated
-from pipelines.strategies.federated.client import Client
+from pipelines.strategies.federated.clients import check_federated
 from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
-from pipelines.strategies.federated.rounds import Round, Rounds, Turn
+from pipelines.strategies.federated.rounds import Client, Round, Rounds, Turn
 from pipelines.strategies.federated.settings import Settings
 from pipelines.strategies.replicas.outer import Outer
 from pipelines.strategies.replicas.replica_means import ReplicaMeans
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
-from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import copy_aligned
+from pipelines.train.passes import choose_precision, copy_aligned
 from pipelines.train.phases import EXCHANGE
-from pipelines.train.precision import choose_precision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import train_order
-from pipelines.train.step import Flags, StepResult, sum_over_replicas
+from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
 from pipelines.train.strategy import Strategy
 
 _NUMBERS = 6
@@ -102,10 +98,7 @@ class Federated(Strategy):
         return metrics
 
     def predict(self, batch: Batch) -> Tensor:
-        return predict(self.model, copy_aligned(batch), self._precision, self._context)
-
-    def sample(self, epoch: int) -> str:
-        return sample(self.model, self._task, epoch, self._context)
+        return super().predict(copy_aligned(batch))
 
     def sync_buffers(self) -> None:
         """Do nothing: every worker has the whole model."""
@@ -115,9 +108,6 @@ class Federated(Strategy):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._outer.load_state_dict(state)
-
-    def weights(self) -> dict[str, Tensor]:
-        return {} if self._context.rank else model_weights(self.model)
 
     def _deltas(self, played: Round, number: int, rate: float, numbers: Tensor, changes: list[Tensor]) -> Iterator[list[Tensor]]:
         """The change of every place of this worker, times its factor; zeros for an empty place. Fills `numbers`, and appends the changes of

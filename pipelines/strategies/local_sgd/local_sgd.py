@@ -16,22 +16,17 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_mo
 
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader, shard_range
-from pipelines.runtime.weights import model_weights
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.settings import Settings
-from pipelines.strategies.replicas.model_state import ModelState
-from pipelines.strategies.replicas.outer import Outer
-from pipelines.strategies.replicas.replica import Replica
+from pipelines.strategies.replicas.outer import ModelState, Outer, Replica
 from pipelines.strategies.replicas.replica_means import ReplicaMeans
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
-from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import copy_aligned
+from pipelines.train.passes import choose_precision, copy_aligned
 from pipelines.train.phases import EXCHANGE
-from pipelines.train.precision import choose_precision
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import Flags, StepResult, sum_over_replicas
+from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
 from pipelines.train.strategy import Strategy
 
 
@@ -83,11 +78,11 @@ class LocalSgd(Strategy):
 
     def predict(self, batch: Batch) -> Tensor:
         self.sync_buffers()
-        return predict(self.model, copy_aligned(batch), self._precision, self._context)
+        return super().predict(copy_aligned(batch))
 
     def sample(self, epoch: int) -> str:
         self.sync_buffers()
-        return sample(self.model, self._task, epoch, self._context)
+        return super().sample(epoch)
 
     def sync_buffers(self) -> None:
         """Set the model to the mean of the replicas, which do not change."""
@@ -113,7 +108,7 @@ class LocalSgd(Strategy):
 
     def weights(self) -> dict[str, Tensor]:
         self.sync_buffers()
-        return {} if self._context.rank else model_weights(self.model)
+        return super().weights()
 
     def _take_outer_step(self) -> None:
         """Take the outer step, after which all replicas and the model are the same."""

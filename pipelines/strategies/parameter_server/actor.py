@@ -15,11 +15,10 @@ import ray
 import torch
 
 from pipelines.errors import TrainingError
-from pipelines.strategies.parameter_server.leases import Leases
 from pipelines.strategies.parameter_server.messages import Contents, Pulled, Ready, StepSums, Turn
 from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.settings import Settings
-from pipelines.strategies.parameter_server.watermarks import Watermarks
+from pipelines.strategies.parameter_server.watermarks import Leases, Watermarks
 
 Answer = TypeVar("Answer")
 PATIENCE_SECONDS = 2.0

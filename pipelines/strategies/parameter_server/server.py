@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from pipelines.errors import NonFiniteError, TrainingError
-from pipelines.strategies.parameter_server.gradient_sums import parameter_norms, sum_over_shards
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Pulled, Push, Ready, StepSums
-from pipelines.strategies.parameter_server.part import Part
+from pipelines.strategies.parameter_server.part import Part, parameter_norms, sum_over_shards
 from pipelines.strategies.parameter_server.settings import Settings
-from pipelines.strategies.parameter_server.watermarks import Watermarks
 from pipelines.train.update import mean_factor, rescale
 
 
@@ -23,22 +21,15 @@ class Server:
 
     def __init__(self, contents: Contents) -> None:
         self._contents, self._part = contents, Part(contents)
+        self.run, self.watermarks = contents.run, contents.watermarks
         self._settings = contents.plan.settings
         self._shards, self._sync = self._settings.shards, contents.plan.is_sync
         self._step_sums: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         """The sums of a synchronous step that is ready; they can be computed again."""
 
     @property
-    def run(self) -> str:
-        return self._contents.run
-
-    @property
     def sequence(self) -> int:
         return self._contents.sequence
-
-    @property
-    def watermarks(self) -> Watermarks:
-        return self._contents.watermarks
 
     @property
     def version(self) -> int:

@@ -1,7 +1,13 @@
-"""Watermarks of applied updates: of each shard, all updates before its watermark, and some later ones that came early."""
+"""Watermarks of applied updates: of each shard, all updates before its watermark, and some later ones that came early.
+
+In the asynchronous modes an idle worker leases the first microbatch that no other worker has, so that a slow worker takes fewer. A lease
+only keeps two workers from the same work; the watermarks decide what is applied. It is therefore no part of a server's contents: after a
+restart some microbatches are computed twice, and still applied once.
+"""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 
 @dataclass
@@ -57,3 +63,69 @@ def incomplete(by_server: Sequence[Watermarks]) -> list[tuple[int, int]]:
         for step in range(min(marks.next_steps[shard] for marks in by_server), end)
         if not all(marks.has(shard, step) for marks in by_server)
     ]
+
+
+APART = 8
+"""A worker keeps to the shards whose rows it reads until they are so many steps ahead of another one: beginning to read a shard
+takes longer than reading on."""
+OVERDUE_TIMES, OVERDUE_SECONDS = 8.0, 1.0
+"""A lease ends after so many times the usual seconds of a microbatch, and at least so many seconds: its worker may be stopped."""
+UNKNOWN_SECONDS = 60.0
+"""A lease ends after so many seconds while no microbatch has been timed yet: if a server has restarted, its workers may all be stopped."""
+NEWEST_SHARE = 0.1
+"""Weight of the newest microbatch in the usual seconds."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    shard: int
+    step: int
+    since: float
+
+
+class Leases:
+    """The leases of all workers, at most one for each."""
+
+    def __init__(self, staleness: int | None) -> None:
+        """`staleness` is the number of steps by which a microbatch may be ahead of the lowest watermark; None for any."""
+        self._ahead = inf if staleness is None else staleness
+        self._by_worker: dict[int, Lease] = {}
+        self._readers: dict[int, int] = {}
+        """The last worker of each shard."""
+        self._usual_seconds: float | None = None
+
+    def take(self, worker: int, marks: Watermarks, limits: Sequence[int], now: float) -> tuple[int, int] | None:
+        """Shard and step of the worker's next microbatch; None while none may begin. Its earlier lease ends.
+
+        `limits` has, for each shard, the step at which it ends; `now` is a time in seconds.
+        """
+        self._end(worker, marks, now)
+        leased = {(lease.shard, lease.step) for lease in self._by_worker.values() if now - lease.since <= self._longest_seconds}
+        due = {shard: marks.first_missing(shard, leased) for shard in range(len(limits))}
+        due = {shard: step for shard, step in due.items() if step < limits[shard] and step <= marks.lowest + self._ahead}
+        if not due:
+            return None
+        shard = self._choose_shard(worker, due)
+        self._readers[shard] = worker
+        self._by_worker[worker] = Lease(shard, due[shard], now)
+        return shard, due[shard]
+
+    @property
+    def _longest_seconds(self) -> float:
+        if self._usual_seconds is None:
+            return UNKNOWN_SECONDS
+        return max(OVERDUE_TIMES * self._usual_seconds, OVERDUE_SECONDS)
+
+    def _end(self, worker: int, marks: Watermarks, now: float) -> None:
+        """End the worker's lease: it has pushed the update, or it is a new process."""
+        lease = self._by_worker.pop(worker, None)
+        if lease is not None and marks.has(lease.shard, lease.step):
+            seconds = min(now - lease.since, self._longest_seconds)
+            usual = seconds if self._usual_seconds is None else self._usual_seconds
+            self._usual_seconds = usual + NEWEST_SHARE * (seconds - usual)
+
+    def _choose_shard(self, worker: int, due: dict[int, int]) -> int:
+        """Choose the shard that is furthest behind: of those that the worker reads, unless another is further behind by far."""
+        latest = min(due.values()) + APART
+        shards_of_worker = [shard for shard, step in due.items() if self._readers.get(shard) == worker and step <= latest]
+        return min(shards_of_worker or due, key=lambda shard: (due[shard], shard in self._readers, shard))

@@ -21,7 +21,7 @@ from pipelines.strategies.parameter_server.watermarks import Watermarks, incompl
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.exact import Exact
 from pipelines.train.finite import REMEDY
-from pipelines.train.randomness import seed
+from pipelines.train.passes import seed
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.update import mean_factor, rescale
 

@@ -6,30 +6,46 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import pipelining
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.pipelining import (
-    PipelineStage,
-    Schedule1F1B,
-    ScheduleInterleaved1F1B,
-    ScheduleInterleavedZeroBubble,
-    ScheduleZBVZeroBubble,
-)
 
 from pipelines.config.train import Train
 from pipelines.strategies.sharded.degrees import data_parallel
-from pipelines.strategies.sharded.parameter_shards import shard_parameters
-from pipelines.strategies.sharded.recompute import recompute
-from pipelines.strategies.sharded.relay import receive, send
+from pipelines.strategies.sharded.parameter_shards import recompute, shard_parameters
 from pipelines.strategies.sharded.settings import Settings
 from pipelines.strategies.sharded.stages import owners, remove_other_stages, stage_blocks, stages_by_place
 from pipelines.tasks.base import Batch, Task
-from pipelines.train.precision import Precision
+from pipelines.train.passes import Precision
+
+
+def send(tensor: Tensor, place: int, group: dist.ProcessGroup) -> None:
+    dist.send_object_list([(tensor.shape, tensor.dtype)], group=group, group_dst=place, device=tensor.device)
+    dist.send(tensor, group=group, group_dst=place)
+
+
+def receive(place: int, group: dist.ProcessGroup, device: torch.device) -> Tensor:
+    header: list[tuple[torch.Size, torch.dtype]] = [(torch.Size(), torch.float32)]
+    dist.recv_object_list(header, group=group, group_src=place, device=device)
+    tensor = torch.empty(header[0][0], dtype=header[0][1], device=device)
+    dist.recv(tensor, group=group, group_src=place)
+    return tensor
+
+
+def broadcast_from(tensor: Tensor, place: int, group: dist.ProcessGroup, device: torch.device) -> Tensor:
+    """The tensor of the worker at that place, on all workers of the group. Collective."""
+    header = [(tensor.shape, tensor.dtype)]
+    dist.broadcast_object_list(header, group=group, group_src=place, device=device)
+    shape, dtype = header[0]
+    output = tensor.contiguous() if dist.get_rank(group) == place else torch.empty(shape, dtype=dtype, device=device)
+    dist.broadcast(output, group=group, group_src=place)
+    return output
+
 
 _SCHEDULES: dict[str, Any] = {
-    "1F1B": Schedule1F1B,
-    "Interleaved1F1B": ScheduleInterleaved1F1B,
-    "InterleavedZeroBubble": ScheduleInterleavedZeroBubble,
-    "ZBVZeroBubble": ScheduleZBVZeroBubble,
+    "1F1B": pipelining.Schedule1F1B,
+    "Interleaved1F1B": pipelining.ScheduleInterleaved1F1B,
+    "InterleavedZeroBubble": pipelining.ScheduleInterleavedZeroBubble,
+    "ZBVZeroBubble": pipelining.ScheduleZBVZeroBubble,
 }
 
 
@@ -51,12 +67,13 @@ class Pipeline:
         self._parts = {number: _Part(stages[number], precision, self._device) for number in by_place[self.place]}
         remove_other_stages(stages, [*self._parts])
         self._units = []
+        # Gathered parameters stay until the end of a step: every microbatch would gather them anew, and schedules that divide backward
+        # passes would not find them.
+        sharding = settings.strategy_as(Settings).model_copy(update={"reshard_after_forward": False})
         for part in self._parts.values():
             inside = stage_blocks(part, blocks)
             _prepare(part, inside, settings)
-            self._units += shard_parameters(
-                part, inside, _without_resharding(settings.strategy_as(Settings)), precision, data_parallel(devices)
-            )
+            self._units += shard_parameters(part, inside, sharding, precision, data_parallel(devices))
 
     @property
     def last_place(self) -> int:
@@ -69,7 +86,9 @@ class Pipeline:
         `loss` maps the last stage's output for a microbatch, and the microbatch's number, to the tensor that its backward pass starts from.
         """
         count = len(self._place_of)
-        stages: list[Any] = [PipelineStage(part, number, count, self._device, group=self.group) for number, part in self._parts.items()]
+        stages: list[Any] = [
+            pipelining.PipelineStage(part, number, count, self._device, group=self.group) for number, part in self._parts.items()
+        ]
         schedule_class, one_or_all = _SCHEDULES[self._schedule_name], stages if len(stages) > 1 else stages[0]
         schedule = schedule_class(one_or_all, n_microbatches=microbatches, loss_fn=loss, scale_grads=False)
         numbers = torch.arange(microbatches)
@@ -126,9 +145,3 @@ def _prepare(part: _Part, blocks: Sequence[nn.Module], settings: Train) -> None:
     if settings.compile:
         for compiled in blocks or [part.stage]:
             compiled.forward = torch.compile(compiled.forward)
-
-
-def _without_resharding(settings: Settings) -> Settings:
-    """Settings with which gathered parameters stay until the end of a step: every microbatch would gather them anew, and schedules that
-    divide backward passes would not find them."""
-    return settings.model_copy(update={"reshard_after_forward": False})

@@ -6,15 +6,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    ParallelStyle,
-    PrepareModuleOutput,
-    RowwiseParallel,
-    loss_parallel,
-    parallelize_module,
-)
+from torch.distributed.tensor import Replicate, Shard, parallel
 
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.settings import divisors
@@ -23,7 +15,7 @@ from pipelines.tasks.tensor_parallel_plan import LayerPlan
 
 def divide(model: nn.Module, plan: Mapping[str, LayerPlan], mesh: DeviceMesh) -> None:
     """Divide the model's layers over the workers of a mesh with one dimension. Names of parameters do not change."""
-    parallelize_module(model, mesh, {name: _style(module, split) for name, module, split in _match_layers(model, plan)})
+    parallel.parallelize_module(model, mesh, {name: _style(module, split) for name, module, split in _match_layers(model, plan)})
 
 
 def check_divisible(model: nn.Module, plan: Mapping[str, LayerPlan], degree: int) -> None:
@@ -80,7 +72,7 @@ def _check_not_shared(model: nn.Module, divided: set[str], degree: int) -> None:
 
 def parallel_cross_entropy(is_divided: bool) -> AbstractContextManager:
     """A context in which torch computes the cross entropy of divided logits, and its backward pass, without gathering them."""
-    return loss_parallel() if is_divided else nullcontext()
+    return parallel.loss_parallel() if is_divided else nullcontext()
 
 
 def _match_layers(model: nn.Module, plan: Mapping[str, LayerPlan]) -> Iterator[tuple[str, nn.Module, LayerPlan]]:
@@ -92,15 +84,15 @@ def _size(module: nn.Linear, split: LayerPlan) -> tuple[int, str]:
     return (module.in_features, "inputs") if split.by == "rows" else (module.out_features, "outputs")
 
 
-def _style(module: nn.Module, split: LayerPlan) -> ParallelStyle:
+def _style(module: nn.Module, split: LayerPlan) -> parallel.ParallelStyle:
     match split.by:
         case "columns":
-            return ColwiseParallel()
+            return parallel.ColwiseParallel()
         case "gathered columns":
-            return ColwiseParallel(output_layouts=Replicate())
+            return parallel.ColwiseParallel(output_layouts=Replicate())
         case "logits":
-            return ColwiseParallel(use_local_output=False)
+            return parallel.ColwiseParallel(use_local_output=False)
         case "rows":
-            return RowwiseParallel(input_layouts=Replicate() if isinstance(module, nn.Embedding) else Shard(-1))
+            return parallel.RowwiseParallel(input_layouts=Replicate() if isinstance(module, nn.Embedding) else Shard(-1))
         case "whole":
-            return PrepareModuleOutput(output_layouts=Shard(-1), desired_output_layouts=Replicate())
+            return parallel.PrepareModuleOutput(output_layouts=Shard(-1), desired_output_layouts=Replicate())

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pipelines.config import TaskSettings
-from pipelines.data.versions.schema import ROW_NUMBERS
+from pipelines.data.versions.schema import FREE, ROW_NUMBERS, TensorColumn
 from pipelines.tasks.data import Batch, Data
-from pipelines.tasks.details.eval_samples import readable_values, sample_features
-from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
-from pipelines.tasks.details.slices import Slices
+from pipelines.tasks.details.parts import Part, SelectedRows, Slices, Sums, sampling_keys
 from pipelines.tasks.values import Value
 
 Columns = Mapping[str, Sequence[Any]]
@@ -38,7 +37,7 @@ class EvaluationData:
 
 class Details(ABC):
     """Collects the rows of a split, and turns them into tables. `update` of a derived class adds to `sums` and `slices`, and calls
-    `_offer_sample` and `_offer_worst`."""
+    `_offer` and `_offer_worst`."""
 
     kind: str
 
@@ -84,15 +83,11 @@ class Details(ABC):
         summary = {"kind": self.kind, "split": split, "metrics": dict(metrics), "shapes": shapes, **(entries or {}), **self.summary()}
         return EvaluationData(split, summary, {name: table for name, table in tables.items() if table})
 
-    def _offer_sample(self, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
-        """Offer the rows of a batch to the sample, with these values."""
+    def _offer(self, part: SelectedRows, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
+        """Offer the rows of a batch to the sample or the outcomes, with these values. Outcomes are by the name of the metric that is their
+        mean, or as the table of metrics needs them."""
         rows = row_numbers(batch)
-        self.sample.offer(sampling_keys(rows), rows, lambda places: {name: values[places] for name, values in columns.items()})
-
-    def _offer_outcomes(self, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
-        """Offer the outcomes of a batch of rows: by the name of the metric that is their mean, or as the table of metrics needs them."""
-        rows = row_numbers(batch)
-        self.outcomes.offer(sampling_keys(rows), rows, lambda places: {name: values[places] for name, values in columns.items()})
+        part.offer(sampling_keys(rows), rows, lambda places: {name: values[places] for name, values in columns.items()})
 
     def _offer_worst(self, losses: np.ndarray, batch: Batch, columns: Mapping[str, np.ndarray]) -> None:
         """Offer the rows of a batch to the worst ones, with these values and readable features."""
@@ -107,3 +102,61 @@ class Details(ABC):
 def row_numbers(batch: Batch) -> np.ndarray:
     """Row numbers within the split, int64 of shape (rows,)."""
     return batch[ROW_NUMBERS].cpu().numpy()
+
+
+SHOWN_BYTES = 16 * 2**10
+"""The most of one value of a row; a larger image keeps every n-th row and column."""
+MOST_COLUMNS = 40
+PREFIX = "feature."
+"""Beginning of the names of a table's columns that hold a row's features."""
+
+
+def sample_features(batch: Batch, places: np.ndarray, data: Data) -> dict[str, np.ndarray]:
+    """The encoded features of a few rows of a batch, thinned."""
+    index = torch.from_numpy(places)
+    samples = {}
+    for column in data.features[:MOST_COLUMNS]:
+        values = batch[column.name]
+        samples[PREFIX + column.name] = _thin(values[index.to(values.device)].cpu().numpy(), column)
+    return samples
+
+
+def readable_values(columns: dict[str, np.ndarray], data: Data) -> tuple[dict[str, list[Any]], dict[str, list[int]]]:
+    """Convert columns to plain values, and return the shapes of pictures, which become flat lists of numbers."""
+    features = {PREFIX + column.name: column for column in data.features}
+    values: dict[str, list[Any]] = {}
+    shapes: dict[str, list[int]] = {}
+    for name, column_values in columns.items():
+        column = features.get(name)
+        if column is None:
+            values[name] = column_values.tolist()
+        elif not column.shape:
+            values[name] = [str(value) if isinstance(value, str) else value for value in data.raw(column.name, column_values).tolist()]
+            if len({type(value) for value in values[name] if value is not None}) > 1:
+                values[name] = [None if value is None else str(value) for value in values[name]]
+        elif column.cardinality is not None:
+            values[name] = [_words(row, column, data) for row in column_values]
+        else:
+            shapes[name] = list(column_values.shape[1:])
+            values[name] = column_values.reshape(len(column_values), -1).tolist()
+    return values, shapes
+
+
+def _words(row: np.ndarray, column: TensorColumn, data: Data) -> str:
+    """The words of a text or the elements of an array, in their order; ? for unknown ones."""
+    indices = row.reshape(-1)
+    if data.tokens:
+        return b"".join(data.tokens[number] or b"\n\n" for number in indices.tolist()).decode(errors="replace")
+    return " ".join("?" if word is None else str(word) for word in data.raw(column.name, indices[indices != FREE]).tolist())
+
+
+def _thin(values: np.ndarray, column: TensorColumn) -> np.ndarray:
+    """Values of shape (rows, …) with at most SHOWN_BYTES per row: the beginning of a text, every n-th value along each long dimension of
+    others."""
+    if column.cardinality is not None:
+        return values[:, : SHOWN_BYTES // values.itemsize] if values.ndim == 2 else values
+    while len(values) and values[0].nbytes > SHOWN_BYTES and max(values.shape[1:]) > 1:
+        longest = max(range(1, values.ndim), key=lambda axis: values.shape[axis])
+        near = [axis for axis in range(1, values.ndim) if values.shape[axis] * 2 > values.shape[longest]]
+        values = values[tuple(slice(None, None, 2) if axis in near else slice(None) for axis in range(values.ndim))]
+    return values

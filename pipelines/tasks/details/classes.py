@@ -74,7 +74,7 @@ class ClassDetails(Details):
             scores = {"score": probabilities[:, 1], "positive": true}
             quantities |= {"positive": true.astype(np.float64), "predicted_positive": predicted.astype(np.float64)}
         self.slices.update(batch, quantities)
-        self._offer_outcomes(batch, {"accuracy": correct, "loss": losses, **scores})
+        self._offer(self.outcomes, batch, {"accuracy": correct, "loss": losses, **scores})
         names = np.array(self.classes, dtype=object)
         self._offer_worst(losses, batch, {"true": names[true], "predicted": names[predicted], "probability": confidence})
 

@@ -34,7 +34,7 @@ class ForecastDetails(Details):
             self.sums.add(name, errors.sum((0, 2)))
         self.sums.add("rows", np.array(len(true)))
         self.slices.update(batch, {"loss": losses})
-        self._offer_outcomes(batch, {"mse": losses, "mae": np.abs(error).mean((1, 2))})
+        self._offer(self.outcomes, batch, {"mse": losses, "mae": np.abs(error).mean((1, 2))})
 
         def values(places: np.ndarray) -> dict[str, np.ndarray]:
             index = torch.from_numpy(places)

@@ -12,21 +12,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
-from pipelines.runtime.weights import model_weights
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.ddp.compression import HOOKS, ErrorFeedback
 from pipelines.train.ddp.settings import Settings
-from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import loss_and_weight, split
+from pipelines.train.passes import Precision, choose_precision, loss_and_weight, seed, split
 from pipelines.train.phases import EXCHANGE, FORWARD
-from pipelines.train.precision import Precision, choose_precision
-from pipelines.train.randomness import seed
 from pipelines.train.reduce.all_reduce import TreeAllReduce
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import FLAGS, Flags, StepResult
+from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
 
@@ -116,12 +112,6 @@ class DataParallel(Strategy):
     def own(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
 
-    def predict(self, batch: Batch) -> Tensor:
-        return predict(self.model, batch, self._precision, self._context)
-
-    def sample(self, epoch: int) -> str:
-        return sample(self.model, self._task, epoch, self._context)
-
     def sync_buffers(self) -> None:
         """Average the workers' batch norm statistics and errors of compression: each worker has seen other rows."""
         if self._context.world_size > 1:
@@ -136,9 +126,6 @@ class DataParallel(Strategy):
         self._update.load_state_dict(state)
         if self._feedback:
             self._feedback.load_state_dict(state["compression"])
-
-    def weights(self) -> dict[str, Tensor]:
-        return {} if self._context.rank else model_weights(self.model)
 
     def _replicas(self) -> DistributedDataParallel:
         assert self.mesh.workers_per_replica == 1, "gradients are summed over all workers, each of which holds a whole model"

@@ -1,14 +1,24 @@
 """Compression `powersgd`: workers send low-rank factors of the matrices of a gradient."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipelines.train.ddp.flat import Flat
 from pipelines.train.reduce.context import WorkerContext
+
+
+class Flat:
+    """A flat tensor of zeros, and a view of it for each shape."""
+
+    def __init__(self, shapes: Sequence[Sequence[int]], device: torch.device, multiple: int = 1) -> None:
+        """The number of entries is padded with zeros to a `multiple`."""
+        sizes = [torch.Size(shape).numel() for shape in shapes]
+        sizes.append(-sum(sizes) % multiple)
+        self.whole = torch.zeros(sum(sizes), device=device)
+        self.pieces = [part.view(shape) for part, shape in zip(self.whole.split(sizes), shapes, strict=False)]
 
 
 class LowRank:

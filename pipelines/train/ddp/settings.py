@@ -1,12 +1,12 @@
 """Settings of strategy `ddp`: how gradients are compressed on their way between workers. Imports no torch."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipelines.config.effect_rules import Use, UseInRun
-from pipelines.config.section import Section
+from pipelines.config.section import Section, expand_kind
 from pipelines.config.strategy import StrategySettings
 from pipelines.config.training import Training
 
@@ -31,11 +31,7 @@ class Compression(Section):
         return self.kind in ("powersgd", "topk")
 
 
-def _expand_kind(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
-NamedCompression = Annotated[Compression, BeforeValidator(_expand_kind)]
+NamedCompression = Annotated[Compression, BeforeValidator(expand_kind)]
 
 
 class Settings(StrategySettings):

@@ -16,19 +16,15 @@ from torch import Tensor, nn
 from pipelines.config.strategy import FixedThreads
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
-from pipelines.runtime.weights import model_weights
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.deterministic import CUBLAS, check_model, check_passes, require_deterministic_kernels
 from pipelines.train.exact.gradient_reducer import GradientReducer
-from pipelines.train.inference import predict, sample
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import Passes, copy_aligned
+from pipelines.train.passes import Passes, choose_precision, copy_aligned, seed
 from pipelines.train.phases import EXCHANGE, FORWARD
-from pipelines.train.precision import choose_precision
-from pipelines.train.randomness import seed
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step import FLAGS, Flags, StepResult
+from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
 
@@ -94,10 +90,7 @@ class Exact(Strategy):
             self._gradients = self._new_reducer()
 
     def predict(self, batch: Batch) -> Tensor:
-        return predict(self.model, copy_aligned(batch), self._precision, self._context)
-
-    def sample(self, epoch: int) -> str:
-        return sample(self.model, self._task, epoch, self._context)
+        return super().predict(copy_aligned(batch))
 
     def sync_buffers(self) -> None:
         """Only check: buffers are equal after every step. Raises ConfigError if one is not the same tensor as at the start."""
@@ -113,9 +106,6 @@ class Exact(Strategy):
         if self._gradients is not None:
             self._gradients.close()
             self._gradients = None
-
-    def weights(self) -> dict[str, Tensor]:
-        return {} if self._context.rank else model_weights(self.model)
 
     def _prepare_first_step(self, batch: list[Batch]) -> GradientReducer:
         """Prepare the first step: create the gradient reducer, after a trial. Raises ConfigError if two passes over the same

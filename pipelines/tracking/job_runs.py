@@ -1,24 +1,27 @@
-"""The run of an ETL: rows read, written and refused, seconds by stage, and the profile of the data."""
+"""Runs of jobs that train no network: that of an ETL, with rows read, written and refused, seconds by stage, and the profile of the data;
+and that of a baseline."""
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from mlflow import MlflowClient
 from mlflow.entities import Metric
 from mlflow.tracking.context.registry import resolve_tags
 
 from pipelines.config import Config
 from pipelines.data.versions.data_profile import Files, SparkStage
 from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.versions import Version
 from pipelines.tracking.client import connect, ensure_experiment, etl_settings, key, log_params, mlflow_errors
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead_runs, heartbeat
 from pipelines.tracking.naming import run_name
 from pipelines.tracking.run import KIND, MlflowRun, tracked_run
+from pipelines.tracking.training import dataset_input, origin_tags
 
-SPARK_APPLICATION = "spark.application_id"
 # Names of MLflow metrics have at most 250 characters.
 _REASON_LENGTH = 200
 
@@ -75,22 +78,53 @@ def _balance(manifest: Manifest) -> dict[str, int]:
     return {f"rows/{stage}": rows for stage, rows in counts.items()} | by_table
 
 
-@contextmanager
-def etl_run(config: Config, tags: Mapping[str, str]) -> Iterator[EtlRun]:
+def etl_run(config: Config, tags: Mapping[str, str]) -> AbstractContextManager[EtlRun]:
     """An MLflow run with these tags that ends as FINISHED, as FAILED on an exception, or as KILLED on an interrupt."""
-    with tracked_run(lambda: _begin(config, tags)) as run:
-        yield run
+    return tracked_run(lambda: _begin_etl(config, tags))
 
 
-def _begin(config: Config, tags: Mapping[str, str]) -> EtlRun:
-    uri = config.tracking.uri
-    client = connect(uri)
-    experiment = ensure_experiment(client, config)
-    with mlflow_errors(uri):
-        correct_dead_runs(client, experiment, config.dataset.path)
-        etl_tags = {GIT_COMMIT: git_commit(), KIND: "etl", HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
-        run_tags = {**resolve_tags(), **config.tracking.tags, **tags, **etl_tags}
-        run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, "etl")).info.run_id
-        client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
+def _begin_etl(config: Config, tags: Mapping[str, str]) -> EtlRun:
+    client, run_id = _create_run(config, "etl", {**config.tracking.tags, **tags, GIT_COMMIT: git_commit()})
+    with mlflow_errors(config.tracking.uri):
         log_params(client, run_id, etl_settings(config))
-    return EtlRun(client, uri, run_id)
+    return EtlRun(client, config.tracking.uri, run_id)
+
+
+def _create_run(config: Config, kind: str, tags: Mapping[str, str]) -> tuple[MlflowClient, str]:
+    """Create a run of this kind, with the config; the second value is its id."""
+    client = connect(config.tracking.uri)
+    experiment = ensure_experiment(client, config)
+    with mlflow_errors(config.tracking.uri):
+        correct_dead_runs(client, experiment, config.dataset.path)
+        run_tags = {**resolve_tags(), **tags, KIND: kind, HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
+        run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, kind)).info.run_id
+        client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
+    return client, run_id
+
+
+BASELINE = "baseline"
+"""The kind of these runs, in their tag KIND."""
+
+
+@dataclass(frozen=True)
+class BaselineRun(MlflowRun):
+    def finish(self, parameters: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+        now = int(time.time() * 1_000)
+        with mlflow_errors(self.uri):
+            for name, value in parameters.items():
+                self.client.log_param(self.run_id, name, value)
+            self.client.log_batch(self.run_id, [Metric(name, value, now, 0) for name, value in metrics.items()], synchronous=True)
+
+
+def baseline_run(config: Config, version: Version) -> AbstractContextManager[BaselineRun]:
+    """An MLflow run that ends as FINISHED, as FAILED on an exception, or as KILLED on an interrupt. It is in the experiment of the
+    trainings, on the same dataset, with the same names of metrics."""
+    return tracked_run(lambda: _begin_baseline(config, version))
+
+
+def _begin_baseline(config: Config, version: Version) -> BaselineRun:
+    client, run_id = _create_run(config, BASELINE, origin_tags(config, version))
+    with mlflow_errors(config.tracking.uri):
+        client.log_inputs(run_id, [dataset_input(config, version)])
+        client.log_text(run_id, version.manifest.to_json().decode(), "manifest.json")
+    return BaselineRun(client, config.tracking.uri, run_id)

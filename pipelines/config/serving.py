@@ -1,0 +1,137 @@
+"""What is done with a model: `registry`, which it must pass to become the champion, `export` for other software and hardware, and
+`endpoint`, which `cluster/serve.py` serves over HTTP."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+
+from pipelines.config.section import Section, Seed, Text
+
+EXPORTS = {
+    "onnx": "pipelines.serving.export.onnx",
+    "onnx-int8": "pipelines.serving.export.onnx_int8",
+    "stablehlo": "pipelines.serving.export.stablehlo",
+    "hls4ml": "pipelines.serving.export.hls4ml",
+    "executorch": "pipelines.serving.export.executorch",
+}
+"""The module of each target, whose `write` is an `export.targets.Write`."""
+
+
+PRECISION = re.compile(r"ap_(u?)fixed<\d+, *(-?\d+)(?:, *\w+)*>")
+"""A fixed-point type of Vitis HLS: whether it is unsigned, and its bits before the point."""
+
+
+class Hls4ml(Section):
+    """Target `hls4ml`, for FPGAs."""
+
+    precisions: tuple[str, ...] = Field(default=("ap_fixed<8,4>", "ap_fixed<12,6>", "ap_fixed<16,6>"), min_length=1)
+    """Types of weights and sums to compare, as Vitis HLS writes them; the last one is that of the artifact."""
+    rows: PositiveInt = 500
+    """Rows of the test split to compare: the simulation of a small CNN computes a few a second."""
+    part: str = "xcu250-figd2104-2L-e"
+    """The FPGA."""
+    clock_ns: PositiveFloat = 5.0
+    """Clock period in nanoseconds."""
+    reuse: PositiveInt = 16
+    """How often a multiplier is used for one row; a larger number needs fewer multipliers and more time."""
+
+    @field_validator("precisions")
+    @classmethod
+    def _precisions_are_types(cls, precisions: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [precision for precision in precisions if not PRECISION.fullmatch(precision)]:
+            raise ValueError(f"{wrong[0]} is no fixed-point type; write all bits and those before the point, such as ap_fixed<16,6>")
+        return precisions
+
+
+class Export(Section):
+    """Settings of `jobs/export.py`."""
+
+    path: str = "exports"
+    """Folder in which every run and target gets a folder of its own."""
+    max_batch_rows: PositiveInt = 256
+    """Rows of a batch during the comparison with the model in MLflow. What `stablehlo` writes takes exactly so many, that of `executorch`
+    at most."""
+    calibration_rows: PositiveInt = 1_000
+    """Rows of the training split from which `onnx-int8` measures the ranges of activations."""
+    hls4ml: Hls4ml = Hls4ml()
+    """For FPGAs."""
+
+
+def _is_model(uri: str) -> str:
+    if uri and not re.fullmatch(r"models:/[^/@]+(/\d+|@[^/@]+)?", uri):
+        raise ValueError("must be models:/NAME@ALIAS, models:/NAME/VERSION or models:/m-… of a logged model")
+    return uri
+
+
+class Endpoint(Section):
+    """The HTTP endpoint of a model."""
+
+    model: Annotated[str, AfterValidator(_is_model)] = ""
+    """URI of the model; by default models:/NAME@champion, NAME being that of the pipeline. An alias is followed: when it moves to another
+    version, the endpoint serves that one."""
+    follow_seconds: PositiveFloat = 5.0
+    """How often each replica asks MLflow where the alias points."""
+    host: str = "127.0.0.1"
+    """Address to listen on. One that other machines can reach requires a token."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    """Port to listen on."""
+    token_file: str = ""
+    """File with the token that clients send as `Authorization: Bearer TOKEN`; LOCKSTEP_TOKEN contains it otherwise. Without either, no
+    token is required."""
+    replicas: PositiveInt = 1
+    """Processes that predict, each with one CPU and its own copy of the model."""
+    max_batch_rows: PositiveInt = 1_024
+    """Maximum number of rows, of any number of requests, that a replica predicts together. It takes those that wait, and does not wait
+    for more."""
+    waiting_requests: PositiveInt = 256
+    """Requests that a replica holds, predicting or waiting; further ones are answered 503."""
+    rows_per_request: PositiveInt = 10_000
+    """Maximum number of rows of a request; more are answered 413."""
+    bytes_per_request: PositiveInt = 8 * 2**20
+    """Maximum size of a request; more are answered 413."""
+    request_seconds: PositiveFloat = 30.0
+    """Time for a request to arrive, headers and body; slower ones are answered 408 and cut off."""
+
+
+GateName = Literal["bounds", "size", "latency", "lineage", "commit", "sources", "skew", "champion", "slices"]
+Confidence = Annotated[float, Field(ge=0.5, lt=1)]
+
+
+class Registry(Section):
+    """Gates of `jobs/promote.py`, all of which a model must pass."""
+
+    required: tuple[GateName, ...] = ()
+    """Gates that must be checked: where one cannot be, or another setting turns it off, the model is refused."""
+    model: str = ""
+    """Name of the registered model in MLflow; by default, the name of the pipeline."""
+    at_least: dict[Text, float] = {}
+    """Lower bounds of test metrics, as in `{auc: 0.92}`."""
+    at_most: dict[Text, float] = {}
+    """Upper bounds of test metrics, as in `{loss: 0.3}`."""
+    compare: bool = True
+    """Whether to compare with the present champion, which predicts the test rows again."""
+    metric: str = ""
+    """Metric of this comparison and of slices: auc, accuracy, loss, rmse, mae or mse; by default, the one that selects the best epoch."""
+    tolerance: NonNegativeFloat = 0.01
+    """How much worse than the champion the model may be, as a share of the champion's value."""
+    confidence: Confidence = 0.95
+    """Probability with which it must not be worse than that, by a paired bootstrap over the test rows."""
+    resamples: PositiveInt = 1_000
+    """Samples of the bootstrap."""
+    seed: Seed = 1
+    """Seed of the bootstrap."""
+    slices: tuple[Text, ...] = ()
+    """Columns of the query: the rows of each value are a slice."""
+    slice_bound: float | None = None
+    """The worst value of `metric` that a slice may have. Required for slices."""
+    slice_rows: PositiveInt = 50
+    """Slices with fewer rows are not judged."""
+    latency_ms: PositiveFloat | None = None
+    """Upper bound of the 95th percentile, in milliseconds, of the time to predict a single row in a process on this machine."""
+    size_mb: PositiveFloat | None = None
+    """Upper bound of the size of the model's files, in 10^6 bytes."""
+    clean_git: bool = True
+    """Whether the code must have been that of a commit."""
+    most_rows: PositiveInt = 200_000
+    """Maximum number of test rows to predict, which must fit in the driver's memory. Of more, a fixed sample is taken."""
