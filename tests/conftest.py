@@ -74,9 +74,19 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
+@pytest.fixture(autouse=True, scope="module")
+def default_tracking() -> Iterator[None]:
+    """A model that a module logs sets MLflow's tracking of the whole process, and of those that it starts."""
+    yield
+    if "mlflow" in sys.modules:
+        import mlflow
+
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+
+
 @pytest.fixture(autouse=True)
-def no_other_registry() -> Iterator[None]:
-    """MLflow's server in a test's process sets the registry of the whole process, and of those that it starts."""
+def default_registry() -> Iterator[None]:
+    """So does MLflow's server in a test's process with the registry."""
     yield
     if "mlflow" in sys.modules:
         import mlflow

@@ -79,10 +79,9 @@ class Trained:
 @cache
 def model_run() -> Trained:
     """A finished run with a model."""
-    home, before = TemporaryDirectory(), mlflow.get_tracking_uri()
+    home = TemporaryDirectory()
     config = small_training(Path(home.name), rows=40)
     run_id, uri = finished_run(config, untrained_weights(config, seed=1))
-    mlflow.set_tracking_uri(before)
     return Trained(config, run_id, uri, home)
 
 

@@ -35,10 +35,8 @@ needs_executorch = pytest.mark.skipif(not EXECUTORCH.exists(), reason="make exec
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
-    before = mlflow.get_tracking_uri()
-    yield model_of_many_encoders(tmp_path_factory.mktemp("exported"))
-    mlflow.set_tracking_uri(before)
+def model(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return model_of_many_encoders(tmp_path_factory.mktemp("exported"))
 
 
 def noise(folder: Path, network: str, shape: tuple[int, ...] = (3, 64, 64)) -> Config:

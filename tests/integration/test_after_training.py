@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,13 @@ from pipelines.errors import ConfigError, LockstepError, QualityError, RefusedEr
 
 
 @pytest.fixture(scope="module")
-def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Config]:
+def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Config:
     """A pipeline with its dataset version. Comparisons are by the loss, since its labels are random."""
-    folder, before = tmp_path_factory.mktemp("people"), mlflow.get_tracking_uri()
+    folder = tmp_path_factory.mktemp("people")
     path = write_pipeline(folder, new_store(folder), files=3)
     config = api.read_config(path, {"task.hidden": [8], "registry.metric": "loss", "registry.tolerance": 0.0, "registry.resamples": 200})
     api.prepare(config)
-    yield config
-    mlflow.set_tracking_uri(before)
+    return config
 
 
 @pytest.fixture(scope="module")

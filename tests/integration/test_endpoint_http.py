@@ -40,17 +40,15 @@ ROW = {
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A registered model with two versions; the alias is at the first."""
-    before = mlflow.get_tracking_uri()
     exported = model_of_many_encoders(tmp_path_factory.mktemp("endpoint"))
     client = mlflow.MlflowClient(exported.config.tracking.uri)
     client.create_registered_model("served")
     for _ in range(2):
         client.create_model_version("served", exported.uri, exported.run_id, model_id=exported.uri.removeprefix("models:/"))
     client.set_registered_model_alias("served", "champion", "1")
-    yield exported
-    mlflow.set_tracking_uri(before)
+    return exported
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -43,10 +43,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
-    before = mlflow.get_tracking_uri()
-    yield model_of_many_encoders(tmp_path_factory.mktemp("exported"))
-    mlflow.set_tracking_uri(before)
+def model(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return model_of_many_encoders(tmp_path_factory.mktemp("exported"))
 
 
 @pytest.fixture(scope="module")

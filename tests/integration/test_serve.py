@@ -1,7 +1,6 @@
 """The logged model predicts from raw rows what evaluation predicts from the rows that ETL encoded."""
 
 import json
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,10 +28,8 @@ from pipelines.tasks.bind import build_task
 
 
 @pytest.fixture(scope="module")
-def mlflow_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    before = mlflow.get_tracking_uri()
-    yield file_model(tmp_path_factory.mktemp("served"))
-    mlflow.set_tracking_uri(before)
+def mlflow_model(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    return file_model(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +233,6 @@ def test_p7_it_serves_from_any_folder(mlflow_model: Served, model: PyFuncModel, 
 def test_mlflow_reads_csv_as_the_model_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In MLflow's own application. Integers beyond 2^53 stay exact, beside a NULL too."""
     monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "false")  # which the application sets
-    before = mlflow.get_tracking_uri()
     csv_model = file_model(tmp_path, left_out=("pair", "pixels"))
     model = mlflow.pyfunc.load_model(csv_model.uri)
     client = TestClient(scoring_server.init(model))
@@ -257,4 +253,3 @@ def test_mlflow_reads_csv_as_the_model_takes_it(tmp_path: Path, monkeypatch: pyt
     for wrong in (rows[0].replace("9007199254740993", str(2**63)), rows[0].replace("0.5", "old")):
         status, content = answer(f"{names}\n{wrong}\n")
         assert status == 400 and "Failed to parse input as a Pandas DataFrame" in content["message"]
-    mlflow.set_tracking_uri(before)

@@ -40,11 +40,10 @@ print(json.dumps(sorted({file.partition("/pipelines/")[0] for file in files})))
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a filed model."""
-    before, paths = mlflow.get_tracking_uri(), list(sys.path)
+    paths = list(sys.path)
     folder = tmp_path_factory.mktemp("files")
     uri = file_model(folder).uri
     yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(folder / "copy")))
-    mlflow.set_tracking_uri(before)
     sys.path[:] = paths
 
 
@@ -107,14 +106,10 @@ def test_other_weights_whose_file_s_digest_was_made_anew_are_found_too(copy: Pat
 
 def test_weights_in_several_files_are_served_and_each_of_them_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.serving.model.model.WEIGHTS_FILE_BYTES", 600)
-    before = mlflow.get_tracking_uri()
-    try:
-        served = file_model(tmp_path)
-        folder = Path(mlflow.artifacts.download_artifacts(served.uri, dst_path=str(tmp_path / "copy")))
-        loaded = mlflow.pyfunc.load_model(str(folder), suppress_warnings=True)
-        contents, _ = download_weights(served.config.tracking.uri, served.run_id)
-    finally:
-        mlflow.set_tracking_uri(before)
+    served = file_model(tmp_path)
+    folder = Path(mlflow.artifacts.download_artifacts(served.uri, dst_path=str(tmp_path / "copy")))
+    loaded = mlflow.pyfunc.load_model(str(folder), suppress_warnings=True)
+    contents, _ = download_weights(served.config.tracking.uri, served.run_id)
     assert not loaded.predict(loaded.input_example)["refused"].any()
     files = sorted(file.name for file in (folder / "artifacts").glob("weights*"))
     assert files[0] == f"weights-00001-of-{len(files) - 1:05}.safetensors" and files[-1] == "weights.safetensors.index.json"

@@ -186,9 +186,8 @@ def bank(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bank:
     client = mlflow.MlflowClient(config.tracking.uri)
     experiment = client.get_experiment_by_name(config.experiment)
     assert experiment
-    run_id, before = client.create_run(experiment.experiment_id).info.run_id, mlflow.get_tracking_uri()
+    run_id = client.create_run(experiment.experiment_id).info.run_id
     model = mlflow.pyfunc.load_model(log_model(config, manifest, weights, run_id))
-    mlflow.set_tracking_uri(before)
     return Bank(config, manifest, weights, model)
 
 

@@ -114,9 +114,7 @@ def test_p7_a_served_model_predicts_from_raw_rows_what_evaluation_does(
     assert experiment
     run_id = client.create_run(experiment.experiment_id).info.run_id
     weights = trained_slice.strategy.model.state_dict()
-    before = mlflow.get_tracking_uri()
     model = mlflow.pyfunc.load_model(log_model(trained_slice.config, trained_slice.manifest, weights, run_id))
-    mlflow.set_tracking_uri(before)
     served = model.predict(raw_rows(spark, trained_slice).to_pandas())
     assert served["refused"].isna().all()
     numbers = PREDICTED[name]

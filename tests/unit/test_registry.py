@@ -1,13 +1,11 @@
 """Metrics of weighted rows and their comparison; the alias, when several promote at once; models in processes of their own."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -85,10 +83,8 @@ def test_bounds_name_what_was_found_and_what_is_wanted() -> None:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    before = mlflow.get_tracking_uri()
-    yield file_model(tmp_path_factory.mktemp("served"))
-    mlflow.set_tracking_uri(before)
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    return file_model(tmp_path_factory.mktemp("served"))
 
 
 def test_a_model_that_refuses_every_row_does_not_pass(served: Served, tmp_path: Path) -> None:

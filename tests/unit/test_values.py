@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import mlflow
 import numpy as np
 import pytest
 import torch
@@ -229,10 +228,8 @@ def test_a_gate_of_an_undefined_metric_does_not_hold_and_says_why() -> None:
 
 
 def test_models_are_not_compared_by_an_undefined_metric(tmp_path: Path) -> None:
-    before = mlflow.get_tracking_uri()
     served = file_model(tmp_path)
     model = download_model(served.config.tracking.uri, served.uri, tmp_path / "model")
-    mlflow.set_tracking_uri(before)
     raw = served.raw.filter(served.raw["rich"])
     settings = Registry(slices=("word",), slice_bound=0.5, slice_rows=5)
     metric_by_name = judge_predictions(
