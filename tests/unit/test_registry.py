@@ -79,6 +79,8 @@ def test_bounds_name_what_was_found_and_what_is_wanted() -> None:
         "test/loss is 0.4, and at most 0.3 is wanted",
         "test/rmse is missing, and at most 1 is wanted",
     ]
+    assert [at_least("auc", value, 0.9).holds for value in (0.91, 0.9, 0.89)] == [True, True, False]
+    assert [at_most("loss", value, 0.3).holds for value in (0.29, 0.3, 0.31)] == [True, True, False]
     assert not at_least("auc", float("nan"), 0.5).holds
 
 
