@@ -299,6 +299,16 @@ def test_a_champion_that_was_replaced_meanwhile_is_named(served: Served) -> None
     assert client.get_model_version("replaced", "3").tags[alias.PREVIOUS] == "1"
 
 
+def test_a_champion_that_is_overwritten_at_once_is_named(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, set_alias = MlflowClient(served.config.tracking.uri), MlflowClient.set_registered_model_alias
+    assert promote(served, "overwritten") == "1"
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, "set_registered_model_alias", lambda client, name, key, _: set_alias(client, name, key, "1"))
+        with pytest.raises(TrackingError, match="version 2 of overwritten was the champion, and version 1 was set in its place"):
+            promote(served, "overwritten")
+    assert client.get_model_version("overwritten", "2").tags[alias.STATE] == "withdrawn"
+
+
 def test_a_promotion_that_was_broken_off_is_finished_by_the_next(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> None:
         raise MlflowException("Connection refused")
