@@ -47,11 +47,11 @@ class DatasetError(LockstepError):
 
 
 class CorruptError(DatasetError):
-    pass
+    """A file of a version is truncated, altered or gone."""
 
 
 class OutdatedError(DatasetError):
-    pass
+    """A version was written in an older format."""
 
 
 class TrainingError(LockstepError):
@@ -59,11 +59,11 @@ class TrainingError(LockstepError):
 
 
 class NonFiniteError(TrainingError):
-    pass
+    """A loss or a gradient is NaN or infinite."""
 
 
 class DriftError(TrainingError):
-    pass
+    """Workers that must have equal weights have not."""
 
 
 class TrackingError(LockstepError):

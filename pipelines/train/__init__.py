@@ -20,5 +20,5 @@ Around the steps:
                       workers in proportion to their speed.
 8. `evaluate`         a split's metrics, with every row once; `trivial` are the predictors that the model must beat, and the remarks on
                       metrics if it does not.
-9. `saver`            decides when the state is saved, which `checkpoint` does.
+9. `checkpoint`       saves the state, when `run_context` decides to.
 """

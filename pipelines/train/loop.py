@@ -15,8 +15,7 @@ from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.hooks import Hooks
-from pipelines.train.run_context import RunContext
-from pipelines.train.saver import Saver
+from pipelines.train.run_context import RunContext, Saver
 from pipelines.train.snapshots import Snapshots
 from pipelines.train.state import Trained, count_epoch, total_steps
 from pipelines.train.step_statistics import PendingSteps
@@ -25,12 +24,12 @@ from pipelines.train.trivial import fit_trivial_predictors, remarks
 
 
 class Epochs:
-    """Evaluates a run's epochs, and logs their metrics. Every method is collective but `is_over` and `close`."""
+    """Evaluates a run's epochs, and logs their metrics. Every method is collective but `is_over`."""
 
     def __init__(self, run: RunContext, config: Config, version: Version, task: Task, strategy: Strategy) -> None:
         self._run, self._settings, self._version, self._task, self._strategy = run, config.train, version, task, strategy
         self._is_first_rank = strategy.mesh.context.rank == 0
-        self._validation = Evaluation(config.train, version, "validation", task, strategy)
+        self.validation = Evaluation(config.train, version, "validation", task, strategy)
         self._monitor = task.choose_monitor(config.train.monitor)
 
     @property
@@ -46,15 +45,15 @@ class Epochs:
         if state.step < run.total_steps:
             run.loader.read_ahead()
         if not state.epochs:
-            self._validation.trivial = self._trivial_predictors("validation")
-        metrics = self._validation(run.hooks.is_break_requested)
+            self.validation.trivial = self._trivial_predictors("validation")
+        metrics = self.validation(run.hooks.is_break_requested)
         if metrics is None:
             return None
         is_best = count_epoch(state, metrics, self._monitor, self._task.minimised)
         if self._is_first_rank and metrics:
             run.hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
-        self._log_baseline(self._validation)
-        if is_best and (samples := self._validation.evaluation_data):
+        self._log_baseline(self.validation)
+        if is_best and (samples := self.validation.evaluation_data):
             run.hooks.keep_evaluation(samples)
         if text := self._strategy.sample(state.epochs):
             run.hooks.write(state.epochs, text)
@@ -74,10 +73,6 @@ class Epochs:
         if samples := evaluation.evaluation_data:
             run.hooks.keep_evaluation(samples)
         return {**run.state.best_metrics, **metrics}
-
-    def close(self) -> None:
-        """End the threads that read the validation split."""
-        self._validation.close()
 
     def _trivial_predictors(self, split: str) -> list[TrivialPredictor]:
         """Predictors to compare the model with, if the split has rows to measure them on."""
@@ -115,7 +110,7 @@ class Loop:
         run = self.run_context
         self._snapshots.resume()
         self._strategy.begin(run)
-        with closing(run.loader), closing(self._epochs), closing(self._strategy):  # their threads end, also after an error
+        with closing(run.loader), closing(self._epochs.validation), closing(self._strategy):  # their threads end, also after an error
             try:
                 while not self._epochs.is_over:
                     run.hooks.epoch(run.state.epochs + 1)

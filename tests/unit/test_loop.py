@@ -24,7 +24,7 @@ from pipelines.train.finite import check_weights, infinite_buffers
 from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.saver import Saver
+from pipelines.train.run_context import Saver
 from pipelines.train.state import Trained
 from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategies import create_strategy

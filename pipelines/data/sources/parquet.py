@@ -74,7 +74,7 @@ class Parquet(SparkFiles):
         """Add the relative name of each row's file, if the config wants it."""
         if not self.settings.file_column:
             return rows
-        places = [(_without_scheme(uri), self.relative_name(unquote(uri))) for uri in self._listing(spark).inputFiles()]
+        places = [(re.sub(_SCHEME, "/", uri), self.relative_name(unquote(uri))) for uri in self._listing(spark).inputFiles()]
         names = spark.createDataFrame(places, f"{FILE} string, {self.settings.file_column} string")
         return rows.join(F.broadcast(names), FILE, "left").drop(FILE)
 
@@ -155,10 +155,6 @@ def _names(columns: list[parquet_columns.FileColumns]) -> list[str]:
 def _inner(path: str) -> str:
     """A path or URI without scheme and slashes at its ends, to be compared."""
     return re.sub("^file:", "", path).strip("/")
-
-
-def _without_scheme(uri: str) -> str:
-    return re.sub(_SCHEME, "/", uri)
 
 
 def _literal(file: str) -> str:

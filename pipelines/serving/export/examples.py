@@ -30,7 +30,8 @@ def example_rows(subject: Subject) -> pa.Table:
     accepted, refused = dict[str, list[Any]](), list[tuple[str, Any]]()
     for field in subject.raw_schema:
         readers = {name: fitted for name, fitted in features.items() if field.name in fitted.inputs}
-        values = _distinct(_values(field.type, list(readers.values()), subject.manifest.profile.get(field.name, {})))
+        candidates = _values(field.type, list(readers.values()), subject.manifest.profile.get(field.name, {}))
+        values = list({repr(value): value for value in candidates}.values())  # without repetitions; some cannot be hashed
         is_accepted = [_accepts(readers, field, value) for value in values]
         accepted[field.name] = [value for value, holds in zip(values, is_accepted, strict=True) if holds]
         refused += [(field.name, value) for value, holds in zip(values, is_accepted, strict=True) if not holds]
@@ -76,12 +77,6 @@ def _accepts(readers: Mapping[str, FittedEncoder], field: pa.Field, value: Any) 
     return all(
         Encoders({name: fitted}).encode(table)[1][0].as_py() is None for (name, fitted), table in zip(readers.items(), tables, strict=True)
     )
-
-
-def _distinct(values: Iterator[Any]) -> list[Any]:
-    """The values without repetitions; some of them cannot be hashed."""
-    by_form = {repr(value): value for value in values}
-    return list(by_form.values())
 
 
 def _values(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Mapping[str, Any]) -> Iterator[Any]:

@@ -116,7 +116,8 @@ class Federated(Strategy):
         for row, place in enumerate(self._played[self._context.rank]):
             turn = played.turns.get(place)
             if turn is None:
-                yield self._zero_deltas  # there are empty places only with noise, with which a model has no buffers
+                # No change. There are empty places only with noise, with which a model has no buffers.
+                yield [torch.zeros_like(parameter) for parameter in start.parameters]
                 continue
             sums = self._client.play(turn, number, rate)
             deltas = self._client.model_state.deltas(start)
@@ -156,11 +157,6 @@ class Federated(Strategy):
     def _buffer_means(self) -> ReplicaMeans:
         like = torch.empty(self._outer.model_state.buffers.numel, dtype=torch.float64, device=self._context.device)
         return ReplicaMeans([like], self._played, self._context.rank)
-
-    @cached_property
-    def _zero_deltas(self) -> list[Tensor]:
-        """The change of an empty place."""
-        return [torch.zeros_like(parameter) for parameter in self._outer.model_state.parameters]
 
     def _check(self, played: Round) -> None:
         """Raise ConfigError if two passes over the first rows differ, or if one replaces a buffer."""
