@@ -179,7 +179,7 @@ FAULTS = (
     ),
     Fault(
         *("monitor", "pipelines/monitor/worker_monitor.py", "busy or behind", "behind"),
-        "tests/unit/test_heartbeat.py tests/unit/test_watch.py",
+        "tests/unit/test_stragglers.py -k standstill",
     ),
     Fault(
         *("monitor", "pipelines/tracking/liveness.py", "not (is_this_host and not _is_alive_process(beat.process))", "True"),
