@@ -2,6 +2,7 @@
 
     from pipelines import api
 
+    draft = api.init("data/raw/churn.csv", target="left")    # writes conf/churn.yaml
     config = api.read_config("conf/digits.yaml", {"train.epochs": 2})
     manifest = api.prepare(config)               # a dataset version, as `lockstep etl` makes it
     result = api.train(config)                   # its model in MLflow, as `lockstep train` does
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from pipelines.data.loader import Loader, Order
     from pipelines.data.versions.manifest import Manifest
+    from pipelines.init.draft import Draft
     from pipelines.launch.run import Result
     from pipelines.serving.batch.output import Predictions
     from pipelines.serving.registry.run import Decision
@@ -38,6 +40,21 @@ def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
     """Read a pipeline's YAML file, with overrides by dotted key. Relative paths start at LOCKSTEP_HOME, by default the
     current folder."""
     return with_absolute_paths(load(path, dict(overrides or {})), home())
+
+
+def init(data: str | Path, target: str = "", output: str | Path = "") -> Draft:
+    """Draft the config of a file or a folder of data, and write it to a new file, by default conf/NAME.yaml.
+
+    Returns the draft, with what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made."""
+    from pipelines.init.config_file import check_output, write_config
+    from pipelines.init.drafting import Request, config_path, draft_config, path_in_config, pipeline_name
+    from pipelines.launch.checks import check_before_etl
+
+    output = config_path(data, output)
+    check_output(output)
+    draft = draft_config(Request(path_in_config(data, home()), target, pipeline_name(output)))
+    write_config(draft, output, check_before_etl)
+    return draft
 
 
 def prepare(config: Config) -> Manifest:

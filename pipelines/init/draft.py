@@ -1,0 +1,22 @@
+"""The draft of a config, as plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+KeyPath = tuple[str, ...]
+"""The keys from the top of a config to a setting: `("dataset", "features", "age")`."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A config that no one has edited yet. Its text is a pure function of it, and it is one of the data."""
+
+    sections: Mapping[str, Any]
+    """The config as YAML reads it: `name`, `source`, `dataset`, `task` and `train`, in the order of the file."""
+    introduction: tuple[str, ...] = ()
+    """Lines of the comment at the top: what the data are."""
+    comments: Mapping[KeyPath, str] = field(default_factory=dict)
+    """Reasons by setting. One of a setting that fills one line stands behind it, any other above it, line by line."""
+    assumptions: tuple[str, ...] = ()
+    """Doubts, each with what was assumed and how to change it, for the reader of the command's output."""

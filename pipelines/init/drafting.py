@@ -1,0 +1,68 @@
+"""Chooses who drafts the config of some data."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import ConfigError
+from pipelines.init.draft import Draft
+
+ANONYMOUS = ("data", "train", "dataset", "table", "rows")
+"""Names of files that say nothing of the data."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for."""
+
+    data: str
+    """Path of a file or a folder, as it is to stand in the config."""
+    target: str
+    """Name of the column to predict; empty if it is to be chosen."""
+    name: str
+    """Name of the pipeline, of its folder of datasets, and of its table."""
+
+
+Drafter = Callable[[Request], Draft | None]
+"""Drafts the config of data of one kind; None for data of another kind. Raises ConfigError or SourceError for data of this kind that no
+config can be made of."""
+DRAFTERS: tuple[Drafter, ...] = ()
+"""In this order; the first that returns a draft decides."""
+
+
+def draft_config(request: Request) -> Draft:
+    """Draft the config of the data. Raises ConfigError if there are no such data, or none of a known kind."""
+    if not Path(request.data).exists():
+        raise ConfigError(f"{request.data}: no such file or folder; name a file or a folder that exists")
+    for drafter in DRAFTERS:
+        if draft := drafter(request):
+            return draft
+    raise ConfigError(
+        f"{request.data}: neither a table nor a folder of a known kind; write its config by hand, as docs/how-to/pipeline.md shows"
+    )
+
+
+def config_path(data: str | Path, output: str | Path) -> Path:
+    """The file to write: `output`, or conf/NAME.yaml with the name of the data."""
+    return Path(output) if str(output) else Path("conf") / f"{_data_name(Path(data))}.yaml"
+
+
+def pipeline_name(output: Path) -> str:
+    """The name of a pipeline whose config is this file: that of the file, in the characters that a pipeline's name may have."""
+    return _plain_name(output.stem)
+
+
+def path_in_config(data: str | Path, home: Path) -> str:
+    """The path as typed if it starts at `home`, as the paths of a config do; else the absolute path."""
+    return str(data) if Path.cwd() == home or "://" in str(data) else str(Path(data).absolute())
+
+
+def _data_name(data: Path) -> str:
+    """A name for the data: their file's without endings, or the folder's if the file is called as any other is."""
+    stem = data.name.split(".")[0]
+    return _plain_name(data.absolute().parent.name if stem.lower() in ANONYMOUS and data.is_file() else stem or data.absolute().name)
+
+
+def _plain_name(text: str) -> str:
+    return re.sub("[^a-z0-9]+", "_", text.lower()).strip("_")[:60] or "pipeline"
