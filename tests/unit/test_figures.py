@@ -49,7 +49,7 @@ def test_a_row_takes_the_place_of_its_older_one(tmp_path: Path) -> None:
     path = tmp_path / "results" / "figures.json"
     trec, digits = figures.Figure("trec", "test/accuracy", 0.9), figures.Figure("digits", "test/accuracy", 0.9)
     for figure, accuracy in ((trec, 0.5), (digits, 0.97), (trec, 0.91)):
-        figures.keep(figures.make_row(figure, {**FOUND, "test/accuracy": accuracy}), path)
+        figures.save_row(figures.make_row(figure, {**FOUND, "test/accuracy": accuracy}), path)
     rows = json.loads(path.read_text())["rows"]
     assert [(row["config"], row["reached"]) for row in rows] == [("digits", 0.97), ("trec", 0.91)]
     assert all(row["date"] and row["machine"]["cores"] for row in rows)

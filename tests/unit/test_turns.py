@@ -30,8 +30,8 @@ def test_one_runs_at_a_time_with_all_that_it_started(tmp_path: Path, monkeypatch
     first_log, second_log = tmp_path / "one", tmp_path / "other"
     command, variables = [sys.executable, "-c", PARENT], dict(os.environ)
     with (
-        turns.started(command, variables, first_log, lambda: points(first_log), 5) as first,
-        turns.started(command, variables, second_log, lambda: points(second_log), 5) as second,
+        turns.start_program(command, variables, first_log, lambda: points(first_log), 5) as first,
+        turns.start_program(command, variables, second_log, lambda: points(second_log), 5) as second,
     ):
         before = points(first_log)
         time.sleep(0.2)
@@ -51,7 +51,7 @@ def test_a_program_that_ends_before_it_is_warm_is_told(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with (
         pytest.raises(SystemExit, match="exit 3\nno data"),
-        turns.started([sys.executable, "-c", "print('no data', flush=True); raise SystemExit(3)"], dict(os.environ), log, list, 1),
+        turns.start_program([sys.executable, "-c", "print('no data', flush=True); raise SystemExit(3)"], dict(os.environ), log, list, 1),
     ):
         raise AssertionError("it was never warm")
 
