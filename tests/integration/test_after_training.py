@@ -105,7 +105,8 @@ def read_predictions(result: Any, output: Path, columns: Sequence[str] = ("predi
     return api.open_predictions(f"{output}/{result.snapshot}").to_table().to_pandas().set_index("id").sort_index()[list(columns)]
 
 
-@pytest.mark.parametrize("takes", ["rows", pytest.param("query", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("takes", ["rows", "query"])
 def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_pandas(
     config: Config, good: tuple[str, str], tmp_path: Path, takes: str, caplog: pytest.LogCaptureFixture
 ) -> None:

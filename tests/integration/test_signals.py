@@ -36,7 +36,7 @@ def test_p8_a_training_leaves_as_documented(tmp_path: Path, stage: str, way: str
         pytest.param("checksums", "to the process", signal.SIGINT, True, marks=pytest.mark.full),
         pytest.param("read", "to its group", signal.SIGINT, True, marks=pytest.mark.full),
         pytest.param("fit", "to the process", signal.SIGTERM, True, marks=pytest.mark.full),
-        ("write", "as timeout", signal.SIGTERM, False),
+        pytest.param("write", "as timeout", signal.SIGTERM, False, marks=pytest.mark.full),
         ("commit", "to its group", signal.SIGINT, False),
         pytest.param("filing", "to the process", signal.SIGTERM, False, marks=pytest.mark.full),
     ],

@@ -115,7 +115,7 @@ def assert_same(actual: Any, expected: Any) -> None:
     assert (actual[0].metrics, actual[0].rows, actual[0].best_epoch) == (expected[0].metrics, expected[0].rows, expected[0].best_epoch)
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path, alone: dict[str, Any], workers: int) -> None:
     for actual in run_group(workers, home / f"group-{workers}", fit_in_turn, home, home / f"of-{workers}"):
         for case, expected in alone.items():
