@@ -47,7 +47,8 @@ def init(data: str | Path, target: str = "", output: str | Path = "") -> Draft:
 
     Returns the draft, with what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made."""
     from pipelines.init.config_file import check_output, write_config
-    from pipelines.init.drafting import Request, config_path, draft_config, path_in_config, pipeline_name
+    from pipelines.init.draft import Request
+    from pipelines.init.drafting import config_path, draft_config, path_in_config, pipeline_name
     from pipelines.launch.checks import check_before_etl
 
     output = config_path(data, output)

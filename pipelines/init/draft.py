@@ -1,6 +1,6 @@
 """The draft of a config, as plain values."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,3 +20,20 @@ class Draft:
     """Reasons by setting. One of a setting that fills one line stands behind it, any other above it, line by line."""
     assumptions: tuple[str, ...] = ()
     """Doubts, each with what was assumed and how to change it, for the reader of the command's output."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Arguments of the command."""
+
+    data: str
+    """Path of a file or a folder, as it is to stand in the config."""
+    target: str
+    """Name of the column to predict; empty if it is to be chosen."""
+    name: str
+    """Name of the pipeline, of its folder of datasets, and of its table."""
+
+
+Drafter = Callable[[Request], Draft | None]
+"""Drafts the config of data of one kind; None for data of another kind. Raises ConfigError or SourceError for data of this kind that no
+config can be made of."""

@@ -1,33 +1,17 @@
 """Chooses who drafts the config of some data."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.errors import ConfigError
-from pipelines.init.draft import Draft
+from pipelines.init.draft import Draft, Drafter, Request
+from pipelines.init.pictures import draft_pictures
 
 ANONYMOUS = ("data", "train", "dataset", "table", "rows")
 """Names of files that say nothing of the data."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line asks for."""
-
-    data: str
-    """Path of a file or a folder, as it is to stand in the config."""
-    target: str
-    """Name of the column to predict; empty if it is to be chosen."""
-    name: str
-    """Name of the pipeline, of its folder of datasets, and of its table."""
-
-
-Drafter = Callable[[Request], Draft | None]
-"""Drafts the config of data of one kind; None for data of another kind. Raises ConfigError or SourceError for data of this kind that no
-config can be made of."""
-DRAFTERS: tuple[Drafter, ...] = ()
+DRAFTERS: tuple[Drafter, ...] = (draft_pictures,)
 """In this order; the first that returns a draft decides."""
 
 

@@ -116,6 +116,22 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "write the file again, or leave it out": ("integration/test_remedies_of_data.py", "is_written_again_or_left_out"),
     "no space left on {}, where Spark shuffles": ("integration/test_etl_jobs.py", "test_a_full_disk_is_told_in_a_line"),
     "is taken; choose another": ("integration/test_sources.py", "_record is taken; choose another"),
+    **dict.fromkeys(
+        (
+            "all of these lie equally deep",
+            "put the files of each class into a folder",
+            "into one of them, or away",
+            "or remove the class",
+            "too few to split; add some",
+            "takes for a pattern; rename",
+            "none of them hidden by a name",
+            "name a folder that has files of a single kind",
+            "or a colon; rename",
+            "cannot be decoded, such as {}; get the files again",
+        ),
+        ("unit/test_init_folders.py", "remedy(folder)"),
+    ),
+    "name data that have two classes or more": ("unit/test_init_folders.py", "remedy(folder)"),
     "holds no rows; give a path": ("integration/test_sources.py", "a path that holds rows is the remedy"),
     "plain Parquet is read with columns": ("integration/test_remedies_of_data.py", "is_encoded_by_etl"),
 }

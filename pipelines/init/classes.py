@@ -1,0 +1,196 @@
+"""Classes and splits of files, by the folders that they lie in or by their names."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.config.did_you_mean import name_list
+from pipelines.errors import ConfigError
+from pipelines.init.contents import FoundFile
+
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing", "t10k", "eval"), "test"),
+}
+"""Names of splits as folders and files have them, and those of a dataset."""
+LISTED_CLASSES = 20
+"""The most classes that an expectation lists."""
+RARE = 1 / 20
+"""Share of the rows of the most frequent class below which a class is rare."""
+LEAST_ROWS = 20
+_NUMBER_AT_END = r"[_. -]?[0-9]+$"
+
+
+@dataclass(frozen=True)
+class Classes:
+    """How a query gets the class of a file, and its split if folders have the names of splits."""
+
+    expression: str
+    """SQL for the class, over `path` and `folders`, its parts."""
+    reason: str
+    counts: Counter[str]
+    """Files of each class."""
+    split_expression: str = ""
+    splits: tuple[str, ...] = ()
+    train_files: int = 0
+    """Files of the folders for training, if there are such folders."""
+    outside: tuple[str, ...] = ()
+    """Files that lie in no folder of a class."""
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether an expectation can list all classes."""
+        return len(self.counts) <= LISTED_CLASSES
+
+
+def find_classes(path: str, files: Sequence[FoundFile]) -> Classes:
+    """The classes of the files. Raises ConfigError if there are none, one only, or one that has a single file."""
+    depths = Counter(len(file.folders) for file in files)
+    depth = max(depths, key=lambda number: (depths[number], number))
+    inside = [file for file in files if len(file.folders) == depth]
+    outside = tuple(file.name for file in files if len(file.folders) != depth)
+    if len(outside) > len(files) / 20:
+        counts = name_list([f"{count:,} files {number} folders deep" for number, count in sorted(depths.items())])
+        raise ConfigError(f"{path}: {counts}; move them so that each class is a folder, and all of these lie equally deep")
+    classes = _folder_classes(inside, depth, outside) or _name_classes(inside, outside)
+    if classes is None:
+        names = sorted({file.folders[-1] for file in inside if file.folders})
+        found = f"one class only, the folder {names[0]}" if len(names) == 1 else "no class in the names of folders or files"
+        raise ConfigError(f"{path}: {found}; put the files of each class into a folder of its name")
+    check_class_counts(path, classes.counts, "files")
+    if outside and not classes.is_complete:
+        raise ConfigError(f"{path}: {outside[0]} lies outside the folders of classes; move it into one of them, or away")
+    return classes
+
+
+def check_class_counts(path: str, counts: Counter[str], unit: str) -> None:
+    """Raise ConfigError if there is a single class, a class of a single row, or too few rows to split."""
+    if len(counts) < 2:
+        raise ConfigError(f"{path}: one class only, {next(iter(counts), '')}; name data that have two classes or more")
+    if single := sorted(name for name, count in counts.items() if count == 1):
+        besides = f" and {len(single) - 1:,} more" if len(single) > 1 else ""
+        raise ConfigError(
+            f"{path}: class {single[0]}{besides} has 1 of the {unit}; a class needs at least two, to learn from and to test: "
+            "add some, or remove the class"
+        )
+    if sum(counts.values()) < LEAST_ROWS:
+        raise ConfigError(f"{path}: {sum(counts.values())} {unit} are too few to split; add some, until there are {LEAST_ROWS}")
+
+
+def split_setting(splits: Sequence[str], train_rows: int) -> dict[str, Any]:
+    """`dataset.split`: by the column `split` where the data have splits, else by a hash."""
+    if not splits:
+        return {"train": 0.8, "validation": 0.1, "test": 0.1}
+    return {"by": "split"} if "validation" in splits else {"by": "split", "validation": 0.05 if train_rows >= 50_000 else 0.1}
+
+
+def split_reason(splits: Sequence[str]) -> str:
+    if not splits:
+        return "by a hash of the row"
+    return f"as the data have it: {name_list(list(splits))}" + ("" if "validation" in splits else "; a share of train selects the epoch")
+
+
+def weigh_classes(counts: Counter[str]) -> tuple[dict[str, Any], str]:
+    """The task's `class_weights` if a class is rare, with the reason; else nothing."""
+    (most, many), (least, few) = counts.most_common(1)[0], min(counts.items(), key=lambda item: (item[1], item[0]))
+    if few >= many * RARE:
+        return {}, ""
+    return {"class_weights": "balanced"}, f"{least} is rare: {few:,} of {sum(counts.values()):,}, where {most} has {many:,}"
+
+
+def sql_text(text: str) -> str:
+    """A text as a literal of Spark's SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def list_values(names: Iterable[str]) -> str:
+    return ", ".join(map(sql_text, sorted(names)))
+
+
+def _folder_classes(files: Sequence[FoundFile], depth: int, outside: tuple[str, ...]) -> Classes | None:
+    """Classes by the deepest folders that differ, and splits by folders with the names of splits."""
+    names = [sorted({file.folders[level] for file in files}) for level in range(depth)]
+    split_level = next((level for level in range(depth) if _are_splits(names[level])), None)
+    levels = [level for level in range(depth) if level != split_level and len(names[level]) > 1]
+    if not levels:
+        return None
+    level = levels[-1]
+    _refuse_masks(files, level, names[level])
+    above = [f"{name_list(names[number][:3])}" for number in levels[:-1]]
+    assumptions = [f"the class is the folder nearest to the file ({name_list(names[level][:3])}), not {text}" for text in above]
+    split_expression, train_files = "", 0
+    splits: tuple[str, ...] = ()
+    if split_level is not None:
+        split_expression = _rename_splits(f"element_at(folders, {split_level - depth - 1})", names[split_level])
+        splits = tuple(split for split in ("train", "validation", "test") if split in {SPLITS[name.lower()] for name in names[split_level]})
+        train_files = sum(SPLITS[file.folders[split_level].lower()] == "train" for file in files)
+    counts = Counter(file.folders[level] for file in files)
+    expression, reason = f"element_at(folders, {level - depth - 1})", "the folder of a file"
+    return Classes(expression, reason, counts, split_expression, splits, train_files, outside, tuple(assumptions))
+
+
+def _name_classes(files: Sequence[FoundFile], outside: tuple[str, ...]) -> Classes | None:
+    """Classes by the beginning of names, up to the first `_`, `-` or `.` where all have as many of them, else up to a number."""
+    stems = [file.name.rpartition("/")[2].rpartition(".")[0] for file in files]
+    starts = [re.sub(_NUMBER_AT_END, "", stem) for stem in stems]
+    for separator in "_-.":
+        parts = [start.split(separator) for start in starts]
+        if len({len(words) for words in parts}) == 1 and len(parts[0]) > 1 and _are_classes(words[0] for words in parts):
+            return _first_part_classes(parts, separator, outside)
+    if not all(starts) or not _are_classes(starts):
+        return None
+    expression = "regexp_extract(path, '([^/]+?)[_. -]?[0-9]+\\\\.[^./]*$', 1)"
+    return Classes(expression, "the file's name, without the number at its end", Counter(starts), outside=outside)
+
+
+def _first_part_classes(parts: Sequence[Sequence[str]], separator: str, outside: tuple[str, ...]) -> Classes:
+    shown = separator if separator in "_-" else "\\\\."
+    counts = Counter(words[0] for words in parts)
+    later_parts = [sorted({words[number] for words in parts}) for number in range(1, len(parts[0]))]
+    assumptions = [f"the class is the first part of a file's name, with {len(counts)} values ({name_list(sorted(counts)[:3])})"]
+    assumptions += [
+        f"another part of the names has {len(values)} values ({name_list(values[:3])}); if those are people or devices, each stands in "
+        "several splits, and the test does not tell how well new ones do: that needs dataset.split.group"
+        for values in later_parts
+        if 1 < len(values) < sum(counts.values()) / 2
+    ]
+    expression = f"regexp_extract(path, '([^/{shown}]+){shown}[^/]*$', 1)"
+    return Classes(expression, f"the file's name, up to the first {separator}", counts, outside=outside, assumptions=tuple(assumptions))
+
+
+def _are_classes(names: Iterable[str]) -> bool:
+    counts = Counter(names)
+    return 1 < len(counts) <= sum(counts.values()) / 2
+
+
+def _are_splits(names: Sequence[str]) -> bool:
+    splits = {SPLITS.get(name.lower(), "") for name in names}
+    return len(splits) == len(names) > 1 and "train" in splits and "" not in splits
+
+
+def _rename_splits(expression: str, names: Sequence[str]) -> str:
+    """SQL for the dataset's names of splits."""
+    if all(SPLITS[name.lower()] == name for name in names):
+        return expression
+    return f"CASE {expression} {' '.join(f'WHEN {sql_text(name)} THEN {sql_text(SPLITS[name.lower()])}' for name in names)} END"
+
+
+def _refuse_masks(files: Sequence[FoundFile], level: int, names: Sequence[str]) -> None:
+    """Raise ConfigError if the folders hold files of equal names, one of them masks or labels of the others."""
+    mask = next((name for name in names if re.search("mask|label|annotation|segment", name.lower())), "")
+    if mask and len(names) == 2:
+        stems = [{file.name.rpartition("/")[2].rpartition(".")[0] for file in files if file.folders[level] == name} for name in names]
+        if len(stems[0] & stems[1]) > min(map(len, stems)) / 2:
+            raise ConfigError(
+                f"{names[0]} and {names[1]} have files of equal names, so {mask} holds masks, not a class; no built-in task "
+                "is for segmentation; docs/how-to/extending.md has a task of another kind"
+            )

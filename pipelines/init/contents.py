@@ -1,0 +1,137 @@
+"""The files of a path, by kind. Reads names and sizes only."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pipelines.config.did_you_mean import name_list
+from pipelines.errors import ConfigError
+
+Item = TypeVar("Item")
+
+IMAGES = (".png", ".jpg", ".jpeg")
+RECORDINGS = (".wav",)
+ARCHIVES = (".tar", ".tar.gz", ".tar.bz2", ".tar.zst")
+DOCUMENTS = (".txt", ".text", ".md", ".rst")
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".orc", ".avro", ".xlsx", ".xls", ".sqlite", ".db")
+UNREADABLE = {
+    **dict.fromkeys((".gif", ".bmp", ".tif", ".tiff", ".webp", ".heic"), "the encoder image reads PNG and JPEG; convert the images to PNG"),
+    **dict.fromkeys((".flac", ".mp3", ".ogg", ".m4a", ".aiff"), "the encoder log_mel reads WAV; convert the recordings to WAV"),
+    **dict.fromkeys((".zip", ".7z", ".rar", ".tgz"), "the archives that can be read are .tar and .tar.gz; pack the files as one of those"),
+}
+_COMPRESSED = (".gz", ".bz2", ".zst")
+_ABOUT = ("readme", "license", "licence", "citation", "changelog", "attribution", "thumbs.db")
+"""Beginnings of the names of files about the data, in lower case."""
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A file below the path, or the path itself."""
+
+    name: str
+    """Path below the folder, with `/` between folders."""
+    bytes: int
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return tuple(self.name.split("/")[:-1])
+
+    @property
+    def ending(self) -> str:
+        return name_ending(self.name)
+
+
+@dataclass(frozen=True)
+class FolderContents:
+    """The files of a path, sorted by name, without hidden ones and those about the data."""
+
+    path: str
+    root: str
+    """The folder that the names of files start from: the path, or the folder of the only file."""
+    files: tuple[FoundFile, ...]
+    about: tuple[str, ...] = ()
+    """Names of files that describe the data."""
+
+    @property
+    def is_file(self) -> bool:
+        return Path(self.path).is_file()
+
+    def place(self, file: FoundFile) -> str:
+        """The path of a file."""
+        return str(Path(self.root) / file.name)
+
+    def select_endings(self, endings: Sequence[str]) -> tuple[FoundFile, ...]:
+        return tuple(file for file in self.files if file.ending in endings)
+
+
+def name_ending(name: str) -> str:
+    """The ending in lower case, `.tar.gz` for two; of a compressed file, both. Empty for a name without one."""
+    start, ending = os.path.splitext(name.rpartition("/")[2].lower())
+    if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
+        return f"{inner}{ending}"
+    return ending
+
+
+def list_contents(path: str) -> FolderContents:
+    """List the files of a path. Raises ConfigError if there are none, or a name is not UTF-8 or has a control character."""
+    if any(character in path for character in "*?[]{}\\"):
+        raise ConfigError(f"{path}: its name has one of * ? [ ] {{ }} \\, which a config takes for a pattern; rename it")
+    if Path(path).is_file():
+        files, root, about = [FoundFile(Path(path).name, Path(path).stat().st_size)], str(Path(path).parent), []
+    else:
+        every, root = sorted(_files(path), key=lambda file: file.name), path
+        about = [file.name for file in every if _is_about(file.name)]
+        files = [file for file in every if not _is_about(file.name)] or every
+    if not files:
+        raise ConfigError(f"{path}: no file in this folder; name a folder that has files, none of them hidden by a name with . or _")
+    for file in files:
+        if not file.name.isprintable() or ":" in file.name:
+            shown = os.fsencode(file.name)
+            raise ConfigError(f"{path}: {shown!r} is not UTF-8, or has a control character or a colon; rename this file or its folder")
+    return FolderContents(path, root, tuple(files), tuple(about))
+
+
+def check_kinds(contents: FolderContents, kind: str, endings: Sequence[str]) -> tuple[FoundFile, ...]:
+    """The files with one of the endings. Raises ConfigError if there are files of another kind beside them."""
+    files = contents.select_endings(endings)
+    if strangers := [file for file in contents.files if file.ending not in endings]:
+        counts = Counter(file.ending or "no ending" for file in strangers)
+        texts = [f"{count:,} of {ending}" for ending, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]]
+        raise ConfigError(
+            f"{contents.path}: two kinds of files, {len(files):,} {kind} and {name_list(texts)}, such as {strangers[0].name}; "
+            "name a folder that has files of a single kind"
+        )
+    return files
+
+
+def refuse_unreadable(contents: FolderContents) -> None:
+    """Raise ConfigError if most files are of a format that no encoder reads."""
+    ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
+    if ending in UNREADABLE and count > len(contents.files) / 2:
+        raise ConfigError(f"{contents.path}: {count:,} files of {ending}, but {UNREADABLE[ending]}")
+
+
+def spread(items: Sequence[Item], most: int) -> list[Item]:
+    """At most so many of the items, evenly spaced, the first one included."""
+    return list(items) if len(items) <= most else [items[place * len(items) // most] for place in range(most)]
+
+
+def _is_about(name: str) -> bool:
+    return name.rpartition("/")[2].lower().startswith(_ABOUT)
+
+
+def _files(path: str, below: str = "") -> Iterator[FoundFile]:
+    """Files at any depth. Names that start with `.` or `_` are hidden, as in Spark; links to folders above are not followed."""
+    with os.scandir(os.path.join(path, below) if below else path) as entries:
+        for entry in entries:
+            name = f"{below}/{entry.name}" if below else entry.name
+            if entry.name.startswith((".", "_")):
+                continue
+            if entry.is_dir():
+                if not (entry.is_symlink() and os.path.realpath(path).startswith(os.path.realpath(entry.path))):
+                    yield from _files(path, name)
+            elif entry.is_file():
+                yield FoundFile(name, entry.stat().st_size)

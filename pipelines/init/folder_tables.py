@@ -1,0 +1,115 @@
+"""The parts of a config that files in class folders have in common, images, recordings and texts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.config.did_you_mean import name_list
+from pipelines.init.classes import Classes, list_values, split_reason, split_setting, weigh_classes
+from pipelines.init.contents import FolderContents
+from pipelines.init.draft import Draft, KeyPath, Request
+
+EPOCHS = ((100_000, 5), (10_000, 10), (1_000, 20), (0, 40))
+"""Least rows of the training split, and the epochs for that many."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The feature of the model, and its training."""
+
+    unit: str
+    """The rows, in the plural."""
+    feature: str
+    encoder: Mapping[str, Any]
+    encoder_reason: str
+    task: Mapping[str, Any]
+    train: Mapping[str, Any]
+    unreadable_share: float = 0.0
+    """Share of the sample that the encoder refuses."""
+    assumptions: tuple[str, ...] = ()
+
+
+def draft_files(
+    request: Request, contents: FolderContents, classes: Classes, table: Mapping[str, Any], content: str, learning: Learning
+) -> Draft:
+    """The draft for files whose class stands in their path. `content` is SQL for what the encoder reads."""
+    weights, weights_reason = weigh_classes(classes.counts)
+    source: dict[str, Any] = {"tables": {"files": table}, "query": _query(classes, content, learning.feature)}
+    if classes.is_complete and not classes.outside:
+        source["expect"] = {"a known class": f"class IN ({list_values(classes.counts)})"}
+    if learning.unreadable_share > 0.01:
+        source["max_quarantined"] = round(min(2 * learning.unreadable_share, 1.0), 2)
+    rows = train_rows(classes.train_files or classes.files, classes.splits)
+    comments: dict[KeyPath, str] = {
+        ("dataset", "split"): split_reason(classes.splits),
+        ("dataset", "features", learning.feature): learning.encoder_reason,
+        ("dataset", "target"): f"{len(classes.counts):,} classes",
+        ("source", "query"): f"The class is {classes.reason}.",
+        ("task",): weights_reason,
+        ("train",): f"about {rows:,} {learning.unit} for training",
+    }
+    if "max_quarantined" in source:
+        comments["source", "max_quarantined"] = f"{learning.unreadable_share:.0%} of the {learning.unit} that were tried cannot be read"
+    return Draft(
+        sections={
+            "name": request.name,
+            "source": source,
+            "dataset": {
+                "path": f"data/{request.name}",
+                "split": split_setting(classes.splits, classes.train_files),
+                "features": {learning.feature: learning.encoder},
+                "target": {"class": "label"},
+            },
+            "task": {**learning.task, **weights},
+            "train": learning.train,
+        },
+        introduction=(f"{classes.files:,} {learning.unit} of {len(classes.counts):,} classes: {_shown_classes(classes)}.",),
+        comments={
+            path: comment for path, comment in comments.items() if comment and (path != ("source", "max_quarantined") or path[1] in source)
+        },
+        assumptions=(*classes.assumptions, *_doubts(contents, classes), *learning.assumptions),
+    )
+
+
+def train_rows(rows: int, splits: tuple[str, ...]) -> int:
+    """The rows of the training split, about: `rows` are those of the train folder if there are folders of splits, else all."""
+    return rows * (10 if "validation" in splits else 9 if splits else 8) // 10
+
+
+def batch_rows(rows: int, most: int = 64) -> int:
+    """Rows of a step: at most `most`, and few enough for eight steps in an epoch. A power of two from 8 on, which eight shards divide."""
+    batch = most
+    while batch > 8 and rows < 8 * batch:
+        batch //= 2
+    return batch
+
+
+def epochs_for(rows: int, table: tuple[tuple[int, int], ...] = EPOCHS) -> int:
+    """Epochs by the rows of the training split: the fewer rows, the more."""
+    return next(epochs for least, epochs in table if rows >= least)
+
+
+def _query(classes: Classes, content: str, feature: str) -> str:
+    split = f", {classes.split_expression} AS split" if classes.split_expression else ""
+    query = f"SELECT {content} AS {feature}, {classes.expression} AS class{split}\nFROM (SELECT *, split(path, '/') AS folders FROM files)"
+    return (
+        f"SELECT * FROM (\n  {query.replace(chr(10), chr(10) + '  ')}\n)\nWHERE class IN ({list_values(classes.counts)})"
+        if classes.outside
+        else query
+    )
+
+
+def _shown_classes(classes: Classes) -> str:
+    return ", ".join(f"{name} ({count:,})" for name, count in classes.counts.most_common(5)) + (", …" if len(classes.counts) > 5 else "")
+
+
+def _doubts(contents: FolderContents, classes: Classes) -> list[str]:
+    few = sorted(name for name, count in classes.counts.items() if count < 10)
+    doubts = []
+    if few:
+        doubts.append(f"{name_list(few[:3])} {'have' if len(few) > 1 else 'has'} fewer than 10 files: a split may have none of them")
+    if classes.outside:
+        doubts.append(f"{len(classes.outside)} files outside the folders of classes are left out, such as {classes.outside[0]}")
+    if contents.about:
+        doubts.append(f"{contents.about[0]} is about the data, and left out")
+    return doubts
