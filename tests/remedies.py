@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 VERBS = (
     "add|cast|change|check|choose|correct|declare|encode|free|get|give|install|keep|leave|lower|make|mend|move|name|open|order|pad|pass|"
-    "point|put|quote|raise|record|reduce|register|remove|rename|restore|save|see|select|send|set|shorten|split|start|stop|take|train|"
+    "point|promote|put|quote|raise|record|reduce|register|remove|rename|restore|save|see|select|send|set|shorten|split|start|stop|take|train|"
     "try|unset|upgrade|use|verify|wait|write"
 )
 OFFER = re.compile(

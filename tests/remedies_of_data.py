@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from config_remedies import VALUES
 from installations import session
 from pyarrow.fs import FileInfo, LocalFileSystem
+from pyspark.sql.types import IntegerType, StructField, StructType
 from tables import idx, raw_table, write
 from torch.nn.modules import batchnorm
 from versions import write_version
@@ -43,7 +44,7 @@ from pipelines.config.source import TableSettings
 from pipelines.config.task import settings_class
 from pipelines.data.sources import content, footers
 from pipelines.data.sources.base import raw_tables
-from pipelines.data.sources.idx import read_columns
+from pipelines.data.sources.idx import IdxSource, read_columns
 from pipelines.data.sources.records import Dialect, cut
 from pipelines.data.sources.tar import Tar, read_members
 from pipelines.data.sources.text_table import TextTable
@@ -370,6 +371,17 @@ def numbers(folder: Path, shape: tuple[int, ...] = (3,), values: bytes = b"abc",
     return list(read_columns([path], pa.schema({"value": kind or pa.int32()}), "row"))
 
 
+def files_of_rows(folder: Path, *counts: int) -> Any:
+    """A table of idx files, a column each."""
+    paths = [write(folder, str(rows), idx(0x08, (rows,), bytes(rows))) for rows in counts]
+    return list(read_columns(paths, pa.schema([(f"column_{number}", pa.int32()) for number in range(len(counts))]), "row"))
+
+
+def idx_reader(*columns: str) -> Any:
+    schema = StructType([StructField(column, IntegerType()) for column in columns])
+    return IdxSource({"paths": '["images", "labels"]'}).reader(schema)
+
+
 def wide_numbers(folder: Path, kind: Any) -> Any:
     path = write(folder, "x", idx(0x0C, (1,), struct.pack(">i", 300)))
     return list(read_columns([path], pa.schema({"value": kind}), "row"))
@@ -537,6 +549,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "cannot be read: {}; get the file again": (lambda folder: gzip_blocks(folder, -9), (gzip_blocks,)),
     "write it again in smaller row groups": (lambda folder: bomb(folder, 10**6), (lambda folder: bomb(folder, 10**5),)),
     "rows, {} are there; get the file again": (lambda folder: numbers(folder, values=b"ab"), (numbers,)),
+    "; give files of the same rows": (lambda folder: files_of_rows(folder, 3, 4), (lambda folder: files_of_rows(folder, 3, 3),)),
+    "; give as many columns as files": (lambda _: idx_reader("row", "image"), (lambda _: idx_reader("row", "image", "label"),)),
     "goes on after the {} rows that its header promises": (lambda folder: numbers(folder, values=b"abcd"), (numbers,)),
     "and the file ends before their sizes; get it again": (
         lambda folder: numbers(folder, (2, 2), b"", cut_to=9),

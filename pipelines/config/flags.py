@@ -64,7 +64,9 @@ def _value(key: str, texts: list[str], model: type[BaseModel]) -> Any:
         try:
             values.append(None if text == "None" else from_yaml(text))
         except yaml.YAMLError as error:
-            raise ConfigError(f"--{key}: not a YAML value: {describe_yaml_error(error)} (got {show_value(text)})") from error
+            raise ConfigError(
+                f"--{key}: not a YAML value: {describe_yaml_error(error)}; quote the text (got {show_value(text)})"
+            ) from error
     return () if not values else values[0] if len(values) == 1 else values
 
 

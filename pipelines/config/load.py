@@ -146,6 +146,7 @@ def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
         if sections[: number + 1] == ["train", "strategy"]:
             inner = values[section] = strategy_section(inner)
         if not isinstance(inner, dict):
-            raise ConfigError(f"--{dotted}: {section} is a value, not a section (got {show_value(inner)})")
+            path = ".".join(sections[: number + 1])
+            raise ConfigError(f"--{dotted}: {section} is a value, not a section; write --{path} VALUE (got {show_value(inner)})")
         values = inner
     values[last] = value

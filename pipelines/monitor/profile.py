@@ -18,6 +18,12 @@ from pipelines.config.profile import Profile
 from pipelines.runtime.compat.torch import record_memory, write_memory_snapshot
 from pipelines.train.step_clock import StepClock
 
+log = logging.getLogger(__name__)
+
+PROFILE = "profile"
+"""Folder of the run's directory, and of the run's artifacts."""
+DEAREST = 40
+"""Operators in the table."""
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 
@@ -47,14 +53,6 @@ def _peak() -> int:
 def _reset() -> None:
     with suppress(OSError):  # then every phase has the peak so far
         _CLEAR.write_text(_RESET_PEAK)
-
-
-log = logging.getLogger(__name__)
-
-PROFILE = "profile"
-"""Folder of the run's directory, and of the run's artifacts."""
-DEAREST = 40
-"""Operators in the table."""
 
 
 class StepProfiler:

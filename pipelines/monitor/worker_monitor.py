@@ -13,6 +13,12 @@ from pipelines.monitor.stragglers import Stragglers
 from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
 from pipelines.train.phases import EXCHANGE
 
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = {True: 2.5, False: 10.0}
+"""On a local disk (True), and on an object store, which charges for requests."""
+STRAGGLERS, HANG = "stragglers", "standstill"
+"""Tags of the run."""
 HANG_SECONDS = 30.0
 """A group hangs if for so long no worker has got any further."""
 
@@ -72,14 +78,6 @@ class HangDetector:
 
 def _is_same_place(previous: WorkerBeat, now: WorkerBeat) -> bool:
     return (previous.process, previous.step, previous.steps, previous.phase) == (now.process, now.step, now.steps, now.phase)
-
-
-log = logging.getLogger(__name__)
-
-POLL_SECONDS = {True: 2.5, False: 10.0}
-"""On a local disk (True), and on an object store, which charges for requests."""
-STRAGGLERS, HANG = "stragglers", "standstill"
-"""Tags of the run."""
 
 
 class WorkerMonitor:

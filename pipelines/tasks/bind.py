@@ -19,10 +19,10 @@ from pipelines.tasks.base import Data, Task
 def build_task(settings: TaskSettings, manifest: Manifest) -> Task:
     """Build the task that `settings` configure, over the manifest's columns. Raises ConfigError if its class cannot be imported."""
     try:
-        implementation = import_class(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
+        task_class = import_class(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"task.kind is {settings.kind!r}, whose {error}") from error
-    return implementation(settings, task_data(manifest.encoders))
+    return task_class(settings, task_data(manifest.encoders))
 
 
 def check_task(config: Config) -> None:

@@ -1,4 +1,5 @@
-"""MLflow runs of ETL, training and baselines. Only this package, `serve` and `registry` call MLflow.
+"""MLflow runs of ETL, training and baselines. Only this package, `serving.model`, `serving.registry` and
+`runtime.compat` import MLflow.
 
 1. `client`     connects to the tracking server or file, and turns its errors into TrackingErrors.
 2. `naming`     has the names that people meet there, and hides those of machinery; `description` sums a run up in five lines.

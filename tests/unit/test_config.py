@@ -353,13 +353,20 @@ def test_a_flag_s_fault_names_the_flag(file: Path) -> None:
         (["{file}", "workers"], "workers: not a flag; write --section.setting VALUE"),
         (["{file}", "--train.workers"], "--train.workers: the value is missing; write it after the flag"),
         (["{file}", "--train.workers", "[1"], "--train.workers: not a YAML value: expected"),
-        (["{file}", "--name.first", "x"], "--name.first: name is a value, not a section (got adult)"),
+        (["{file}", "--source.tables.people.path", "[1"], "; quote the text (got [1)"),
+        (["{file}", "--name.first", "x"], "--name.first: name is a value, not a section; write --name VALUE (got adult)"),
     ],
 )
 def test_a_command_line_that_cannot_be_read(file: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         from_command_line("jobs/train.py", [argument.format(file=file) for argument in arguments])
     assert message in str(caught.value)
+
+
+def test_what_is_offered_for_a_flag_that_cannot_be_read_works(file: Path) -> None:
+    assert from_command_line("jobs/train.py", [str(file), "--name", "x"]).name == "x"
+    config = from_command_line("jobs/train.py", [str(file), "--source.tables.people.path", "'[1'"])
+    assert config.source.tables["people"].path.endswith("[1")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

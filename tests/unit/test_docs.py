@@ -1,5 +1,6 @@
 """What the documents say is so: their commands exist, their examples run, their links lead somewhere."""
 
+import ast
 import importlib
 import json
 import os
@@ -8,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
@@ -288,3 +290,33 @@ def test_no_file_holds_a_path_of_one_machine() -> None:
     files = [ROOT / name for name in listed.stdout.splitlines()]
     texts = {file: file.read_text(errors="replace") for file in files if file.exists() and file.suffix not in (".png", ".parquet")}
     assert [f"{file.relative_to(ROOT)}: {match[0]}" for file, text in texts.items() if (match := forbidden.search(text))] == []
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    """The texts that document a module, its classes, functions and values."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def test_docstrings_name_modules_that_exist() -> None:
+    """A list in a package's docstring names its modules. `room.name` is a module, what a module of the room defines, or a setting."""
+    code = ROOT / "pipelines"
+    rooms = defaultdict(list)
+    for path in code.rglob("*/__init__.py"):
+        rooms[path.parent.name].append(path.parent)
+    defined = {name: "".join(path.read_text() for folder in folders for path in folder.rglob("*.py")) for name, folders in rooms.items()}
+    missing = []
+    for path in sorted(code.rglob("*.py")):
+        for text in docstrings(path):
+            names = re.findall(r"^\d+\. +`(\w+)`", text, re.MULTILINE) if path.name == "__init__.py" else []
+            missing += [f"{path}: {name}" for name in names if not is_module(path.parent / name)]
+            for room, name in re.findall(r"`([a-z_]+)\.(?!json|html|onnx)(\w+)`", text):
+                definition = re.compile(rf"(?:def|class) {name}\b|^ *{name}: |^{name} = ", re.MULTILINE)
+                is_defined = room not in rooms or definition.search(defined[room] + defined["config"])
+                missing += [] if is_defined or any(is_module(folder / name) for folder in rooms[room]) else [f"{path}: {room}.{name}"]
+    assert missing == []
+
+
+def is_module(place: Path) -> bool:
+    return place.with_suffix(".py").exists() or (place / "__init__.py").exists()

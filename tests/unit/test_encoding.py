@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.config.dataset import Dataset
 from pipelines.data.features import Encoders, needs
+from pipelines.data.features.encoding import check_columns
 from pipelines.data.versions.manifest import FittedEncoder, tensor_columns
 from pipelines.data.versions.schema import arrow_schema
 from pipelines.errors import ConfigError, SourceError
@@ -157,6 +158,12 @@ def test_needs_are_the_union_over_a_columns_encoders() -> None:
 def test_columns_that_do_not_fit_are_named_before_a_row_is_read(feature: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         fit(feature, TARGET, TRAINING)
+
+
+def test_a_passthrough_column_is_named_by_its_key() -> None:
+    sections = {"features": {"x": "standardize"}, "target": TARGET, "passthrough": {"again": {"encoder": "identity", "column": "word"}}}
+    with pytest.raises(ConfigError, match=r"^dataset.passthrough.again: identity cannot encode column word, which is string"):
+        check_columns(Dataset.model_validate({"path": "data", **sections}), TRAINING.schema)
 
 
 def test_every_fault_has_a_line() -> None:

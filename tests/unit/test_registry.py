@@ -307,6 +307,15 @@ def test_a_champion_that_is_overwritten_at_once_is_named(served: Served, monkeyp
         with pytest.raises(TrackingError, match="version 2 of overwritten was the champion, and version 1 was set in its place"):
             promote(served, "overwritten")
     assert client.get_model_version("overwritten", "2").tags[alias.STATE] == "withdrawn"
+    assert promote(served, "overwritten") == "3"
+
+
+def test_where_nothing_can_be_rolled_back_a_run_can_be_promoted(served: Served) -> None:
+    config = served.config.model_copy(update={"registry": Registry(model="only_one")})
+    assert promote(served, "only_one") == "1"
+    with pytest.raises(TrackingError, match="before version 1, so nothing to roll back to; promote a run with --run instead"):
+        rollback(config)
+    assert promote(served, "only_one") == "2"
 
 
 def test_a_promotion_that_was_broken_off_is_finished_by_the_next(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,8 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
 def _key(dataset: Dataset, name: str) -> str:
     """Dotted key of the encoder in the YAML file."""
     role = dataset.column_role(name)
-    return f"dataset.{'features' if role == 'feature' else role}.{name}"
+    section = {"feature": "features", "carried": "passthrough", "target": "target"}[role]
+    return f"dataset.{section}.{name}"
 
 
 ENCODERS_VERSION = 1
@@ -147,8 +148,8 @@ def refusal_kind(reason: str) -> str:
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
     """The column of a table as one array, without a copy if it has one chunk."""
-    combine_moments = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return combine_moments.dictionary_decode() if pa.types.is_dictionary(combine_moments.type) else combine_moments
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _add_reasons(reasons: pa.Array, output: pa.Array, prefix: str, names: tuple[str, ...], inputs: list[pa.Array]) -> pa.Array:

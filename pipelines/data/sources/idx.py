@@ -66,7 +66,10 @@ class IdxSource(DataSource):
         paths = json.loads(self.options["paths"])
         columns = [name for name in schema.names if name != ROW]
         if len(paths) != len(columns):
-            raise SourceError(f"an idx table has a column for each file: {len(paths)} files, and the columns {name_list(columns)}")
+            raise SourceError(
+                f"an idx table has a column for each file: {len(paths)} files, and the columns {name_list(columns)}; give as "
+                "many columns as files"
+            )
         return IdxReader(paths, schema)
 
 
@@ -129,7 +132,7 @@ def read_columns(paths: list[str], schema: pa.Schema, row: str) -> Iterator[pa.R
     headers = [read_header(path) for path in paths]
     if len({header.shape[0] for header in headers}) > 1:
         sizes = ", ".join(f"{path} has {header.shape[0]:,}" for path, header in zip(paths, headers, strict=True))
-        raise SourceError(f"idx files of one table must have as many rows as each other: {sizes}")
+        raise SourceError(f"idx files of one table must have as many rows as each other: {sizes}; give files of the same rows")
     rows_per_batch = max(1, BATCH_BYTES // max(sum(header.row_bytes for header in headers), 1))
     fields = [field for field in schema if field.name != row]
     first = 0

@@ -28,6 +28,8 @@ from pipelines.serving.model.model import read_model
 from pipelines.serving.model.signature import input_example
 from pipelines.tracking.models import registered_model_files, resolve_version
 
+log = logging.getLogger(__name__)
+
 JsonRow = dict[str, Any]
 
 
@@ -142,9 +144,6 @@ def _json_rows(predicted: pd.DataFrame) -> list[JsonRow]:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-log = logging.getLogger(__name__)
 
 
 def load_served_model(tracking_uri: str, model: str, version: str) -> ServedModel:

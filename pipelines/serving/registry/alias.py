@@ -144,7 +144,10 @@ def _check_turn(client: MlflowClient, name: str, ticket: ModelVersion, expected:
 def _check_alias(client: MlflowClient, name: str, ticket: ModelVersion) -> None:
     if (champion := _alias(client, name)) != str(ticket.version):
         client.set_model_version_tag(name, ticket.version, STATE, "withdrawn")
-        raise TrackingError(f"version {ticket.version} of {name} was the champion, and version {champion or 'none'} was set in its place")
+        raise TrackingError(
+            f"version {ticket.version} of {name} was the champion, and version {champion or 'none'} was set in its place; run the same "
+            "command again to be compared with it"
+        )
 
 
 def _alias(client: MlflowClient, name: str) -> str:

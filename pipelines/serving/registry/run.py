@@ -94,7 +94,8 @@ def rollback(config: Config) -> Decision:
     present = alias.champion(client, uri, name)
     previous = alias.champion_before(client, uri, name, present)
     if previous is None:
-        raise TrackingError(f"{name} has no champion before version {present.version if present else 'none'}, so nothing to roll back to")
+        number = present.version if present else "none"
+        raise TrackingError(f"{name} has no champion before version {number}, so nothing to roll back to; promote a run with --run instead")
     _check_run(client, uri, previous)
     replaced = str(present.version) if present else ""
     tags = {alias.PREVIOUS: previous.tags.get(alias.PREVIOUS, ""), "lockstep.rollback_of": replaced}
