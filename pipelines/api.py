@@ -17,7 +17,7 @@ Each function imports the libraries that it needs: only `prepare`, `baseline`, `
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from pipelines.data.loader import Loader, Order
     from pipelines.data.versions.manifest import Manifest
+    from pipelines.doctor.diagnosis import Diagnosis
     from pipelines.init.draft import Draft
     from pipelines.launch.run import Result
     from pipelines.serving.batch.output import Predictions
@@ -147,6 +148,13 @@ def predict(config: Config, model: str, output: str, inputs: Sequence[str] = (),
     from pipelines.serving.batch.run import predict_tables
 
     return predict_tables(config, model, inputs, absolute_path(output, home()), keep)
+
+
+def diagnose(config: Config | None = None) -> Iterator[Diagnosis]:
+    """Examine this machine, and the servers of a config: a line for each check, with its remedy where something is wrong."""
+    from pipelines.doctor.examine import diagnoses
+
+    return diagnoses(config)
 
 
 def open_predictions(output: str) -> Dataset:

@@ -21,6 +21,7 @@ Command = Callable[[str, list[str]], None]
 _Flags = Mapping[str, Mapping[str, Any]]
 """What `ArgumentParser.add_argument` takes, by flag."""
 _TEXT: Mapping[str, Any] = {"default": ""}
+_EXIT_CODE = "The exit code is 0, or that of the error that the first wrong line would be."
 _TEXTS: Mapping[str, Any] = {"nargs": "*", "default": []}
 
 
@@ -137,6 +138,29 @@ def report(program: str, arguments: list[str]) -> None:
     print(write_report(report_arguments))
 
 
+def doctor(program: str, arguments: list[str]) -> None:
+    """Examine this machine, and what a config needs: a line each, right or with its remedy."""
+    config_arguments, output_flag = _split_output_flag(arguments)
+    if config_arguments in (["-h"], ["--help"]):
+        print(f"usage: {program} [CONF.yaml] [--quiet | --json] [--section.setting VALUE ...]\n\n{doctor.__doc__}\n{_EXIT_CODE}")
+        return
+    config = read_config_argument(program, config_arguments, logging.WARNING) if config_arguments else None
+    _speak_as(output_flag)
+    from pipelines.api import diagnose
+    from pipelines.runtime.progress import tell
+
+    wrong = []
+    for line in diagnose(config):
+        text = f"{line.name:10} {line.status:6} {line.text}"
+        tell("check", text, name=line.name, status=line.status, detail=line.text, exit_code=line.exit_code)
+        if line.status == "wrong":
+            wrong.append(line)
+            if output_flag == "--quiet":
+                print(text, file=sys.stderr)
+    tell("result", f"{len(wrong)} wrong" if wrong else "nothing is wrong", wrong=[line.name for line in wrong])
+    sys.exit(wrong[0].exit_code if wrong else 0)
+
+
 def _tell_page(config: "Config") -> None:
     """The last line of a command that has logged something: where MLflow shows it."""
     from pipelines.runtime.progress import tell
@@ -156,6 +180,7 @@ COMMANDS: dict[str, Command] = {
     "promote": promote,
     "predict": predict,
     "report": report,
+    "doctor": doctor,
 }
 
 
@@ -175,7 +200,7 @@ def _run_command(name: str = "", *, arguments: list[str]) -> None:
     if name in ("-h", "--help"):
         print(
             f"{usage}\n\nA command's settings: lockstep COMMAND CONF.yaml --help\n"
-            "etl and train: --quiet prints warnings and errors only, --json one JSON object a line"
+            "etl, train and doctor: --quiet prints warnings and errors only, --json one JSON object a line"
         )
     elif name not in COMMANDS:
         raise ConfigError(f"{usage}\nlockstep: a command comes first (got {name or 'nothing'})")
@@ -185,17 +210,26 @@ def _run_command(name: str = "", *, arguments: list[str]) -> None:
 
 def _read_config_and_output(program: str, arguments: list[str]) -> "Config":
     """The config; `--quiet` and `--json` among the arguments say how the command tells of its progress."""
+    config_arguments, output_flag = _split_output_flag(arguments)
+    config = read_config_argument(program, config_arguments)
+    _speak_as(output_flag)
+    return config
+
+
+def _split_output_flag(arguments: list[str]) -> tuple[list[str], str]:
+    """The other arguments, and `--quiet` or `--json` if it is among them."""
     output_flags = [argument for argument in arguments if argument in ("--quiet", "--json")]
-    config_arguments = [argument for argument in arguments if argument not in output_flags]
     if len(set(output_flags)) > 1:
         raise ConfigError("--quiet and --json exclude each other; give one of them")
-    config = read_config_argument(program, config_arguments)
-    if output_flags:
+    return [argument for argument in arguments if argument not in output_flags], output_flags[0] if output_flags else ""
+
+
+def _speak_as(output_flag: str) -> None:
+    if output_flag:
         from pipelines.runtime.progress import speak
 
-        speak("json" if "--json" in output_flags else "quiet")
-        _log_as(output_flags[0])
-    return config
+        speak("json" if output_flag == "--json" else "quiet")
+        _log_as(output_flag)
 
 
 def _log_as(flag: str) -> None:

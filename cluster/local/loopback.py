@@ -2,6 +2,8 @@
 
 import socket
 
+from pipelines.runtime import machine
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -13,10 +15,4 @@ def free_port() -> int:
 
 def is_free(port: int) -> bool:
     """Whether no server listens on the port; a connection that has just closed does not count."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
+    return not machine.port(LOOPBACK, port).fault

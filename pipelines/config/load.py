@@ -121,6 +121,11 @@ def absolute_path(path: str, folder: Path) -> str:
     return path if "://" in path or not path else str(folder / path)
 
 
+def absolute_uri(uri: str, folder: Path) -> str:
+    """The address of MLflow with an SQLite file that starts at `folder` if its path is relative."""
+    return f"sqlite:///{absolute_path(uri.removeprefix('sqlite:///'), folder)}" if uri.startswith("sqlite:///") else uri
+
+
 def with_absolute_paths(config: Config, folder: Path) -> Config:
     """The config with every relative path made absolute, because the working directory of a job may be an uploaded copy."""
 
@@ -129,9 +134,7 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
 
     files = {name: table for name, table in config.source.tables.items() if isinstance(table, FileTableSettings)}
     tables = {name: table.model_copy(update={"path": resolve(table.path)}) for name, table in files.items()}
-    uri = config.tracking.uri
-    if uri.startswith("sqlite:///"):
-        uri = f"sqlite:///{absolute_path(uri.removeprefix('sqlite:///'), folder)}"
+    uri = absolute_uri(config.tracking.uri, folder)
     paths = {"dataset": "path", "train": "storage", "export": "path", "endpoint": "token_file"}
     sections = {name: getattr(config, name) for name in paths}
     changes = {name: section.model_copy(update={paths[name]: resolve(getattr(section, paths[name]))}) for name, section in sections.items()}

@@ -19,6 +19,7 @@ from pipelines.errors import LockstepError, TrainingError
 from pipelines.runtime import atomic
 from pipelines.runtime.compat.ray import loopback_only
 from pipelines.runtime.interrupts import NUMBERS
+from pipelines.runtime.machine import OBJECT_STORE_BYTES
 
 
 @contextmanager
@@ -57,8 +58,6 @@ def keep_token() -> None:
 
 
 LOOPBACK = "127.0.0.1"
-OBJECT_STORE_BYTES = 128 * 2**20
-"""Small, since Ray's shared memory is hardly used here."""
 WORKER_NICENESS = 0
 """Ray's default of 15 gives all other processes priority, even Ray's daemons, and a preempted worker delays all others."""
 _NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}

@@ -9,6 +9,7 @@ from typing import Any
 from ray.train import UserCallback
 
 from pipelines.errors import TrainingError
+from pipelines.runtime.machine import SHARED_MEMORY, SHARED_MEMORY_REMEDY
 from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -18,6 +19,8 @@ _CONNECTION = re.compile(
     r"[Cc]onnection (closed|reset|refused)|[Bb]roken pipe|[Ss]ocket (closed|error)|remote (process|peer)|NCCL.*(remote|peer)"
 )
 """What Gloo and NCCL say in a worker whose peer is gone."""
+_NO_SHARED_MEMORY = re.compile(r"creating shared memory segment|No space left on device.*/dev/shm|/dev/shm.*No space left on device")
+"""What NCCL and torch say where a container limits it."""
 
 
 class DeathRecorder(UserCallback):
@@ -57,4 +60,5 @@ def _text(error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     lines = _text(error).splitlines()
-    return (lines[0] if lines else type(error).__name__)[:_REASON_LENGTH]
+    reason = (lines[0] if lines else type(error).__name__)[:_REASON_LENGTH]
+    return f"{reason}; {SHARED_MEMORY} is full: {SHARED_MEMORY_REMEDY}" if _NO_SHARED_MEMORY.search(_text(error)) else reason

@@ -14,6 +14,9 @@ from pyspark.errors import PySparkRuntimeError
 from pipelines.errors import DatasetError
 from pipelines.runtime.compat.spark import context_is_stopped, write_signals
 from pipelines.runtime.interrupts import NUMBERS, first_signal, record_signal
+from pipelines.runtime.machine import java, memory
+
+_MORE_HEAP = "set SPARK_DRIVER_MEMORY to more, such as 4g, and run again"
 
 
 class Signals:
@@ -56,13 +59,9 @@ def driver_errors() -> Iterator[None]:
         if (number := first_signal()) is not None:
             raise SystemExit(128 + number) from error
         if isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED":
-            raise DatasetError(
-                "Spark's Java driver did not start, for the reason that it printed above: it needs memory, and Java 17 or newer; "
-                "install one, or set JAVA_HOME to the folder of one"
-            ) from error
+            fault = java().fault or memory().fault or "for the reason that it printed above; remove it, and run again"
+            raise DatasetError(f"Spark's Java driver did not start: {fault}") from error
         # No code of this project stops the context during a job.
         if isinstance(error, Py4JNetworkError | ConnectionError) or context_is_stopped():
-            raise DatasetError(
-                "Spark's Java driver has died: killed, or out of memory; set SPARK_DRIVER_MEMORY to more, such as 4g, and run again"
-            ) from error
+            raise DatasetError(f"Spark's Java driver has died: killed, or out of memory; {memory().fault or _MORE_HEAP}") from error
         raise

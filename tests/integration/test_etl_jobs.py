@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from disks import small_file_system
 from people import ROWS, write_pipeline
 from waiting import wait_until
 
@@ -112,13 +112,8 @@ def test_p6_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_equal_b
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 100 KB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("only root may mount a file system, which fills up")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_file_system(tmp_path / "small") as folder:
+        yield folder
 
 
 @pytest.mark.usefixtures("twins")

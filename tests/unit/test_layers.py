@@ -24,7 +24,7 @@ LAYERS = (
     ("etl", "train", "serving.model"),
     ("strategies", "monitor", "serving.batch", "serving.export", "serving.registry"),
     ("launch",),
-    ("serving.http",),
+    ("serving.http", "doctor"),
     ("api",),
     ("commands",),
     ("jobs",),
@@ -36,7 +36,7 @@ STRANGERS = {
     ("launch", "etl"),
 }
 THIRD_PARTIES = {
-    "runtime": {"jinja2", "numpy", "safetensors", "torch", "tqdm"},
+    "runtime": {"jinja2", "numpy", "psutil", "safetensors", "torch", "tqdm"},
     "errors": set(),
     "runtime.compat": {"mlflow", "py4j", "pyspark", "ray", "torch", "torchmetrics"},
     "config": {"pydantic", "yaml"},
@@ -61,6 +61,7 @@ THIRD_PARTIES = {
     "serving.registry": {"mlflow", "numpy", "pyarrow", "pyspark"},
     "launch": {"numpy", "psutil", "pyarrow", "pyspark", "ray", "safetensors", "torch"},
     "serving.http": {"jinja2", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
+    "doctor": {"packaging"},
     "api": {"mlflow", "pyarrow"},
     "commands": set(),
     "jobs": set(),

@@ -9,6 +9,7 @@ import config_remedies
 import pytest
 import remedies
 import remedies_of_data
+import remedies_of_machine
 import remedies_of_models
 import remedies_of_strategies
 import remedies_of_training
@@ -26,6 +27,7 @@ CASES = {
     **remedies_of_data.CASES,
     **remedies_of_models.CASES,
     **remedies_of_training.CASES,
+    **remedies_of_machine.CASES,
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
@@ -96,8 +98,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         "integration/test_etl_query.py",
         "array_sort(collect_list(struct(i, x)))",
     ),
-    "Java driver did not start, for the reason": ("integration/test_remedies_of_data.py", 'setenv("JAVA_HOME"'),
-    "Java driver has died: killed, or out of memory": ("integration/test_remedies_of_data.py", 'launch_java("512m")'),
+    "for the reason that it printed above": ("unit/test_doctor.py", "remove it, and run again"),
+    "set SPARK_DRIVER_MEMORY to more": ("integration/test_remedies_of_data.py", 'launch_java("512m")'),
     "keep one of each by SELECT DISTINCT": ("integration/test_etl_splits.py", '"both remedies work"'),
     "or raise dataset.max_share_error": ("unit/test_shares.py", '"which is a remedy"'),
     "send an environment with `spark-submit": ("cluster/test_packed.py", "test_executors_run_in_the_environment_that_is_sent_along"),
@@ -118,7 +120,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "is also a column of the predictions": ("integration/test_after_training.py", "name the columns to keep, without it"),
     "no file with a colon in its name": ("integration/test_folders.py", 'rename(tmp_path / "12-30.jpg")'),
     "write the file again, or leave it out": ("integration/test_remedies_of_data.py", "is_written_again_or_left_out"),
-    "no space left on {}, where Spark shuffles": ("integration/test_etl_jobs.py", "test_a_full_disk_is_told_in_a_line"),
+    "point SPARK_LOCAL_DIRS to a larger one": ("integration/test_etl_jobs.py", "test_a_full_disk_is_told_in_a_line"),
     "is taken; choose another": ("integration/test_sources.py", "_record is taken; choose another"),
     **dict.fromkeys(
         (

@@ -15,6 +15,7 @@ from pipelines.data.sources import footers
 from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.data.sources.spark_messages import SQL_CONTEXT, error_condition, error_messages, lockstep_error, sql_position, summary_line
 from pipelines.errors import DatasetError, LockstepError, MismatchError, SourceError
+from pipelines.runtime.disks import SPARK_DISK_REMEDY, full_disk
 
 # Prefixes of error conditions, https://spark.apache.org/docs/latest/sql-error-conditions.html
 _FILES = (
@@ -77,10 +78,7 @@ def fails_any_stage(error: Exception) -> bool:
 def _machine_error(messages: list[str]) -> DatasetError | None:
     """The error for a full disk or dead processes."""
     if any("No space left on device" in message for message in messages):
-        return DatasetError(
-            f"no space left on {_shuffle_folder()}, where Spark shuffles; point SPARK_LOCAL_DIRS to a larger one, on "
-            "a cluster that of its workers"
-        )
+        return DatasetError(full_disk(_shuffle_folder(), "Spark shuffles", SPARK_DISK_REMEDY))
     if any(death in message for message in messages for death in _DEATHS):
         return DatasetError(
             "a process of Spark died each time it came to the same rows: killed, or out of memory; "

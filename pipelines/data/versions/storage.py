@@ -1,5 +1,6 @@
 """The file operations behind versions, on local disks and on any store that pyarrow supports."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +10,9 @@ from pyarrow.fs import AwsStandardS3RetryStrategy, FileInfo, FileSelector, FileS
 
 from pipelines.errors import DatasetError
 from pipelines.runtime import atomic
+from pipelines.runtime.disks import full_disk
 
+FULL_DISK_REMEDY = "free some, and run the same command again"
 ATTEMPTS = 5
 """Attempts at a request to an S3-compatible store before it fails, which take about ten seconds."""
 
@@ -38,6 +41,8 @@ def store_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise DatasetError(full_disk(path, "a version is written", FULL_DISK_REMEDY)) from error
         raise DatasetError(f"{path} cannot be read or written: {error}; mend that, and run the same command again") from error
 
 

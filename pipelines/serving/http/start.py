@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from pipelines.config import Config
 from pipelines.config.serving import Endpoint
 from pipelines.errors import ConfigError
 from pipelines.launch.own_ray import keep_token, own_ray, ray_folder, restored_handler
+from pipelines.runtime.machine import port
 from pipelines.serving.http import haproxy
 from pipelines.serving.http.access import token_digest
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, Counters
@@ -96,11 +96,5 @@ def _ray(settings: Endpoint) -> Iterator[None]:
 
 def _check_port(settings: Endpoint) -> None:
     """Ray Serve would try to start its HTTP server again and again."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as error:
-            address = f"{settings.host}:{settings.port}"
-            raise ConfigError(f"endpoint.host and endpoint.port are {address}: {error}; choose another port") from error
+    if fault := port(settings.host, settings.port).fault:
+        raise ConfigError(f"endpoint.host and endpoint.port are {fault}; choose another port")
