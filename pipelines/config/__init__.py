@@ -6,7 +6,7 @@
 3. `section`       is the base class of these parts. `options` checks options of Spark's readers, `ddl` the types of a schema,
                    and `secrets` finds passwords and tokens.
 4. `table_formats` lists the formats of raw tables by name. `strategy` is the base class of a strategy's settings, which stand in its own
-                   folder; `train` finds them there.
+                   folder; `strategies` finds them there.
 5. `effects`       is the table of settings that have an effect only beside others, by `effect_rules`; a setting that is given has one.
 6. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
 7. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.

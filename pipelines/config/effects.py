@@ -24,8 +24,8 @@ from pipelines.config.effect_rules import (
 from pipelines.config.features import FourierSettings
 from pipelines.config.section import Section
 from pipelines.config.source import Table
+from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.task import LanguageSettings, RecommendationSettings, TabularSettings
-from pipelines.config.train import strategy_kinds_with
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:

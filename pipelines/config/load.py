@@ -23,8 +23,8 @@ from pipelines.config.reading import read_yaml_file
 from pipelines.config.renamed_keys import check_keys, from_recorded
 from pipelines.config.section import show_value
 from pipelines.config.source import FileTableSettings
+from pipelines.config.strategies import strategy_section
 from pipelines.config.task import KINDS, TaskSettings, settings_class
-from pipelines.config.train import strategy_section
 from pipelines.config.wording import error_lines
 from pipelines.errors import ConfigError
 

@@ -13,8 +13,9 @@ from pipelines.config.pipeline import Config
 from pipelines.config.plugins import Settings, is_class_path, plugin_settings
 from pipelines.config.section import Name
 from pipelines.config.source import Source, Table, TableSettings
+from pipelines.config.strategies import strategy_kinds, strategy_section, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
-from pipelines.config.train import Train, strategy_kinds, strategy_section, strategy_settings_class
+from pipelines.config.train import Train
 from pipelines.config.wording import join_keys
 from pipelines.errors import ConfigError
 

@@ -10,10 +10,11 @@ from pipelines.config.features import BUILT_IN, EncoderSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
 from pipelines.config.source import Source, Table, TableSettings
+from pipelines.config.strategies import strategy_kinds, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
 from pipelines.config.task import KINDS, TaskSettings
 from pipelines.config.tracking import Tracking
-from pipelines.config.train import Train, strategy_kinds, strategy_settings_class
+from pipelines.config.train import Train
 from pipelines.config.training import BalanceSettings, Checkpoint
 
 INTRODUCTION = """# Every setting

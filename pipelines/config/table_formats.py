@@ -29,7 +29,7 @@ FORMATS = {
     "json": Format("pipelines.data.sources.json:Json", JSON_OPTIONS + _DATES + TEXT_OPTIONS, needs_schema=True),
     "parquet": Format("pipelines.data.sources.parquet:Parquet", ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND)),
     "text": Format("pipelines.data.sources.text:Text", ("wholetext", *TEXT_OPTIONS)),
-    "binaryFile": Format("pipelines.data.sources.spark_files:BinaryFile", _FOUND),
+    "binaryFile": Format("pipelines.data.sources.binary_file:BinaryFile", _FOUND),
     "idx": Format("pipelines.data.sources.idx:Idx"),
     "package": Format("pipelines.data.sources.package:Package", _CSV + _DATES + TEXT_OPTIONS),
     "tar": Format("pipelines.data.sources.tar:Tar"),

@@ -3,10 +3,11 @@
 1. `run`        is the driver: checks settings, opens the MLflow run, starts the training, logs the model.
    `checks`     is what it refuses before it starts, which ETL also says.
    `init_from`  fetches the initial weights from another run, if the config names one.
-2. `cluster`    joins or starts a Ray cluster, sets the workers' environment, and has them save before a machine goes. `own_ray`
-                starts one on this machine, whose files are private; `ray_output` shows what tasks print and keeps Ray's own reports.
+2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine, whose files are
+                private; `ray_output` shows what tasks print and keeps Ray's own reports.
 3. `trainer`    configures Ray Train; `driver_monitor` forwards interrupts and explains failures; `training_progress` prints progress
-                and results; `diagnostics` files the workers' profiles, and what hung ones waited for.
+                and results; `preemption` has workers save before a machine goes, and `diagnostics` files their profiles, and what
+                hung ones waited for.
 4. `worker`     is what Ray Train calls on every worker: builds what the loop of `train` needs, and runs it. `reports` are the
                 loop's callbacks, to Ray, MLflow and the driver; `worker_failures` tells the driver which workers have died.
 5. `verify`     is the driver that trains a finished run again; on its workers, `replay` compares every step with the digest log.

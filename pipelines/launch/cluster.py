@@ -1,15 +1,9 @@
-"""Joins or starts the Ray cluster that a training runs on, and queries its resources.
-
-Machines that are about to be taken away, such as spot instances: the workers save first, and the run goes on without them.
-Whoever runs the cluster tells Ray, as `ray drain-node` and its autoscaler do. Ray Train's own watcher is an actor that uses a core's
-hundredth all the time, and its answer a barrier of all workers; the driver asks Ray's controller instead.
-"""
+"""Joins or starts the Ray cluster that a training runs on, and queries its resources."""
 
 import json
 import logging
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,9 +13,7 @@ from pipelines.config.train import Train
 from pipelines.errors import MismatchError, TrainingError
 from pipelines.launch.own_ray import keep_token, own_ray, ray_folder, restored_handler
 from pipelines.launch.ray_output import RayOutput
-from pipelines.monitor.worker_monitor import read_beats
-from pipelines.runtime.compat.ray import draining_nodes, filtered_output
-from pipelines.train.checkpoint.run_directory import STOP, RunDirectory
+from pipelines.runtime.compat.ray import filtered_output
 
 log = logging.getLogger(__name__)
 
@@ -137,33 +129,3 @@ def warn_of_missing_cpus(settings: Train) -> None:
     has, needs = ray.cluster_resources().get("CPU", 0), settings.min_workers * settings.cpus_per_worker
     if has < needs:
         log.warning("the Ray cluster has %d CPUs, but the workers need %d: waiting for it to grow", has, needs)
-
-
-POLL_SECONDS = 2.0
-
-
-class Preemption:
-    """Looks for machines of the group that Ray is draining, and asks the workers to save and stop when there are some."""
-
-    def __init__(self, directory: RunDirectory, say: Callable[[str], None]) -> None:
-        self._directory, self._say = directory, say
-        self._last_poll = 0.0
-        self.nodes: tuple[str, ...] = ()
-        """Ray's ids of the machines on which workers ran when they were asked to stop."""
-
-    def poll(self) -> None:
-        """Ask Ray, if that is due. A failure is logged, and ends no training: the next poll tries again."""
-        if self.nodes or time.monotonic() - self._last_poll < POLL_SECONDS:
-            return
-        self._last_poll = time.monotonic()
-        try:
-            if draining := draining_nodes():
-                self._leave({beat.node for beat in read_beats(self._directory).values()} & draining)
-        except (TrainingError, ray.exceptions.RayError) as error:
-            log.warning("%s", error)
-
-    def _leave(self, nodes: Iterable[str]) -> None:
-        self.nodes = tuple(sorted(nodes))
-        if self.nodes:
-            self._say(f"{', '.join(host_names(self.nodes))} is about to be taken away: the workers save first")
-            self._directory.put(STOP, b"")

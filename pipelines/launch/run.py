@@ -11,10 +11,11 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.launch.checks import check_training
-from pipelines.launch.cluster import Preemption, cluster, host_names, job_tags, uses_gpus, warn_of_missing_cpus
+from pipelines.launch.cluster import cluster, host_names, job_tags, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.diagnostics import file_diagnostics
 from pipelines.launch.driver_monitor import watch
 from pipelines.launch.init_from import has_initial_weights, initial_weights, write_initial_weights
+from pipelines.launch.preemption import Preemption
 from pipelines.launch.ray_output import RayOutput
 from pipelines.launch.trainer import create_trainer
 from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, result_summary

@@ -9,7 +9,8 @@ from uuid import uuid4
 
 from pipelines.config import Config, parse
 from pipelines.config.pipeline import PLACEMENT
-from pipelines.config.train import Train, strategy_kinds_with
+from pipelines.config.strategies import strategy_kinds_with
+from pipelines.config.train import Train
 from pipelines.config.training import BalanceSettings
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrainingError

@@ -41,7 +41,7 @@ FAULTS = (
         "tests/unit/test_exact.py",
     ),
     Fault(
-        "P5", "pipelines/strategies/replicas/outer.py", "seed, number, self._number, *within)", "seed, number, *within)",
+        "P5", "pipelines/strategies/replicas/replica.py", "seed, number, self._number, *within)", "seed, number, *within)",
         "tests/unit/test_local_sgd.py -k dropout",
     ),
     Fault(

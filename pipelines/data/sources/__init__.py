@@ -2,13 +2,13 @@
 
 1. `base`      is the interface of a raw table: columns, identity, state, rows; it makes one for every table of a config. A class of
                one's own is named by `module:Class`.
-2. `base`      is also that of tables of files. `files` finds them, `content` opens them, and `pack`
-               caches whole and small files, so that each is opened once.
+2. `file_table`  is the base of tables of files. `files` finds them, `content` opens them, and `pack` caches whole and small files, so
+               that each is opened once.
 3. `text_table`  is the base of text formats. `records` cuts files into records (`documents` those of JSON), `csv_validation` checks the
                records; `csv`, `json`, `text` and `package` parse each record alone, into `parsed` columns. `numbers` defines numbers in
                text, and `folder_columns` makes columns of folders. Of JSON, `json_tokens` finds keys, and `json_keys` matches them with
                the schema's `json_names`.
-4. `spark_files` are those that Spark reads, of which `parquet` is one; `idx` and `tar` are the other formats. Of Parquet, `footers`
+4. `binary_file` and `parquet` derive from `spark_files`, which Spark reads; `idx` and `tar` are the other formats. Of Parquet, `footers`
                are checked first; `parquet_columns` finds what the columns of each file are, and `parquet_groups` reads files of
                different types, which it widens.
 5. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.

@@ -18,8 +18,9 @@ from pyspark.sql.types import StructType
 from pipelines.config.did_you_mean import name_list
 from pipelines.config.source import Table
 from pipelines.data.sources import files
-from pipelines.data.sources.base import FileTable, Rows
+from pipelines.data.sources.base import Rows
 from pipelines.data.sources.content import content
+from pipelines.data.sources.file_table import FileTable
 from pipelines.data.sources.parsed import parse_schema
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import SourceError

@@ -1,17 +1,13 @@
 """Tables of files that Spark lists and reads, where folders `column=value` make columns."""
 
-from collections.abc import Collection, Iterator
-
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from pipelines.config.options import spark_options
 from pipelines.config.source import Table
-from pipelines.data.sources import pack
-from pipelines.data.sources.base import FileTable, Rows
+from pipelines.data.sources.file_table import FileTable
 from pipelines.data.sources.parsed import Options
-from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import SourceError
-from pipelines.runtime.compat.spark import count_input_files, first_input_file, jvm
+from pipelines.runtime.compat.spark import count_input_files, jvm
 
 _LEAVING_OUT = {"pathglobfilter", "modifiedbefore", "modifiedafter"}
 
@@ -43,45 +39,3 @@ def check_names(place: str, paths: list[str], encoding: str) -> None:
             f"{place}: Java takes file names for {encoding} and cannot read {path}; start spark-submit with the environment variable "
             "LC_ALL=C.UTF-8"
         )
-
-
-_COLUMNS = "path string, modificationTime timestamp, length bigint, content binary"
-
-
-class BinaryFile(SparkFiles):
-    def __init__(self, name: str, settings: Table) -> None:
-        super().__init__(name, settings)
-        self._packed_rows: DataFrame | None = None
-        """A row for each file; files are packed once."""
-        self._file_count = 0
-
-    def empty(self, spark: SparkSession) -> DataFrame:
-        if any("=" in file.path for file in self.files):
-            return self._read(spark)
-        return spark.createDataFrame([], _COLUMNS)
-
-    def identity(self, spark: SparkSession) -> tuple[SourceFile, ...]:
-        return self.state() if self.settings.checksum == "stat" else pack.file_checksums(self._pack(spark))
-
-    def rows(self, spark: SparkSession) -> Rows:
-        """Raises SourceError if files are empty, since Spark skips them."""
-        rows = self._pack(spark).drop(pack.CHECKSUM)
-        count = rows.count()
-        if missing := self._file_count - count:
-            first = first_input_file(self._read(spark), (file.path for file in self.files if not file.bytes))
-            raise SourceError(f"{self.settings.place}: {missing} of {self._file_count} files are empty, first {first}; remove them")
-        return Rows(rows, count)
-
-    def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
-        """Checksums and names, since a row contains its file's path, and the folders that make columns."""
-        yield from self.content_lines(files, with_names=True)
-
-    def _read(self, spark: SparkSession) -> DataFrame:
-        return self.reader(spark).load(list(self.settings.paths))
-
-    def _pack(self, spark: SparkSession) -> DataFrame:
-        if self._packed_rows is None:
-            rows = self._read(spark)
-            self._file_count = self.count_files(rows)
-            self._packed_rows = pack.pack_rows(rows)
-        return self._packed_rows

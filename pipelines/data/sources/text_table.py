@@ -19,9 +19,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config.options import spark_options
 from pipelines.config.source import Table
 from pipelines.data.sources import files, pack
-from pipelines.data.sources.base import FileTable, Rows
+from pipelines.data.sources.base import Rows
 from pipelines.data.sources.content import decompress, lines
 from pipelines.data.sources.distribute import distribute, merge_batches
+from pipelines.data.sources.file_table import FileTable
 from pipelines.data.sources.files import File, Range, has_folders
 from pipelines.data.sources.folder_columns import check_values, folder_columns, join_folder_columns, quote_name, resolve_types
 from pipelines.data.sources.parsed import FILE, KEY_COLUMNS, KEY_TYPES, LINE, PROBLEM, RANGE, RECORD, Options, mark_faults, parse_schema

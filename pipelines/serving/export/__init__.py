@@ -9,6 +9,6 @@
 6. `parity`      compares the outputs of a written model with those of the model in MLflow, row by row.
 7. `script`      makes the `predict.py` of an ONNX folder from the modules of `standalone`; `examples` has the raw rows that it is tried
                  on.
-8. `run`         writes one target of a run's model into a folder with its manifest, which appears whole or not at all, and logs it with
-                 the run.
+8. `artifact`    is the folder of an export, with its README and its manifest; it appears whole or not at all.
+9. `run`         writes one target of a run's model, and logs the folder with the run.
 """

@@ -1,8 +1,7 @@
 """The loader of federated training: a step is a round, and its input is the clients that this worker plays, each with its rows.
 
 Every worker knows the client of each row, from one column. In a round it reads the row groups that have rows of its clients, once, and
-keeps only these rows until the next round. A client trains the model of the round's start on its own rows, with an optimizer of its own
-that begins anew.
+keeps only these rows until the next round.
 """
 
 import time
@@ -13,9 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
-from pipelines.config.train import Train
 from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.loader.permutations import CLIENT_ROWS, permutation, row_keys
 from pipelines.data.versions.manifest import RESTORE
@@ -24,12 +21,8 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError
 from pipelines.strategies.federated.clients import assign_places, group_by_client, places, read_column
 from pipelines.strategies.federated.settings import Settings
-from pipelines.strategies.replicas.outer import SUMS, ModelState, Replica
-from pipelines.tasks.base import Batch, Task
-from pipelines.train.passes import choose_precision
+from pipelines.tasks.base import Batch
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step_clock import StepClock
-from pipelines.train.update import Update
 
 Rows = dict[str, np.ndarray]
 
@@ -137,42 +130,3 @@ class Rounds(Loader):
                 if self._draws:
                     batch[ROW_KEYS] = numbers * stride + start
                 yield {name: torch.from_numpy(values).to(self._context.device, non_blocking=True) for name, values in batch.items()}
-
-
-class Client(Replica):
-    """Plays one client after the other; each starts at `start`.
-
-    FedAvg: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017. FedProx: Li et al.,
-    "Federated Optimization in Heterogeneous Networks", MLSys 2020.
-    """
-
-    def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock, start: ModelState) -> None:
-        """`settings` are those of `train`, but with a client's share of `global_batch`."""
-        super().__init__(0, settings, task, model, context, clock)
-        self._start, self._proximal = start, settings.strategy_as(Settings).proximal
-        self._new_update = partial(Update, settings, model, context, choose_precision(settings.precision, context.device), clock)
-
-    def begin(self, client: int) -> None:
-        """Become `client`, at the round's start."""
-        self._number = client
-        self.model_state.copy(self._start)
-        self._update = self._new_update()
-
-    @torch.enable_grad()  # the sum of changes has disabled gradients
-    def play(self, turn: Turn, number: int, rate: float) -> Tensor:
-        """Train for the client's turn in round `number`. Returns the sums over its steps that `Replica.step` gives for one."""
-        self.begin(turn.client)
-        sums = torch.zeros(SUMS, dtype=torch.float64, device=self._device)
-        for step, batch in enumerate(turn.batches()):
-            sums += self.step(batch, number, rate, False, step)
-        return sums
-
-    def _pass(self, batch: Batch) -> Tensor:
-        """Run the pass of a replica. With FedProx, add the gradient of the proximal term."""
-        sums = super()._pass(batch)
-        if self._proximal:
-            factor = (self._proximal * self._update.unit(sums[1])).float()
-            for parameter, start in zip(self.model_state.parameters, self._start.parameters, strict=True):
-                pull = (parameter.detach() - start.detach()) * factor
-                parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
-        return sums

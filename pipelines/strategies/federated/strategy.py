@@ -17,9 +17,10 @@ from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import Version
+from pipelines.strategies.federated.client import Client
 from pipelines.strategies.federated.clients import check_federated
 from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
-from pipelines.strategies.federated.rounds import Client, Round, Rounds, Turn
+from pipelines.strategies.federated.rounds import Round, Rounds, Turn
 from pipelines.strategies.federated.settings import Settings
 from pipelines.strategies.replicas.outer import Outer
 from pipelines.strategies.replicas.replica_means import ReplicaMeans

@@ -18,7 +18,8 @@ from pipelines.config.train import Train
 from pipelines.data.loader import Loader, shard_range
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.settings import Settings
-from pipelines.strategies.replicas.outer import ModelState, Outer, Replica
+from pipelines.strategies.replicas.outer import Outer
+from pipelines.strategies.replicas.replica import ModelState, Replica
 from pipelines.strategies.replicas.replica_means import ReplicaMeans
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels

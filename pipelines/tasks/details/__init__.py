@@ -3,8 +3,8 @@
 They come from the predictions that metrics are computed from. Each shard collects its own, and all are merged in the order of shards, so
 that they do not depend on the number of workers. Their size does not depend on the number of rows.
 
-1. `parts`      are sums, also for each value of the columns that `task.slices` names, and rows selected by a key: mergeable, picklable,
-                bounded. `scores` are all scores, up to some millions.
+1. `parts`      are sums, and rows selected by a key: mergeable, picklable, bounded. `slices` are sums for each value of the columns
+                that `task.slices` names. `scores` are all scores, up to some millions.
 2. `base`       is the base class, with readable values of a row, and the result: tables of plain columns.
 3. `classes`    is for targets with classes, `numbers` for quantities, next items and language models, `forecasts` for series.
 """

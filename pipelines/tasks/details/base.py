@@ -12,7 +12,8 @@ from torch import Tensor
 from pipelines.config import TaskSettings
 from pipelines.data.versions.schema import FREE, ROW_NUMBERS, TensorColumn
 from pipelines.tasks.data import Batch, Data
-from pipelines.tasks.details.parts import Part, SelectedRows, Slices, Sums, sampling_keys
+from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
+from pipelines.tasks.details.slices import Slices
 from pipelines.tasks.values import Value
 
 Columns = Mapping[str, Sequence[Any]]
