@@ -199,7 +199,7 @@ def _run_command(name: str = "", *, arguments: list[str]) -> None:
     usage = f"usage: lockstep COMMAND CONF.yaml [--section.setting VALUE ...]\n{commands}"
     if name in ("-h", "--help"):
         print(
-            f"{usage}\n\nA command's settings: lockstep COMMAND CONF.yaml --help\n"
+            f"{usage}\n\nA command's usual settings: lockstep COMMAND CONF.yaml --help; every setting: --help all\n"
             "etl, train and doctor: --quiet prints warnings and errors only, --json one JSON object a line"
         )
     elif name not in COMMANDS:

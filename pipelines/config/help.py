@@ -1,11 +1,12 @@
-"""Writes `--help` of a pipeline: every setting as a flag, with the values that it takes, its explanation, and its present value.
+"""Writes `--help` of a pipeline: the usual settings in a line each, and the sections.
 
-Columns of a dataset are left to the YAML file, which has many of them.
+`--help all` shows every setting as a flag, with the values that it takes, its explanation, and its present value; `--help train` those of
+a section. Columns of a dataset are left to the YAML file, which has many of them.
 """
 
 import shutil
 from collections.abc import Iterator, Mapping
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,13 +15,54 @@ from pipelines.config.plugin_fields import ENCODER_MAPPINGS
 from pipelines.config.reference import setting_schemas, value_words
 from pipelines.config.section import Section
 
+ALL = "all"
+USUAL = (
+    "name", "dataset.path", "train.workers", "train.use_gpu", "train.epochs", "train.max_steps", "train.global_batch", "train.optimizer",
+    "train.lr", "train.strategy.kind", "train.shards", "train.seed", "train.storage", "tracking.uri", "tracking.experiment",
+    "tracking.run_name",
+)  # fmt: skip
+"""What people change from run to run."""
 _WIDEST = 110
 
 
-def help_text(config: BaseModel) -> str:
-    """The settings of a config and of its sections, each section with a title."""
+def short_help(config: BaseModel, usage: str) -> str:
+    """The usual settings with their values, and the sections, in fewer than 40 lines."""
     width = min(shutil.get_terminal_size().columns, _WIDEST)
+    lines = ["The usual settings, with their values:"]
+    for key in USUAL:
+        section, name = _find(config, key)
+        lines.append(_line(f"  --{key} {_text(getattr(section, name))}", _explanation(type(section), name), width))
+    lines += ["", "Sections:"]
+    sections = (name for name in type(config).model_fields if isinstance(getattr(config, name), Section))
+    lines += [_line(f"  {name}", _explanation(type(config), name), width, 12) for name in sections]
+    return "\n".join([*lines, "", f"Every setting: {usage} {ALL}", f"Those of a section: {usage} train"])
+
+
+def help_text(config: BaseModel, topic: str = ALL) -> str:
+    """The settings of a config and of its sections, each section with a title; of one section if `topic` is its name."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    if topic != ALL:
+        return "\n".join(_lines(getattr(config, topic), f"{topic}.", _explanation(type(config), topic), width))
     return "\n".join(_lines(config, "", " ".join((type(config).__doc__ or "").split()), width))
+
+
+def is_topic(word: str, config: type[BaseModel]) -> bool:
+    """Whether `--help WORD` asks for all settings or for those of a section."""
+    return word == ALL or (word in config.model_fields and word != "name")
+
+
+def _find(config: BaseModel, key: str) -> tuple[BaseModel, str]:
+    """The section that has a setting, and the setting's name in it."""
+    *names, last = key.split(".")
+    for name in names:
+        config = getattr(config, name)
+    return config, last
+
+
+def _line(head: str, explanation: str, width: int, column: int = 40) -> str:
+    """A setting and the first of its explanation, in one line."""
+    start = f"{head:{column}}  " if len(head) <= column else f"{head}  "
+    return start + shorten(explanation, max(width - len(start), 10), placeholder=" …")
 
 
 def _lines(section: BaseModel, prefix: str, title: str, width: int) -> Iterator[str]:

@@ -3,7 +3,8 @@
     jobs/train.py conf/adult.yaml --train.workers 4 --source.tables.people.path /data/adult.csv
 
 An override is a dotted key with a YAML value, or with several words, as `--help` prints lists. File and flags are merged before
-they are validated, so errors in either are reported in the same way. `--help` shows every setting with the values of the file.
+they are validated, so errors in either are reported in the same way. `--help` shows
+the usual settings with the values of the file, and `--help all` every one.
 """
 
 import os
@@ -16,7 +17,7 @@ from pydantic import ValidationError, create_model
 
 from pipelines.config import flags as command_line
 from pipelines.config.effects import ineffective_settings
-from pipelines.config.help import help_text
+from pipelines.config.help import help_text, is_topic, short_help
 from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
 from pipelines.config.reading import read_yaml_file
@@ -37,16 +38,17 @@ def home() -> Path:
 def from_command_line(program: str, arguments: list[str], own_flags: str = "") -> Config:
     """The config that the arguments of a command describe, with relative paths resolved against LOCKSTEP_HOME.
 
-    `--help` prints all settings and exits with 0; `own_flags` shows in its usage what the command takes besides settings. Raises
-    ConfigError with one line per error.
+    `--help` prints the usual settings, `--help all` every one, and exits with 0; `own_flags` shows in its usage what the command takes
+    besides settings. Raises ConfigError with one line per error.
     """
     own_flags = own_flags and f" {own_flags}"
-    wants_help = any(argument in ("-h", "--help") for argument in arguments)
-    arguments = [argument for argument in arguments if argument not in ("-h", "--help")]
+    arguments, topic = _split_help(arguments)
+    wants_help = topic is not None
     if not arguments or arguments[0].startswith("-"):
         usage = f"usage: {program} CONF.yaml{own_flags} [--section.setting VALUE ...]"
         if wants_help:
-            print(f"{usage}\n\nTo list all settings with the values of a file: {program} CONF.yaml --help")
+            print(f"{usage}\n\nThe usual settings with the values of a file: {program} CONF.yaml --help")
+            print(f"Every setting: {program} CONF.yaml --help all")
             sys.exit(0)
         raise ConfigError(
             f"{usage}\n{program}: the first argument must be the YAML file of a pipeline (got {arguments[0] if arguments else 'nothing'})"
@@ -54,16 +56,26 @@ def from_command_line(program: str, arguments: list[str], own_flags: str = "") -
     path, overrides = arguments[0], command_line.parse_flags(arguments[1:], Config)
     sys.path.append(os.getcwd())  # for tasks of one's own: a script has only its own folder on the path
     config = load(path, overrides)
-    if wants_help:
-        _print_help(config, f"{program} {path}{own_flags}")
+    if topic is not None:
+        _print_help(config, f"{program} {path}", own_flags, topic)
         sys.exit(0)
     return with_absolute_paths(config, home())
 
 
-def _print_help(config: Config, usage: str) -> None:
+def _split_help(arguments: list[str]) -> tuple[list[str], str | None]:
+    """The arguments without `--help` and its topic, and that topic; None without `--help`."""
+    place = next((place for place, argument in enumerate(arguments) if argument in ("-h", "--help")), None)
+    if place is None:
+        return arguments, None
+    topics = [word for word in arguments[place + 1 : place + 2] if is_topic(word, Config)]
+    return [*arguments[:place], *arguments[place + 1 + len(topics) :]], "".join(topics)
+
+
+def _print_help(config: Config, command: str, own_flags: str, topic: str) -> None:
     values = config.model_dump(by_alias=True, exclude_unset=True)
     typed_config = add_strategy_settings(type(config), values).model_validate(values)
-    print(f"usage: {usage} [--section.setting VALUE ...]\n\n{help_text(typed_config)}")
+    text = help_text(typed_config, topic) if topic else short_help(typed_config, f"{command} --help")
+    print(f"usage: {command}{own_flags} [--section.setting VALUE ...]\n\n{text}")
 
 
 def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:

@@ -19,8 +19,8 @@ from pipelines.config.training import BalanceSettings, Checkpoint
 
 INTRODUCTION = """# Every setting
 
-One YAML file describes one pipeline. `python jobs/train.py conf/adult.yaml --help` shows the values of a file, and each setting is
-also a flag: `--train.lr 1e-3`. A setting that is given and has no effect beside the others, such as `train.momentum` with `adamw`, is an
+One YAML file describes one pipeline. `python jobs/train.py conf/adult.yaml --help all` shows the values of a file, and each setting
+is also a flag: `--train.lr 1e-3`. A setting that is given and has no effect beside the others, such as `train.momentum` with `adamw`, is an
 error that says what would use it. This page is generated from the settings classes by `make docs`.
 """
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}

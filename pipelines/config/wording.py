@@ -57,7 +57,7 @@ def error_lines(error: ValidationError, model: type[BaseModel], values: Any, ori
 def _suggestion(name: str, choices: Iterable[str]) -> str:
     """A suggestion from the known names, or all of them if they are few."""
     names = list(choices)
-    return suggestion(name, names, f"choose one of {', '.join(names)}" if len(names) <= MOST_NAMES else "--help lists all names")
+    return suggestion(name, names, f"choose one of {', '.join(names)}" if len(names) <= MOST_NAMES else "--help all lists all names")
 
 
 def join_keys(keys: Iterable[str]) -> str:

@@ -47,7 +47,7 @@ def test_help_without_a_file_says_what_comes_first(job: str) -> None:
 
 @pytest.mark.parametrize("job", JOBS)
 def test_help_shows_settings_with_the_file_s_values(job: str) -> None:
-    command_result = answer(job, "conf/adult.yaml", "--help", "--train.lr", "0.0625")
+    command_result = answer(job, "conf/adult.yaml", "--help", "all", "--train.lr", "0.0625")
     assert (command_result.returncode, command_result.stderr) == (0, "")
     for text in ("--train.workers", "--train.lr", "0.0625", "--task.hidden", "--dataset.path", "Logical workers"):
         assert text in command_result.stdout
@@ -90,7 +90,7 @@ def test_a_task_of_one_s_own_is_found_in_the_working_folder(job: str, tmp_path: 
     (tmp_path / "churn/settings.py").write_text(settings)
     task = "{kind: churn.settings:Churn, horizon: 7}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, ROOT / job, ROOT / "conf/adult.yaml", "--task", task, "--help"]
+    command = [sys.executable, ROOT / job, ROOT / "conf/adult.yaml", "--task", task, "--help", "task"]
     command_result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (command_result.returncode, command_result.stderr) == (0, "") and "--task.horizon" in command_result.stdout
 

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pipelines.config import Config, from_command_line
+from pipelines.config.help import USUAL
 from pipelines.config.section import Section
+from pipelines.config.tracking import Tracking
 from pipelines.data.features.raw import words
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +41,36 @@ def test_a_setting_is_explained(section: type[Section], name: str) -> None:
 def help_text(config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     monkeypatch.setenv("COLUMNS", "90")  # one column of them
     with pytest.raises(SystemExit):
-        from_command_line("jobs/train.py", [str(ROOT / config), "--help"])
+        from_command_line("jobs/train.py", [str(ROOT / config), "--help", "all"])
     return re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+
+
+def print_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as exit_request:
+        from_command_line("jobs/verify.py", [*arguments], "--run RUN_ID [--steps FIRST_STEPS]")
+    assert exit_request.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("config", sorted(file.name for file in (ROOT / "conf").glob("*.yaml")))
+def test_help_is_shorter_than_40_lines_and_its_flags_are_settings(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = print_help(monkeypatch, capsys, str(ROOT / "conf" / config), "--help", "--train.seed", "8675309")
+    assert len(text.splitlines()) < 40 and "--train.seed 8675309" in text and "--help all" in text
+    shown = [line for line in text.splitlines()[2:] if line.startswith("  ")]
+    assert max(map(len, shown)) <= 80
+    flags = [line.split()[0] for line in shown if line.startswith("  --")]
+    assert flags == [f"--{key}" for key in USUAL]
+    every = print_help(monkeypatch, capsys, str(ROOT / "conf" / config), "--help", "all")
+    assert [flag for flag in flags if not re.search(rf"^ +{flag} ", every, re.MULTILINE)] == []
+
+
+def test_help_of_a_section_has_its_settings_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = print_help(monkeypatch, capsys, str(ROOT / "conf/adult.yaml"), "--help", "tracking")
+    flags = set(re.findall(r"^ +--(\S+)", text, re.MULTILINE))
+    assert flags == {f"tracking.{name}" for name in Tracking.model_fields}
 
 
 def explanations(text: str) -> dict[str, str]:
