@@ -1,4 +1,4 @@
-"""What is done with a model: `registry`, which it must pass to become the champion, `export` for other software and hardware, and
+"""Sections for a finished model: `registry`, which it must pass to become the champion, `export` for other software and hardware, and
 `endpoint`, which `cluster/serve.py` serves over HTTP."""
 
 import re

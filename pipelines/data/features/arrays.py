@@ -37,6 +37,10 @@ class Array(Encoder[config.IdentitySettings]):
     def fit(cls, settings: config.IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         return {"dtype": identity_dtype(_nesting(inputs[0].type, settings.shape))}
 
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"dtype": "float32"}
+
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype=self.state["dtype"], shape=self.settings.shape, role=role)
 

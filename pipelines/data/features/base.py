@@ -65,6 +65,12 @@ class Encoder(ABC, Generic[Settings]):
         """Compute the state from the training split. Raises ConfigError if the split has no usable values."""
         return {}
 
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        """A state with the fewest values that gives `column` its shape and kind before the encoder is fitted, as if a label had so many
+        `classes`: the settings do not tell the sizes of vocabularies."""
+        return {}
+
     @abstractmethod
     def column(self, name: str, role: Role) -> TensorColumn:
         """The tensor column that `encode` produces."""

@@ -41,6 +41,10 @@ class Vocabulary(CategoryEncoder[config.VocabularySettings]):
         frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
         return {"values": frequent["value"].to_pylist()}
 
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"values": ["a"]}
+
     def __init__(self, settings: config.VocabularySettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._values = pa.array(state["values"], pa.string())
@@ -99,6 +103,10 @@ class Binary(Encoder[config.BinarySettings]):
             raise ConfigError(f"column {inputs[0].name} is neither 0 nor 1 in any row of the training split; use label")
         return {"classes": ["false", "true"] if boolean else ["0", "1"], "counts": counts}
 
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"classes": ["false", "true"], "counts": [1, 1]}
+
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="uint8", role=role, cardinality=2)
 
@@ -122,6 +130,10 @@ class Label(CategoryEncoder[config.LabelSettings]):
             )
         classes = sorted(counts, key=int if types.is_integer(inputs[0].type) else str)
         return {"classes": classes, "counts": [counts[name] for name in classes]}
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"classes": [str(number) for number in range(classes)], "counts": [1] * classes}
 
     def __init__(self, settings: config.LabelSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)

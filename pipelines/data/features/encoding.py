@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pipelines.config import features as config
 from pipelines.config.dataset import Dataset
 from pipelines.config.did_you_mean import name_list, suggestion
-from pipelines.config.plugins import import_class
+from pipelines.config.plugins import import_class, is_class_path
 from pipelines.data.features.base import Encoder, Input, Packer
 from pipelines.data.features.statistics import COUNTS, WORDS, Statistics
 from pipelines.data.versions.manifest import FittedEncoder
@@ -57,6 +57,22 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
     if faults:
         raise ConfigError("\n".join(faults))
     return fitted
+
+
+def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEncoder] | None:
+    """Encoders with the shapes and kinds of their columns before they are fitted, as if every label had so many `classes`.
+
+    None if one of them is a user's own, whose state is unknown.
+    """
+    if any(is_class_path(settings.encoder) for settings in dataset.encoders.values()):
+        return None
+    encoders = {}
+    for name, settings in dataset.encoders.items():
+        encoder = implementation(settings)
+        state = encoder.placeholder_state(classes)
+        column = encoder(settings, state).column(name, dataset.column_role(name))
+        encoders[name] = FittedEncoder(feature=settings.model_dump(mode="json"), inputs=settings.inputs(name), state=state, column=column)
+    return encoders
 
 
 def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:

@@ -36,6 +36,10 @@ class NumberEncoder(Encoder[Settings]):
     def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
         return {"impute": fill_value(settings, inputs[0])}
 
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"impute": None}
+
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", role=role)
 
@@ -66,6 +70,10 @@ class Standardize(NumberEncoder[config.StandardizeSettings]):
         moments = inputs[0].moments
         return super().fit(settings, inputs) | {"mean": moments.mean, "deviation": moments.deviation or 1.0}
 
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return super().placeholder_state(classes) | {"mean": 0.0, "deviation": 1.0}
+
     def transform(self, values: np.ndarray) -> np.ndarray:
         return (values - self.state["mean"]) / self.state["deviation"]
 
@@ -85,6 +93,10 @@ class MinMax(NumberEncoder[config.MinMaxSettings]):
         moments = inputs[0].moments
         assert moments.minimum is not None and moments.maximum is not None
         return super().fit(settings, inputs) | {"minimum": moments.minimum, "span": moments.maximum - moments.minimum or 1.0}
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return super().placeholder_state(classes) | {"minimum": 0.0, "span": 1.0}
 
     def transform(self, values: np.ndarray) -> np.ndarray:
         return (values - self.state["minimum"]) / self.state["span"]
@@ -117,6 +129,10 @@ class Identity(NumberEncoder[config.IdentitySettings]):
         if state["impute"] is not None and "int" in state["dtype"]:
             state["impute"] = int(_within(state["impute"], state["dtype"], inputs[0].name))
         return state
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return super().placeholder_state(classes) | {"dtype": "float32"}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype=self.state["dtype"], role=role)

@@ -32,6 +32,10 @@ class Quantile(NumberEncoder[config.QuantileSettings]):
         edges = np.unique(sample[len(sample) * np.arange(1, settings.bins) // settings.bins])
         return super().fit(settings, inputs) | {"edges": edges[edges > sample[0]].tolist()}
 
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return super().placeholder_state(classes) | {"edges": [0.0]}
+
     def column(self, name: str, role: Role) -> TensorColumn:
         bins = len(self.state["edges"]) + 1 + (self.state["impute"] is None)
         return TensorColumn(name=name, dtype="int32", role=role, cardinality=bins)
@@ -70,6 +74,10 @@ class NormalQuantile(NumberEncoder[config.NormalQuantileSettings]):
         ranks = np.searchsorted(sample, points, side="left") + np.searchsorted(sample, points, side="right")
         deviates = [NormalDist().inv_cdf(int(rank) / (2 * len(sample))) for rank in ranks]
         return super().fit(settings, inputs) | {"points": points.tolist(), "deviates": deviates}
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return super().placeholder_state(classes) | {"points": [0.0, 1.0], "deviates": [0.0, 1.0]}
 
     def transform(self, values: np.ndarray) -> np.ndarray:
         deviates = np.interp(values, self.state["points"], self.state["deviates"])

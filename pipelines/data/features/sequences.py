@@ -37,6 +37,10 @@ class Sequence(Encoder[config.SequenceSettings]):
         ordered = frequent.sort_by([("count_sum", "descending"), ("value", "ascending")])
         return {"words": ordered["value"].slice(0, settings.max_size).to_pylist()}
 
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"words": ["a"]}
+
     def __init__(self, settings: config.SequenceSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._words = pa.array(state["words"], pa.string())

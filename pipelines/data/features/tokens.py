@@ -99,6 +99,10 @@ class Characters(TokenEncoder[config.CharactersSettings]):
             raise ConfigError(f"column {inputs[0].name} has no character in the training split; use another column")
         return {"characters": "".join(sorted(characters))}
 
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"characters": "a"}
+
     def __init__(self, settings: config.CharactersSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._codes = code_points(state["characters"])
@@ -137,6 +141,10 @@ class Bpe(TokenEncoder[config.BpeSettings]):
         trainer = trainers.BpeTrainer(vocab_size=settings.vocabulary - 1, initial_alphabet=_ALPHABET, show_progress=False)
         tokenizer.train_from_iterator(_repeat_words(inputs[0].counts), trainer)
         return {"merges": [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]}
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"merges": []}
 
     def __init__(self, settings: config.BpeSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
