@@ -7,4 +7,16 @@
 
 Folders of images are drafted by `pictures`: `contents` lists the files and says of which kind they are, `classes` gets classes and splits
 from folders or names, and `folder_tables` writes the parts of a config that all files in class folders share.
+
+Of tables, all facts come from a bounded sample, and are a pure function of the files:
+
+1. `table_files`  finds the files, and their format by name. `sample` reads pieces of a file of text at even distances.
+2. `dialect`    finds encoding, separator, quotes and header of CSV; `cells` reads its values as texts, as ETL will; `text_types` finds
+                their Spark types by the project's grammar of numbers, and `column_names` names for them. `delimited_table`, `json_table`
+                and `parquet_table` make a `table` of each format.
+3. `columns`    computes the facts of a column: nulls, distinct values, tails.
+4. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out.
+5. `encoders`   gives each feature its encoders; `moments` divides dates into parts; `ratings` knows users and items; `network` chooses
+                task, network and training; `expectations` names impossible values; `query` writes the SQL.
+6. `table_draft`  puts all of it together.
 """

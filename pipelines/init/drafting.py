@@ -6,12 +6,13 @@ from pathlib import Path
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Drafter, Request
 from pipelines.init.pictures import draft_pictures
+from pipelines.init.table_draft import draft_table
 
 ANONYMOUS = ("data", "train", "dataset", "table", "rows")
 """Names of files that say nothing of the data."""
 
 
-DRAFTERS: tuple[Drafter, ...] = (draft_pictures,)
+DRAFTERS: tuple[Drafter, ...] = (draft_pictures, draft_table)
 """In this order; the first that returns a draft decides."""
 
 

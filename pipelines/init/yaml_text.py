@@ -52,13 +52,13 @@ def _short_lines(key: str, value: Any) -> list[str]:
     indent = " " * (len(key) - len(key.lstrip()) + 2)
     if isinstance(value, str) and "\n" in value and value == value.strip():
         return [f"{key} |-", *(f"{indent}{line}".rstrip() for line in value.split("\n"))]
-    line = f"{key} {_inline(value)}"
-    if isinstance(value, str) and len(line) > LINE_CHARACTERS and (folded := _folded_lines(value, LINE_CHARACTERS - len(indent))):
+    line = f"{key} {_scalar(value) if isinstance(value, str) else _inline(value)}"
+    if isinstance(value, str) and len(line) > LINE_CHARACTERS and (folded := _wrap_text(value, LINE_CHARACTERS - len(indent))):
         return [f"{key} >-", *(f"{indent}{line}" for line in folded)]
     return [line]
 
 
-def _folded_lines(text: str, most_characters: int) -> list[str]:
+def _wrap_text(text: str, most_characters: int) -> list[str]:
     """The text in lines that YAML joins by one space again; empty if it has other white space, or begins or ends with some."""
     words = text.split(" ")
     if not all(words) or not text.isprintable():
@@ -70,6 +70,11 @@ def _folded_lines(text: str, most_characters: int) -> list[str]:
         else:
             lines[-1] += f" {word}"
     return lines
+
+
+def _scalar(text: str) -> str:
+    """A text as YAML writes it at the end of a line."""
+    return str(yaml.safe_dump(text, allow_unicode=True, width=float("inf"))).removesuffix("...\n").removesuffix("\n")
 
 
 def _inline(value: Any) -> str:

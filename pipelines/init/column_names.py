@@ -1,0 +1,39 @@
+"""Names of columns, for schemas, SQL and features."""
+
+import re
+from collections.abc import Sequence
+
+_TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
+"""A name with its type, as RecBole writes it."""
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_KEYWORDS = re.compile(
+    "all|and|any|as|between|by|case|cast|cross|distinct|else|end|except|exists|false|from|full|group|having|in|inner|intersect|interval|is|"
+    "join|lateral|left|like|limit|natural|not|null|on|or|order|outer|right|select|then|true|union|unique|using|values|when|where|with",
+    re.IGNORECASE,
+)
+"""Words of SQL that need backticks as a name, here or there."""
+
+
+def column_names(header: Sequence[str | None], width: int) -> list[str]:
+    """The names of a header as columns of a schema, all different in more than case; without a header, c1, c2 and so on."""
+    names, used_names = list[str](), set[str]()
+    for place in range(width):
+        text = (header[place] or "row") if place < len(header) else f"c{place + 1}"
+        plain = base = _plain_name(text) or f"c{place + 1}"
+        number = 2
+        while plain.lower() in used_names:
+            plain, number = f"{base}_{number}", number + 1
+        used_names.add(plain.lower())
+        names.append(plain)
+    return names
+
+
+def sql_name(name: str) -> str:
+    """The name as an identifier of Spark SQL."""
+    return name if _PLAIN.fullmatch(name) and not _KEYWORDS.fullmatch(name) else f"`{name}`"
+
+
+def _plain_name(text: str) -> str:
+    """A name without characters that SQL or a tensor column refuses."""
+    typed = _TYPED_NAME.fullmatch(text.strip())
+    return re.sub(r"[^\w-]+", "_", typed[1] if typed else text).strip("_")[:80]

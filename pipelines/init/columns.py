@@ -1,0 +1,115 @@
+"""Facts of a column in a sample, on which everything else rests."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.init.text_types import TypedColumn
+
+Kind = Literal["number", "text", "boolean", "moment", "list", "other"]
+MOST_COUNTED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Column:
+    """A typed column and its facts. All are over the values that are not NULL."""
+
+    typed: TypedColumn
+
+    @property
+    def name(self) -> str:
+        return self.typed.name
+
+    @cached_property
+    def kind(self) -> Kind:
+        arrow = self.typed.values.type
+        if pa.types.is_boolean(arrow):
+            return "boolean"
+        if pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_decimal(arrow):
+            return "number"
+        if pa.types.is_timestamp(arrow) or pa.types.is_date(arrow):
+            return "moment"
+        if pa.types.is_string(arrow) or pa.types.is_large_string(arrow):
+            return "text"
+        return "list" if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) else "other"
+
+    @property
+    def rows(self) -> int:
+        return len(self.typed.values)
+
+    @cached_property
+    def filled(self) -> pa.Array:
+        values = self.typed.values
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
+        return values.drop_null()
+
+    @property
+    def nulls(self) -> int:
+        return self.rows - len(self.filled)
+
+    @cached_property
+    def counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values and their numbers of rows, the most frequent first, and of equally frequent ones the least."""
+        counted = pc.value_counts(self.filled)
+        table = pa.table({"value": counted.field("values"), "count": counted.field("counts")})
+        table = table.sort_by([("count", "descending"), ("value", "ascending")])
+        return table["value"].to_numpy(), table["count"].to_numpy()
+
+    @cached_property
+    def distinct(self) -> int:
+        return 0 if self.kind in ("list", "other") else int(pc.count_distinct(self.filled).as_py())
+
+    @property
+    def is_unique(self) -> bool:
+        return self.rows > 1 and self.distinct == self.rows
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether every value is a whole number."""
+        return self.kind == "number" and bool(np.all(self.numbers == np.floor(self.numbers)))
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Sorted float64 values."""
+        return np.sort(self.filled.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """One float64 for each row, NaN for NULL; of a time, its microseconds."""
+        values = self.typed.values
+        values = values.cast(pa.timestamp("us")).cast(pa.int64()) if self.kind == "moment" else values
+        return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+
+    @cached_property
+    def top_share(self) -> float:
+        """The share of the most frequent value."""
+        return float(self.counts[1][0] / len(self.filled)) if len(self.filled) else 1.0
+
+    @cached_property
+    def tail(self) -> float:
+        """How far the outer hundredths lie from the median, in distances of the quartiles; 1.9 for a normal distribution."""
+        low, first, median, third, high = np.quantile(self.numbers, [0.005, 0.25, 0.5, 0.75, 0.995], method="lower")
+        spread = third - first or self.numbers.std() or 1.0
+        return float(max(high - median, median - low) / spread)
+
+    @cached_property
+    def words(self) -> float:
+        """The mean number of words."""
+        texts = self.filled.slice(0, 20_000)
+        return float(np.mean(pc.count_substring_regex(texts, r"\S+").to_numpy(zero_copy_only=False))) if len(texts) else 0.0
+
+    @cached_property
+    def most_words(self) -> int:
+        """The number of words that 19 of 20 texts do not exceed."""
+        counts = pc.count_substring_regex(self.filled.slice(0, 20_000), r"\w+|[^\w\s]").to_numpy(zero_copy_only=False)
+        return int(np.quantile(counts, 0.95, method="lower")) if len(counts) else 0
+
+    @cached_property
+    def is_increasing(self) -> bool:
+        """Whether no row has a smaller value than the row before it."""
+        return self.kind in ("number", "moment") and self.nulls == 0 and bool(np.all(np.diff(self.places) >= 0))

@@ -1,0 +1,76 @@
+"""The table of files of CSV, or of lines of aligned values."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.errors import SourceError
+from pipelines.init.cells import Cells, read_cells
+from pipelines.init.column_names import sql_name
+from pipelines.init.columns import Column
+from pipelines.init.dialect import find_dialect, find_encoding
+from pipelines.init.query import line_values_query
+from pipelines.init.sample import SAMPLE_BYTES, even_files, sample_text
+from pipelines.init.table import Table
+from pipelines.init.text_types import TypedColumn, missing_marks, type_column
+
+_MOST_MENDED = 100
+
+
+def read_delimited(paths: list[str], data: str, is_sure: bool) -> Table | None:
+    """The table; None if nothing divides the lines into values, unless they are surely a table.
+
+    Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
+    read = even_files(paths)
+    samples = {path: sample_text(path, SAMPLE_BYTES // len(read)) for path in read}
+    for path, sample in samples.items():
+        if not sample.data.strip():
+            raise SourceError(f"{path} is empty; give a file that has rows")
+    first = samples[read[0]]
+    dialect = find_dialect(first.data, find_encoding(first.data, read[0]))
+    if not is_sure and not dialect.divides:
+        return None
+    for path, sample in samples.items():
+        if (encoding := find_encoding(sample.data, path)) not in (dialect.encoding, "utf-8"):
+            raise SourceError(f"{path} is {encoding}, and {read[0]} {dialect.encoding}; save all files in one encoding")
+    cells = {path: read_cells(sample, dialect, path) for path, sample in samples.items()}
+    _check_columns(cells)
+    table = pa.concat_tables([part.table for part in cells.values()])
+    if not len(table):
+        raise SourceError(f"{data} has a header and no rows; give a file that has some")
+    rows = round(sum(len(part.table) / samples[path].share for path, part in cells.items()) * len(paths) / len(read))
+    is_complete = len(read) == len(paths) and all(sample.is_complete for sample in samples.values())
+    broken = sum(part.broken * len(part.table) for part in cells.values()) / len(table)
+    marks = missing_marks(table)
+    mark = marks[0] if marks and not dialect.is_aligned else ""
+    typed = [_without_dots(type_column(name, table[name].combine_chunks(), mark, is_complete)) for name in table.column_names]
+    columns = [Column(column) for column in typed]
+    if dialect.is_aligned:
+        settings: dict[str, Any] = {"format": "text", "path": data, **({"options": dialect.options} if dialect.options else {})}
+        return Table(settings, columns, rows, is_complete, {}, line_values_query({column.name: column.ddl for column in typed}), broken)
+    enforce = {} if all(part.has_plain_names for part in cells.values()) else {"enforceSchema": True}
+    options = {**dialect.options, **enforce, **({"nullValue": mark} if mark else {})}
+    schema = ", ".join(f"{sql_name(column.name)} {column.ddl}" for column in typed)
+    settings = {"format": "csv", "path": data, "schema": schema, **({"options": options} if options else {})}
+    return Table(settings, columns, rows, is_complete, {}, "*", broken)
+
+
+def _check_columns(cells: dict[str, Cells]) -> None:
+    first, expected = next((path, part.table.column_names) for path, part in cells.items())
+    for path, part in cells.items():
+        if (names := part.table.column_names) != expected:
+            differing = sorted(set(names) ^ set(expected))[:4]
+            raise SourceError(f"{path} and {first} have different columns, such as {', '.join(differing)}; give files that are alike")
+
+
+def _without_dots(column: TypedColumn) -> TypedColumn:
+    """A column whose values stand in some files with a dot at the end and in others without, as the labels of published tests do."""
+    if column.ddl != "string" or column.sql or pc.count_distinct(column.values).as_py() > _MOST_MENDED:
+        return column
+    values = set(pc.unique(column.values.drop_null()).to_pylist())
+    dotted = {value for value in values if value.endswith(".")}
+    if not dotted or not all(value[:-1] in values for value in dotted):
+        return column
+    doubt = f"{column.name} has values with a dot at the end and without, which are used_names for the same"
+    return TypedColumn(column.name, "string", pc.utf8_rtrim(column.values, "."), "trim(TRAILING '.' FROM {})", doubt)

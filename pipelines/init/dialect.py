@@ -1,0 +1,190 @@
+"""How the text of a table is written: its encoding, separator, quotes, blanks and header."""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipelines.data.sources import records
+from pipelines.errors import SourceError
+from pipelines.init.sample import first_lines
+
+HEAD_BYTES = 2**18
+"""Text that decides the dialect."""
+SEPARATORS = ("\t", ";", "|", ",", " ")
+"""In this order, where several divide the lines equally well: 1,5;2,5 is two numbers."""
+MARKS = ("?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "#N/A")
+"""Texts that stand for a missing value."""
+_NUMBER = re.compile(r"[ \t]*[+-]?(?:[0-9]+[.,]?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*")
+_WIDE_BLANKS = re.compile(r"[ \t]+")
+
+
+@dataclass(frozen=True)
+class TableDialect:
+    """The dialect of a table of text, in the words of Spark's options."""
+
+    encoding: str = "utf-8"
+    separator: str = ","
+    quote: str = '"'
+    escape: str = ""
+    is_multiline: bool = False
+    has_blanks: bool = False
+    """Whether values have blanks around them."""
+    is_aligned: bool = False
+    """Whether any run of blanks separates values, which is no CSV: the query splits the lines."""
+    has_header: bool = False
+    divides: bool = True
+    """Whether it divides lines into several values at all."""
+
+    @property
+    def cutting(self) -> records.Dialect:
+        """How ETL cuts such files into records."""
+        return records.Dialect(
+            encoding=self.encoding,
+            multiline=self.is_multiline,
+            quote="" if self.is_aligned else self.quote,
+            escape=self.escape,
+            separator=self.separator,
+            ignore_leading_blanks=self.has_blanks,
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of Spark's reader that differ from their defaults."""
+        encoding = {"encoding": self.encoding} if self.encoding != "utf-8" else {}
+        if self.is_aligned:
+            return encoding
+        return {
+            **({"header": True} if self.has_header else {}),
+            **({"sep": self.separator} if self.separator != "," else {}),
+            **({"quote": self.quote} if self.quote != '"' else {}),
+            **({"escape": self.escape} if self.escape else {}),
+            **({"multiLine": True} if self.is_multiline else {}),
+            **({"ignoreLeadingWhiteSpace": True, "ignoreTrailingWhiteSpace": True} if self.has_blanks else {}),
+            **encoding,
+        }
+
+
+def find_encoding(data: bytes, path: str) -> str:
+    """The encoding of a text. Raises SourceError for bytes that are no text, or that are text in two encodings."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if b"\0" in data[:HEAD_BYTES]:
+        raise SourceError(f"{path} has bytes of zero, so it is no text; give a file of CSV, JSON lines or Parquet")
+    try:
+        data.decode()
+        return "utf-8"
+    except UnicodeDecodeError:
+        lines = [line for line in data.split(b"\n") if not line.isascii()]
+    wrong = [line for line in lines if not _is_utf8(line)]
+    if len(wrong) < len(lines) / 2:
+        number = data[: data.find(wrong[0])].count(b"\n") + 1
+        raise SourceError(
+            f"{path} mixes encodings: most lines are UTF-8, and line {number:,} of those read is not; save it as UTF-8 throughout"
+        )
+    return "windows-1252" if any(0x80 <= byte < 0xA0 for line in wrong for byte in line) else "iso-8859-1"
+
+
+def find_dialect(data: bytes, encoding: str) -> TableDialect:
+    """The dialect that divides most of the first lines into equally many values, and reads most of their quotes."""
+    head = first_lines(data, HEAD_BYTES)
+    plain = TableDialect(encoding="utf-8")
+    lines = [line for line in head.decode(encoding, "replace").splitlines() if line.strip()]
+    candidates = list(_quotings(lines, plain))
+    scored = [(_consistency(lines, candidate), candidate) for candidate in candidates]
+    best = max(score for score, _ in scored)
+    dialect = next(candidate for score, candidate in scored if score >= best - 0.005)
+    if dialect.separator == " " and _is_aligned(lines):
+        dialect = replace(dialect, is_aligned=True, quote="", has_blanks=False)
+    elif best <= 0:
+        dialect = replace(plain, separator=",", divides=False)
+    dialect = replace(dialect, has_blanks=not dialect.is_aligned and _has_blanks(lines, dialect), encoding=encoding)
+    return replace(dialect, has_header=_has_header(lines, dialect))
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def split_lines(lines: list[str], dialect: TableDialect) -> Iterator[list[str]]:
+    """The values of each line."""
+    if dialect.is_aligned:
+        yield from (line.split() for line in lines)
+        return
+    settings: dict[str, Any] = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
+    settings |= {"escapechar": dialect.escape, "doublequote": False} if dialect.escape else {}
+    try:
+        yield from csv.reader(lines, delimiter=dialect.separator, skipinitialspace=dialect.has_blanks, **settings)
+    except csv.Error:
+        return
+
+
+def join_with_tabs(data: bytes) -> bytes:
+    """Text of aligned columns with one tab between values."""
+    return b"\n".join(b"\t".join(line.split()) for line in data.splitlines() if line.strip())
+
+
+def _quotings(lines: list[str], plain: TableDialect) -> Iterator[TableDialect]:
+    """Dialects by separator, each with the quotes that its lines have."""
+    text = "\n".join(lines)
+    for separator in SEPARATORS:
+        divided = replace(plain, separator=separator)
+        if '"' not in text:
+            single = re.search(rf"(^|{re.escape(separator)})'[^'\n]*'({re.escape(separator)}|$)", text, re.MULTILINE)
+            yield replace(divided, quote="'") if single else divided
+            continue
+        refused = _quote_fault_count(text, divided)
+        if not refused:
+            yield divided
+            continue
+        others = (replace(divided, is_multiline=True), replace(divided, escape="\\"), replace(divided, quote=""))
+        yield min((divided, *others), key=lambda other: _quote_fault_count(text, other) + (other.quote == ""))
+
+
+def _quote_fault_count(text: str, dialect: TableDialect) -> int:
+    """Records that ETL would refuse for their quotes."""
+    batches = records.cut([text.encode()], dialect.cutting, "")
+    return sum(len(batch) - batch["problem"].null_count for batch in batches)
+
+
+def _consistency(lines: list[str], dialect: TableDialect) -> float:
+    """The share of the lines with the most frequent number of values; 0 if that is one value."""
+    widths = Counter(len(values) for values in split_lines(lines, dialect))
+    if not widths:
+        return 0
+    width, count = max(widths.items(), key=lambda item: (item[1], item[0]))
+    return count / widths.total() if width > 1 else 0
+
+
+def _is_aligned(lines: list[str]) -> bool:
+    """Whether lines that start or go on with several blanks have equally many values."""
+    widths = Counter(len(line.split()) for line in lines)
+    return any(re.search(r"^ |  |\t", line) for line in lines) and widths.most_common(1)[0][1] >= 0.9 * len(lines)
+
+
+def _has_blanks(lines: list[str], dialect: TableDialect) -> bool:
+    """Whether numbers or most values have blanks around them."""
+    cells = [cell for values in split_lines(lines[:200], dialect) for cell in values if cell.strip()]
+    padded = [cell for cell in cells if cell != cell.strip()]
+    return len(padded) > len(cells) / 2 or any(_NUMBER.fullmatch(cell.strip()) for cell in padded)
+
+
+def _has_header(lines: list[str], dialect: TableDialect) -> bool:
+    """Whether the first line has names: no number, no value twice, and none that stands in its column again below a column of texts."""
+    rows = list(split_lines(lines[:2_000], dialect))
+    if len(rows) < 2:
+        return False
+    names = [name.strip() for name in rows[0]]
+    below = [row for row in rows[1:] if len(row) == len(names)]
+    if not below or any(not name for name in names[1:]) or len(set(names)) < len(names):
+        return False
+    if any(_NUMBER.fullmatch(name) or name in MARKS for name in names):
+        return False
+    has_numbers = any(all(_NUMBER.fullmatch(row[place]) or not row[place] for row in below) for place in range(len(names)))
+    return has_numbers or not any(row[place].strip() == name for place, name in enumerate(names) for row in below)

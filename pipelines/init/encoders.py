@@ -1,0 +1,125 @@
+"""The encoders of a column, each with its reason."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.init.columns import Column
+from pipelines.init.roles import is_array, is_text
+
+MOST_BINNED_COLUMNS = 100
+"""Columns of a table beyond which numbers have no bins besides: an embedding of each would outgrow the network."""
+_LONG_TAIL = 6.0
+_MANY_ZEROS = 0.2
+_ONE_VALUE = 0.9
+_RARE_VALUES = 100
+"""Distinct values beyond which rare ones are encoded alike."""
+_MOST_VALUES = 1_000_000
+_LATITUDE, _LONGITUDE = re.compile(r"^(.*_)?lat(itude)?$", re.I), re.compile(r"^(.*_)?(lon|lng|long|longitude)$", re.I)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A feature: its name, its encoder as in a config, and why."""
+
+    feature: str
+    encoder: Any
+    reason: str
+    sql: str = ""
+    """What the query makes of the column first, with {} for its name; empty if it is used_names as it is."""
+
+
+def encodings(column: Column, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
+    """The features of a column. `used_names` are the names in use, to which those of more features of the column are added."""
+    if column.kind == "number":
+        yield from _number(column, is_wide, used_names)
+    elif column.kind == "boolean":
+        encoder = "vocabulary" if column.nulls else "binary"
+        yield Encoding(column.name, encoder, f"true and false{_nulls(column)}")
+    elif column.kind == "list":
+        yield _list(column)
+    elif is_text(column):
+        yield text_encoding(column)
+    else:
+        yield category(column)
+
+
+def category(column: Column) -> Encoding:
+    """A vocabulary of the values, or hashes of very many."""
+    reason = f"{column.distinct:,} distinct values{_nulls(column)}"
+    if column.distinct > _MOST_VALUES:
+        return Encoding(column.name, {"encoder": "hash", "buckets": _MOST_VALUES}, f"{reason}: hash")
+    if column.distinct > _RARE_VALUES:
+        return Encoding(column.name, {"encoder": "vocabulary", "min_count": 5}, f"{reason}: vocabulary of those that occur five times")
+    return Encoding(column.name, "vocabulary", f"{reason}: vocabulary")
+
+
+def member(column: Column) -> Encoding:
+    """A vocabulary of identifiers that repeat, however rare each is."""
+    return Encoding(column.name, "vocabulary", f"{column.distinct:,} identifiers that repeat{_nulls(column)}: vocabulary")
+
+
+def text_encoding(column: Column, most_words: int = 32) -> Encoding:
+    """The first words of a text."""
+    length = max(8, min(column.most_words, most_words))
+    encoder = {"encoder": "sequence", "length": length, "min_count": 2}
+    sql = "coalesce({}, '')" if column.nulls else ""
+    return Encoding(column.name, encoder, f"texts of {column.words:.0f} words on average: their first {length} words", sql)
+
+
+def places(columns: Sequence[Column], used_names: set[str]) -> Encoding | None:
+    """A feature of latitude and longitude together, which a network does not divide into places by itself."""
+    latitudes = [column for column in columns if _LATITUDE.match(column.name) and column.kind == "number" and not column.nulls]
+    longitudes = [column for column in columns if _LONGITUDE.match(column.name) and column.kind == "number" and not column.nulls]
+    if len(latitudes) != 1 or len(longitudes) != 1:
+        return None
+    names = [longitudes[0].name, latitudes[0].name]
+    encoder = {"encoder": "fourier", "columns": names, "frequencies": 64, "scale": 4}
+    return Encoding(_free_name("place", used_names), encoder, "longitude and latitude together, as waves over the map")
+
+
+def _number(column: Column, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
+    impute = {"impute": "median"} if column.nulls else {}
+    values, counts = column.counts
+    zeros = float(counts[0] / len(column.filled)) if values[0] == 0 else 0.0
+    facts = [f"{100 * zeros:.0f} % zeros"] * (zeros >= _MANY_ZEROS) + ["long tail"] * (column.tail > _LONG_TAIL)
+    facts += [_nulls(column).removeprefix(", ")] * bool(column.nulls)
+    tailed = column.tail > _LONG_TAIL and column.top_share < _ONE_VALUE
+    name = "standardize" if not tailed else "log1p" if zeros >= _MANY_ZEROS and column.numbers[0] >= 0 else "normal_quantile"
+    has_bins = not is_wide and column.distinct > 2
+    has_values = has_bins and column.top_share >= _ONE_VALUE
+    also = " and its values" if has_values else " and quantile" if has_bins and (facts or tailed) else ""
+    reason = f"{', '.join(facts)}: {name}{also}" if facts else ""
+    yield Encoding(column.name, {"encoder": name, **impute} if impute else name, reason)
+    if has_values:
+        encoder = {"encoder": "vocabulary", "column": column.name, "min_count": 5}
+        yield Encoding(
+            _free_name(f"{column.name}_values", used_names), encoder, f"{100 * column.top_share:.0f} % of the rows have one value"
+        )
+    elif has_bins:
+        yield Encoding(_free_name(f"{column.name}_bins", used_names), {"encoder": "quantile", "column": column.name, "bins": 32}, "")
+
+
+def _list(column: Column) -> Encoding:
+    if is_array(column):
+        length = len(column.filled[0])
+        return Encoding(column.name, {"encoder": "identity", "shape": [length]}, f"arrays of {length} numbers")
+    lengths = sorted(len(value) for value in column.filled.slice(0, 20_000))
+    length = max(lengths[len(lengths) * 19 // 20], 1)
+    sql = "coalesce({}, array())" if column.nulls else ""
+    return Encoding(column.name, {"encoder": "sequence", "length": min(length, 32)}, f"lists of up to {length} values", sql)
+
+
+def _nulls(column: Column) -> str:
+    if not column.nulls:
+        return ""
+    share = 100 * column.nulls / column.rows
+    return f", {share:.0f} % missing" if share >= 1 else f", {column.nulls:,} missing"
+
+
+def _free_name(name: str, used_names: set[str]) -> str:
+    while name.lower() in used_names:
+        name += "_2"
+    used_names.add(name.lower())
+    return name

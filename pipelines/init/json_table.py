@@ -1,0 +1,86 @@
+"""The table of files of JSON: a record a line, or an array of records."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.errors import SourceError
+from pipelines.init.cells import MOST_BROKEN
+from pipelines.init.column_names import sql_name
+from pipelines.init.columns import Column
+from pipelines.init.dialect import find_encoding
+from pipelines.init.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
+from pipelines.init.table import Table
+from pipelines.init.text_types import TypedColumn, type_column
+
+
+def read_json(paths: list[str], data: str) -> Table:
+    """The table. Raises SourceError for files without records, and for many that are none."""
+    read = even_files(paths)
+    records, rows, broken = list[dict[str, Any]](), 0.0, 0
+    is_complete, is_document = len(read) == len(paths), False
+    for path in read:
+        sample = sample_text(path, SAMPLE_BYTES // len(read))
+        if find_encoding(sample.data, path) != "utf-8":
+            raise SourceError(f"{path} is not UTF-8, which JSON is; save it as UTF-8")
+        is_document = sample.data.lstrip()[:1] == b"["
+        parsed = _document(sample, path) if is_document else [_record(line) for line in sample.data.splitlines() if line.strip()]
+        sound = [record for record in parsed if record is not None]
+        broken += len(parsed) - len(sound)
+        records += sound
+        rows += len(sound) / sample.share if sample.share else 0
+        is_complete &= sample.is_complete
+    if not records and not broken:
+        raise SourceError(f"{data} has no records; give a file that has some")
+    share = broken / (len(records) + broken)
+    if share > MOST_BROKEN:
+        raise SourceError(f"{data}: {100 * share:.0f} % of the lines are no JSON objects; mend the file, or give one of JSON lines")
+    names = list(dict.fromkeys(name for record in records for name in record))
+    typed = [_type(name, [record.get(name) for record in records], is_complete) for name in names]
+    schema = ", ".join(f"{sql_name(column.name)} {column.ddl}" for column in typed if column.ddl != "nested")
+    options = {"options": {"multiLine": True}} if is_document else {}
+    settings = {"format": "json", "path": data, "schema": schema, **options}
+    return Table(settings, [Column(column) for column in typed], round(rows * len(paths) / len(read)), is_complete, {}, "*", share)
+
+
+def _document(sample: TextSample, path: str) -> list[dict[str, Any] | None]:
+    """The records of an array."""
+    if not sample.is_complete:
+        raise SourceError(f"{path} is one JSON document, too large to be read at once; write it as JSON lines, a record a line")
+    try:
+        records = json.loads(sample.data)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path} is no JSON: {error}; mend the file") from error
+    return [record if isinstance(record, dict) else None for record in records]
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _type(name: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
+    """The column with the type of all of its values."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return TypedColumn(name, "boolean", pa.array(values, pa.bool_()))
+    if kinds == {int} and all(value is None or abs(value) < 2**63 for value in values):
+        small = is_complete and all(value is None or abs(value) < 2**31 for value in values)
+        return TypedColumn(name, "int" if small else "long", pa.array(values, pa.int64()))
+    if kinds and kinds <= {int, float}:
+        return TypedColumn(name, "double", pa.array([value if value is None else float(value) for value in values], pa.float64()))
+    if not kinds or kinds == {str}:
+        texts = type_column(name, pa.array(values, pa.large_string()), "", is_complete)
+        return texts if texts.ddl == "string" else TypedColumn(name, "string", texts.values, f"try_cast({{}} AS {texts.ddl})")
+    if kinds == {list}:
+        inner = {type(element) for value in values for element in value or ()}
+        if inner == {str}:
+            return TypedColumn(name, "array<string>", pa.array(values, pa.list_(pa.string())))
+        if inner and inner <= {int, float}:
+            return TypedColumn(name, "array<double>", pa.array(values, pa.list_(pa.float64())))
+    return TypedColumn(name, "nested", pa.nulls(len(values)))

@@ -1,0 +1,73 @@
+"""The SQL of a draft: what the query makes of the columns of its tables."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pipelines.init.column_names import sql_name
+from pipelines.init.columns import Column
+from pipelines.init.table import Table
+
+LINE_CHARACTERS = 120
+
+
+@dataclass
+class Query:
+    """A query in the making."""
+
+    table: Table
+    changed: dict[str, str] = field(default_factory=dict)
+    """Expressions by the name of the column that they take the place of."""
+    added: dict[str, str] = field(default_factory=dict)
+    """Expressions by the name of a new column."""
+    condition: str = ""
+
+    def expression(self, column: Column) -> str:
+        """The value of a column, with what must be made of its raw texts."""
+        return self.changed.get(column.name) or sql_name(column.name)
+
+    def change(self, column: Column, sql: str) -> None:
+        """Make something of a column: `sql` has {} for it."""
+        self.changed[column.name] = sql.format(self.expression(column))
+
+    def text(self, names: Iterable[str], split_column: str) -> str:
+        """The query over the tables of these names; empty if it would take every column of one table as it is."""
+        tables = list(names)
+        if not (self.changed or self.added or self.condition or split_column or self.table.select != "*"):
+            return ""
+        if not (self.changed or self.added or self.condition or split_column):
+            return self.table.select.format(tables[0])
+        first = f"* EXCEPT ({', '.join(map(sql_name, self.changed))})" if self.changed else "*"
+        expressions = [f"{sql} AS {sql_name(name)}" for name, sql in {**self.changed, **self.added}.items()]
+        selected = _lines([first, *expressions])
+        condition = f"\nWHERE {self.condition}" if self.condition else ""
+        return f"SELECT {selected}\nFROM {self._rows(tables, split_column)}{condition}"
+
+    def _rows(self, tables: list[str], split_column: str) -> str:
+        """The rows of all tables, with the split of each if there are several."""
+        select = self.table.select
+        if not split_column:
+            return tables[0] if select == "*" else f"({select.format(tables[0])})"
+        rows = {name: name if select == "*" else f"({select.format(name)})" for name in tables}
+        parts = [f"SELECT *, '{name}' AS {split_column} FROM {source}" for name, source in rows.items()]
+        return f"({' UNION ALL '.join(parts)})"
+
+
+def line_values_query(columns: Mapping[str, str]) -> str:
+    """The query of lines of aligned values, which are no CSV: types by name. It has {{}} for the name of the table."""
+    values = [
+        f"try_cast(get(cells, {place}) AS {kind}) AS {sql_name(name)}" if kind != "string" else f"get(cells, {place}) AS {sql_name(name)}"
+        for place, (name, kind) in enumerate(columns.items())
+    ]
+    return f"SELECT {_lines(values)}\nFROM (SELECT split(trim(value), '\\\\s+') AS cells FROM {{}} WHERE trim(value) <> '')"
+
+
+def _lines(expressions: list[str]) -> str:
+    """Expressions side by side, in lines of some length."""
+    lines = [expressions[0]]
+    for expression in expressions[1:]:
+        if len(lines[-1]) + len(expression) > LINE_CHARACTERS:
+            lines[-1] += ","
+            lines.append(f"  {expression}")
+        else:
+            lines[-1] += f", {expression}"
+    return "\n".join(lines)

@@ -1,0 +1,22 @@
+"""Ratings: tables of who rated what, whose features belong to one of the two."""
+
+import re
+
+from pipelines.init.columns import Column
+from pipelines.init.roles import Roles, depends_on
+from pipelines.init.target import Target
+
+_USER = re.compile(r"^(user|customer|member|reader|viewer|person|client|reviewer)(_?id)?$", re.IGNORECASE)
+_ITEM = re.compile(r"^(item|movie|film|product|book|song|track|article|game|business|anime|joke)(_?id)?$", re.IGNORECASE)
+
+
+def rating_sides(roles: Roles, target: Target) -> tuple[list[Column], list[Column]] | None:
+    """The columns of the users and those of the items, the identifier of each first; None if the table has no ratings."""
+    users = [column for column in roles.members if _USER.match(column.name)]
+    items = [column for column in roles.members if _ITEM.match(column.name)]
+    if target.kind != "number" or len(users) != 1 or len(items) != 1:
+        return None
+    others = [column for column in roles.features if column not in (users[0], items[0]) and column.kind != "moment"]
+    of_users = [column for column in others if depends_on(column, users[0])]
+    of_items = [column for column in others if column not in of_users and depends_on(column, items[0])]
+    return [*users, *of_users], [*items, *of_items]

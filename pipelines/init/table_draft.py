@@ -1,0 +1,196 @@
+"""The draft of a config for a table: each choice with its reason."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipelines.errors import ConfigError, SourceError
+from pipelines.init.column_names import sql_name
+from pipelines.init.columns import Column
+from pipelines.init.draft import Draft, KeyPath, Request
+from pipelines.init.encoders import MOST_BINNED_COLUMNS, Encoding, encodings, member, places, text_encoding
+from pipelines.init.expectations import expectations
+from pipelines.init.moments import Part, moment_parts, time_split
+from pipelines.init.network import LEAST_ROWS, recommendation, task_and_training, text_task
+from pipelines.init.query import Query
+from pipelines.init.ratings import rating_sides
+from pipelines.init.roles import Roles, find_roles, is_text
+from pipelines.init.table import Table
+from pipelines.init.table_files import read_table
+from pipelines.init.target import Target, choose_target
+
+_SMALL = 2_000
+"""Rows below which validation and test need more than a tenth each."""
+_MOST_REASONS = 12
+
+
+def draft_table(request: Request) -> Draft | None:
+    """Draft the config of a file or a folder of tables; None for other data."""
+    table = read_table(request.data)
+    return draft_of_table(table, request.name, request.target, request.data) if table else None
+
+
+def draft_of_table(table: Table, name: str, target_name: str, data: str) -> Draft:
+    """Draft the config of a table. Raises ConfigError or SourceError if no model can be trained on it."""
+    if table.rows < LEAST_ROWS:
+        rows = f"{table.rows} row{'s' if table.rows != 1 else ''}"
+        raise SourceError(f"{data} has {rows}, too few for three splits; give a table of at least {LEAST_ROWS}")
+    target = choose_target(table, target_name, data)
+    roles = find_roles(table, target)
+    split, split_reason = _split(table, roles)
+    query = _query(table, target, roles)
+    features, task, train, reason = _model(table, target, roles, query, "time" in split)
+    if not features:
+        raise ConfigError(
+            f"{data}: no column besides {target.column.name} is a feature ({_reasons(roles, '; ')}); name another with --target"
+        )
+    expected = expectations([column for column in table.columns if column.name not in roles.left_out])
+    comments: dict[KeyPath, str] = {
+        **{("dataset", "features", feature.feature): feature.reason for feature in features if feature.reason},
+        **{("source", "expect", rule): why for rule, (_, why) in expected.items()},
+        ("dataset", "split"): split_reason,
+        ("dataset", "features"): _reasons(roles, "\n"),
+        ("dataset", "target"): target.reason,
+        ("train",): reason,
+        ("task",): "The rare class has as much weight in the loss as the others." if target.has_rare_class else "",
+    }
+    sections = {
+        "name": name,
+        "source": _source(table, name, query, {rule: condition for rule, (condition, _) in expected.items()}),
+        "dataset": {
+            "path": f"data/{name}",
+            **({"key": [roles.key]} if roles.key else {}),
+            "split": split,
+            "features": {feature.feature: feature.encoder for feature in features},
+            "target": {target.column.name: target.encoder},
+        },
+        "task": task,
+        "train": train,
+    }
+    return Draft(
+        sections, _introduction(table, data), {path: text for path, text in comments.items() if text}, tuple(_doubts(table, target, roles))
+    )
+
+
+def _split(table: Table, roles: Roles) -> tuple[dict[str, Any], str]:
+    """The section `dataset.split`, and the reason."""
+    if table.splits:
+        has_validation = "validation" in table.splits
+        return {"by": "split", **({} if has_validation else {"validation": 0.1})}, "as the names of the files say"
+    moments = [column for column in roles.features if column.kind == "moment"]
+    if not roles.group and not roles.members and table.is_complete and (bounds := time_split(moments)):
+        column, validation, test = bounds
+        return {
+            "time": column.name,
+            "validation": validation,
+            "test": test,
+        }, "the rows are in order of time: later ones are predicted from earlier ones"
+    shares = {"train": 0.7, "validation": 0.15, "test": 0.15} if table.rows < _SMALL else {"train": 0.8, "validation": 0.1, "test": 0.1}
+    return ({**shares, "group": roles.group}, f"equal {roles.group} go to one split") if roles.group else (shares, "")
+
+
+def _query(table: Table, target: Target, roles: Roles) -> Query:
+    """The query that makes the values of the columns that are used."""
+    query = Query(table)
+    for column in table.columns:
+        if column.typed.sql and (column.name not in roles.left_out or column.name in (roles.key, roles.group)):
+            query.change(column, column.typed.sql)
+    if target.column.nulls:
+        query.condition = f"{query.expression(target.column)} IS NOT NULL"
+    if target.sql:
+        query.change(target.column, target.sql)
+    return query
+
+
+def _model(
+    table: Table, target: Target, roles: Roles, query: Query, is_split_by_time: bool
+) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
+    """The features, the sections `task` and `train`, and the reason of the last."""
+    texts = [column for column in roles.features if is_text(column)]
+    if sides := rating_sides(roles, target):
+        names = {column.name for side in sides for column in side}
+        dropped = [column for column in roles.features if column.name not in names]
+        roles.left_out |= {column.name: "neither of the user nor of the item" for column in dropped}
+        features = [encoding for side in sides for column in side for encoding in _encodings(column, roles, True, set())]
+        task, train = recommendation(*([column.name for column in side] for side in sides))
+        reason = "as conf/movielens.yaml has it"
+    elif target.has_classes and len(roles.features) == len(texts) == 1:
+        features = [text_encoding(texts[0], most_words=256)]
+        task, train = text_task(target, table.rows)
+        reason = ""
+    else:
+        features = list(_features(table, roles, query, is_split_by_time))
+        task, train, reason = task_and_training(target, table.rows)
+    for feature in features:
+        if feature.sql:
+            query.change(table.column(feature.feature), feature.sql)
+    return features, task, train, reason
+
+
+def _features(table: Table, roles: Roles, query: Query, is_split_by_time: bool) -> Iterator[Encoding]:
+    """The features of a perceptron: every column that is one, and the parts of moments."""
+    is_wide = len(roles.features) > MOST_BINNED_COLUMNS
+    used_names = {column.name.lower() for column in table.columns}
+    for column in roles.features:
+        yield from _encodings(column, roles, is_wide, used_names)
+    if place := places(roles.features, used_names):
+        yield place
+    moments = [column for column in roles.features if column.kind == "moment"]
+    for part in moment_parts(moments, is_split_by_time, query.expression):
+        query.added[part.name] = part.sql
+        yield from _part_encodings(part)
+
+
+def _encodings(column: Column, roles: Roles, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
+    """The features of a column. An identifier that repeats is a category, also if it is a number; moments have parts."""
+    if column in roles.members:
+        yield member(column)
+    elif column.kind != "moment":
+        yield from encodings(column, is_wide, used_names)
+
+
+def _part_encodings(part: Part) -> Iterator[Encoding]:
+    if part.is_category:
+        yield Encoding(part.name, "vocabulary", "")
+        return
+    impute = {"impute": "median"} if part.has_nulls else {}
+    yield Encoding(part.name, {"encoder": "normal_quantile", **impute} if impute else "normal_quantile", "")
+    yield Encoding(f"{part.name}_bins", {"encoder": "quantile", "column": part.name, "bins": 32}, "")
+
+
+def _source(table: Table, name: str, query: Query, expected: Mapping[str, str]) -> dict[str, Any]:
+    tables = dict(table.splits) or {sql_name(name).strip("`"): table.settings}
+    text = query.text(tables, "split" if table.splits else "")
+    refused = {"max_quarantined": round(2 * table.broken + 0.01, 2)} if table.broken > 0.005 else {}
+    return {"tables": tables, **({"query": text} if text else {}), **({"expect": dict(expected)} if expected else {}), **refused}
+
+
+def _reasons(roles: Roles, between: str) -> str:
+    """Why columns are left out: each of few, and the names of many by reason."""
+    if len(roles.left_out) <= _MOST_REASONS:
+        return between.join(
+            f"Left out: {column}, {why}." if between == "\n" else f"{column}: {why}" for column, why in roles.left_out.items()
+        )
+    by_reason: dict[str, list[str]] = {}
+    for column, why in roles.left_out.items():
+        by_reason.setdefault(why, []).append(column)
+    return between.join(f"Left out, {why}: {', '.join(names)}." for why, names in by_reason.items())
+
+
+def _introduction(table: Table, data: str) -> tuple[str, ...]:
+    about = "" if table.is_complete else "about "
+    basis = "" if table.is_complete else " The reasons below are from a sample of them."
+    return (f"{data}: {about}{table.rows:,} rows of {len(table.columns)} columns. Drafted by `lockstep init`, to be edited.{basis}",)
+
+
+def _doubts(table: Table, target: Target, roles: Roles) -> Iterator[str]:
+    yield from target.doubts
+    yield from table.doubts
+    yield from (column.typed.doubt for column in table.columns if column.typed.doubt)
+    if table.broken > 0.005:
+        yield f"{100 * table.broken:.1f} % of the records are broken and will be refused: source.max_quarantined allows it"
+    if roles.key:
+        yield f"{roles.key} identifies a row: dataset.key; of rows with the same one, ETL keeps one"
+    if roles.group:
+        yield f"{roles.group} repeats, so rows with an equal one go to one split; for a random split, remove dataset.split.group"
+    if target.column.nulls:
+        yield f"rows without {target.column.name} are left out by the query: {target.column.nulls:,} of those read"

@@ -1,0 +1,95 @@
+"""The table of a file, or of a folder of files that are alike."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pipelines.data.sources.content import COMPRESSED
+from pipelines.errors import SourceError
+from pipelines.init.delimited_table import read_delimited
+from pipelines.init.json_table import read_json
+from pipelines.init.parquet_table import read_parquet
+from pipelines.init.table import Table
+
+Format = Literal["csv", "json", "parquet"]
+ENDINGS: dict[str, Format] = {
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".psv", ".ssv", ".dat", ".data"), "csv"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
+}
+"""Formats by the ending of a file; a single file of another one is CSV if its lines have equally many values."""
+_NOTES = re.compile(r"(readme|license|licence|copying|notice)\b.*|.*\.(md|names|rst|pdf|html?|info)", re.IGNORECASE)
+_SPLITS = {
+    "train": re.compile(r"(^|[^a-z])(train|training)([^a-z]|$)", re.IGNORECASE),
+    "validation": re.compile(r"(^|[^a-z])(val|valid|validation|dev)([^a-z]|$)", re.IGNORECASE),
+    "test": re.compile(r"(^|[^a-z])(test|testing)([^a-z]|$)", re.IGNORECASE),
+}
+"""Files of published splits, by their names."""
+
+
+def file_format(path: Path) -> Format | None:
+    """The format that the ending of a file says, before that of its compression."""
+    name = path.name.lower()
+    for ending in COMPRESSED:
+        name = name.removesuffix(ending)
+    return ENDINGS.get(Path(name).suffix)
+
+
+def read_table(data: str) -> Table | None:
+    """The table of the data; None if they are no table. Raises SourceError if they are one that cannot be read."""
+    path = Path(data)
+    if path.is_file():
+        kind = file_format(path)
+        return _read([data], data, kind or "csv", is_sure=kind is not None)
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path)))
+    kinds = {kind for file in files if (kind := file_format(file))}
+    if not kinds:
+        return None
+    strange = [file for file in files if not file_format(file) and not _NOTES.fullmatch(file.name)]
+    if len(kinds) > 1 or strange:
+        examples = [next(file for file in files if file_format(file) == kind).name for kind in sorted(kinds)] + [
+            file.name for file in strange
+        ]
+        raise SourceError(
+            f"{data} has files of different kinds, such as {' and '.join(examples[:2])}; give a folder of one kind, or one file"
+        )
+    tables, kind = [str(file) for file in files if file_format(file)], kinds.pop()
+    if splits := _splits(tables):
+        return _table_of_splits(splits, kind)
+    return _read(tables, data, kind, is_sure=True)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def _splits(paths: list[str]) -> dict[str, str]:
+    """The file of each split; none unless every file is one, and there are those of training and test."""
+    splits = {split: [path for path in paths if look.search(Path(path).name.split(".")[0])] for split, look in _SPLITS.items()}
+    is_clear = sum(map(len, splits.values())) == len(paths) and all(len(named) <= 1 for named in splits.values())
+    return {split: named[0] for split, named in splits.items() if named} if is_clear and splits["train"] and splits["test"] else {}
+
+
+def _table_of_splits(splits: dict[str, str], kind: Format) -> Table | None:
+    """The table of the files of some splits. A split with other columns than that of training is left out."""
+    tables = {split: _read([path], path, kind, is_sure=True) for split, path in splits.items()}
+    train = tables["train"]
+    assert train is not None, "a file with a known ending is a table, or an error"
+    names = [column.name for column in train.columns]
+    other = [split for split, table in tables.items() if table is None or [column.name for column in table.columns] != names]
+    doubts = tuple(
+        f"{splits[split]} has other columns than {splits['train']}, as one without the target has, and is not used" for split in other
+    )
+    if other:
+        return replace(train, doubts=(*train.doubts, *doubts))
+    joined = _read(list(splits.values()), splits["train"], kind, is_sure=True)
+    assert joined is not None
+    return replace(joined, splits={split: {**joined.settings, "path": path} for split, path in splits.items()})
+
+
+def _read(paths: list[str], data: str, kind: Format, is_sure: bool) -> Table | None:
+    """The table of files of one format."""
+    if kind == "parquet":
+        return read_parquet(paths, data)
+    return read_json(paths, data) if kind == "json" else read_delimited(paths, data, is_sure)
