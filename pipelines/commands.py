@@ -25,17 +25,17 @@ _EXIT_CODE = "The exit code is 0, or that of the error that the first wrong line
 _TEXTS: Mapping[str, Any] = {"nargs": "*", "default": []}
 
 
-def init(program: str, arguments: list[str]) -> None:
+def write_first_config(program: str, arguments: list[str]) -> None:
     """Write the first config of a pipeline, from nothing but its data."""
-    parser = argparse.ArgumentParser(program, description=init.__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(program, description=write_first_config.__doc__, allow_abbrev=False)
     parser.add_argument("data", metavar="DATA", help="a file or a folder")
     parser.add_argument("--target", default="", metavar="NAME", help="the column to predict; by default one is chosen, and printed")
     parser.add_argument("--output", default="", metavar="FILE", help="a new file; by default conf/NAME.yaml, with the name of the data")
     options = parser.parse_args(arguments)
-    from pipelines.api import init as write_draft
+    from pipelines.api import init
     from pipelines.init.drafting import config_path
 
-    draft = write_draft(options.data, options.target, options.output)
+    draft = init(options.data, options.target, options.output)
     output = config_path(options.data, options.output)
     print("\n".join([*(f"assumed   {line}" for line in draft.assumptions), f"written   {output}"]))
     print(f"next      spark-submit jobs/etl.py {output} && python jobs/train.py {output}")
@@ -171,7 +171,7 @@ def _tell_page(config: "Config") -> None:
 
 
 COMMANDS: dict[str, Command] = {
-    "init": init,
+    "init": write_first_config,
     "etl": etl,
     "train": train,
     "verify": verify,

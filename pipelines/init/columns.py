@@ -15,7 +15,7 @@ MOST_COUNTED = 1_000_000
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnFacts:
     """A typed column and its facts. All are over the values that are not NULL."""
 
     typed: TypedColumn

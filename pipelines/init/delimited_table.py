@@ -8,17 +8,17 @@ import pyarrow.compute as pc
 from pipelines.errors import SourceError
 from pipelines.init.cells import Cells, read_cells
 from pipelines.init.column_names import sql_name
-from pipelines.init.columns import Column
+from pipelines.init.columns import ColumnFacts
 from pipelines.init.dialect import find_dialect, find_encoding
 from pipelines.init.query import line_values_query
 from pipelines.init.sample import SAMPLE_BYTES, even_files, sample_text
-from pipelines.init.table import Table
+from pipelines.init.table import SampledTable
 from pipelines.init.text_types import TypedColumn, missing_marks, type_column
 
 _MOST_MENDED = 100
 
 
-def read_delimited(paths: list[str], data: str, is_sure: bool) -> Table | None:
+def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable | None:
     """The table; None if nothing divides the lines into values, unless they are surely a table.
 
     Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
@@ -45,15 +45,17 @@ def read_delimited(paths: list[str], data: str, is_sure: bool) -> Table | None:
     marks = missing_marks(table)
     mark = marks[0] if marks and not dialect.is_aligned else ""
     typed = [_without_dots(type_column(name, table[name].combine_chunks(), mark, is_complete)) for name in table.column_names]
-    columns = [Column(column) for column in typed]
+    columns = [ColumnFacts(column) for column in typed]
     if dialect.is_aligned:
         settings: dict[str, Any] = {"format": "text", "path": data, **({"options": dialect.options} if dialect.options else {})}
-        return Table(settings, columns, rows, is_complete, {}, line_values_query({column.name: column.ddl for column in typed}), broken)
+        return SampledTable(
+            settings, columns, rows, is_complete, {}, line_values_query({column.name: column.ddl for column in typed}), broken
+        )
     enforce = {} if all(part.has_plain_names for part in cells.values()) else {"enforceSchema": True}
     options = {**dialect.options, **enforce, **({"nullValue": mark} if mark else {})}
     schema = ", ".join(f"{sql_name(column.name)} {column.ddl}" for column in typed)
     settings = {"format": "csv", "path": data, "schema": schema, **({"options": options} if options else {})}
-    return Table(settings, columns, rows, is_complete, {}, "*", broken)
+    return SampledTable(settings, columns, rows, is_complete, {}, "*", broken)
 
 
 def _check_columns(cells: dict[str, Cells]) -> None:

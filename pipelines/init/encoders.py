@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.init.columns import Column
-from pipelines.init.roles import is_array, is_text
+from pipelines.init.columns import ColumnFacts
+from pipelines.init.roles import has_sentences, is_array
 
 MOST_BINNED_COLUMNS = 100
 """Columns of a table beyond which numbers have no bins besides: an embedding of each would outgrow the network."""
@@ -30,7 +30,7 @@ class Encoding:
     """What the query makes of the column first, with {} for its name; empty if it is used_names as it is."""
 
 
-def encodings(column: Column, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
+def encodings(column: ColumnFacts, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
     """The features of a column. `used_names` are the names in use, to which those of more features of the column are added."""
     if column.kind == "number":
         yield from _number(column, is_wide, used_names)
@@ -39,13 +39,13 @@ def encodings(column: Column, is_wide: bool, used_names: set[str]) -> Iterator[E
         yield Encoding(column.name, encoder, f"true and false{_nulls(column)}")
     elif column.kind == "list":
         yield _list(column)
-    elif is_text(column):
+    elif has_sentences(column):
         yield text_encoding(column)
     else:
         yield category(column)
 
 
-def category(column: Column) -> Encoding:
+def category(column: ColumnFacts) -> Encoding:
     """A vocabulary of the values, or hashes of very many."""
     reason = f"{column.distinct:,} distinct values{_nulls(column)}"
     if column.distinct > _MOST_VALUES:
@@ -55,12 +55,12 @@ def category(column: Column) -> Encoding:
     return Encoding(column.name, "vocabulary", f"{reason}: vocabulary")
 
 
-def member(column: Column) -> Encoding:
+def member(column: ColumnFacts) -> Encoding:
     """A vocabulary of identifiers that repeat, however rare each is."""
     return Encoding(column.name, "vocabulary", f"{column.distinct:,} identifiers that repeat{_nulls(column)}: vocabulary")
 
 
-def text_encoding(column: Column, most_words: int = 32) -> Encoding:
+def text_encoding(column: ColumnFacts, most_words: int = 32) -> Encoding:
     """The first words of a text."""
     length = max(8, min(column.most_words, most_words))
     encoder = {"encoder": "sequence", "length": length, "min_count": 2}
@@ -68,7 +68,7 @@ def text_encoding(column: Column, most_words: int = 32) -> Encoding:
     return Encoding(column.name, encoder, f"texts of {column.words:.0f} words on average: their first {length} words", sql)
 
 
-def places(columns: Sequence[Column], used_names: set[str]) -> Encoding | None:
+def place_encoding(columns: Sequence[ColumnFacts], used_names: set[str]) -> Encoding | None:
     """A feature of latitude and longitude together, which a network does not divide into places by itself."""
     latitudes = [column for column in columns if _LATITUDE.match(column.name) and column.kind == "number" and not column.nulls]
     longitudes = [column for column in columns if _LONGITUDE.match(column.name) and column.kind == "number" and not column.nulls]
@@ -79,7 +79,7 @@ def places(columns: Sequence[Column], used_names: set[str]) -> Encoding | None:
     return Encoding(_free_name("place", used_names), encoder, "longitude and latitude together, as waves over the map")
 
 
-def _number(column: Column, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
+def _number(column: ColumnFacts, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
     impute = {"impute": "median"} if column.nulls else {}
     values, counts = column.counts
     zeros = float(counts[0] / len(column.filled)) if values[0] == 0 else 0.0
@@ -101,7 +101,7 @@ def _number(column: Column, is_wide: bool, used_names: set[str]) -> Iterator[Enc
         yield Encoding(_free_name(f"{column.name}_bins", used_names), {"encoder": "quantile", "column": column.name, "bins": 32}, "")
 
 
-def _list(column: Column) -> Encoding:
+def _list(column: ColumnFacts) -> Encoding:
     if is_array(column):
         length = len(column.filled[0])
         return Encoding(column.name, {"encoder": "identity", "shape": [length]}, f"arrays of {length} numbers")
@@ -111,7 +111,7 @@ def _list(column: Column) -> Encoding:
     return Encoding(column.name, {"encoder": "sequence", "length": min(length, 32)}, f"lists of up to {length} values", sql)
 
 
-def _nulls(column: Column) -> str:
+def _nulls(column: ColumnFacts) -> str:
     if not column.nulls:
         return ""
     share = 100 * column.nulls / column.rows

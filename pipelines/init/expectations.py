@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipelines.init.column_names import sql_name
-from pipelines.init.columns import Column
+from pipelines.init.columns import ColumnFacts
 
 _NEVER_NEGATIVE = re.compile(
     r"(^|_)(age|ages|count|counts|hours?|minutes?|seconds?|days?|years?|distance|duration|weight|height|length|width|size|area|price|"
@@ -19,7 +19,7 @@ MOST_IMPOSSIBLE = 0.005
 """Share of the rows beyond which a value is no mistake; a version may have 1 % of refused rows for all reasons together."""
 
 
-def expectations(columns: Sequence[Column]) -> dict[str, tuple[str, str]]:
+def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:
     """Condition and reason by name, for columns whose name says what they measure."""
     conditions = {}
     for column in columns:

@@ -9,14 +9,14 @@ import pyarrow as pa
 from pipelines.errors import SourceError
 from pipelines.init.cells import MOST_BROKEN
 from pipelines.init.column_names import sql_name
-from pipelines.init.columns import Column
+from pipelines.init.columns import ColumnFacts
 from pipelines.init.dialect import find_encoding
 from pipelines.init.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
-from pipelines.init.table import Table
+from pipelines.init.table import SampledTable
 from pipelines.init.text_types import TypedColumn, type_column
 
 
-def read_json(paths: list[str], data: str) -> Table:
+def read_json(paths: list[str], data: str) -> SampledTable:
     """The table. Raises SourceError for files without records, and for many that are none."""
     read = even_files(paths)
     records, rows, broken = list[dict[str, Any]](), 0.0, 0
@@ -26,7 +26,7 @@ def read_json(paths: list[str], data: str) -> Table:
         if find_encoding(sample.data, path) != "utf-8":
             raise SourceError(f"{path} is not UTF-8, which JSON is; save it as UTF-8")
         is_document = sample.data.lstrip()[:1] == b"["
-        parsed = _document(sample, path) if is_document else [_record(line) for line in sample.data.splitlines() if line.strip()]
+        parsed = read_json_document(sample, path) if is_document else [_record(line) for line in sample.data.splitlines() if line.strip()]
         sound = [record for record in parsed if record is not None]
         broken += len(parsed) - len(sound)
         records += sound
@@ -42,10 +42,12 @@ def read_json(paths: list[str], data: str) -> Table:
     schema = ", ".join(f"{sql_name(column.name)} {column.ddl}" for column in typed if column.ddl != "nested")
     options = {"options": {"multiLine": True}} if is_document else {}
     settings = {"format": "json", "path": data, "schema": schema, **options}
-    return Table(settings, [Column(column) for column in typed], round(rows * len(paths) / len(read)), is_complete, {}, "*", share)
+    return SampledTable(
+        settings, [ColumnFacts(column) for column in typed], round(rows * len(paths) / len(read)), is_complete, {}, "*", share
+    )
 
 
-def _document(sample: TextSample, path: str) -> list[dict[str, Any] | None]:
+def read_json_document(sample: TextSample, path: str) -> list[dict[str, Any] | None]:
     """The records of an array."""
     if not sample.is_complete:
         raise SourceError(f"{path} is one JSON document, too large to be read at once; write it as JSON lines, a record a line")

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from pipelines.init.target import Target
+from pipelines.init.target import TargetChoice
 
 LEAST_ROWS = 50
 """Rows that a split into three and a batch of training need."""
 
 
-def task_and_training(target: Target, rows: int) -> tuple[dict[str, Any], dict[str, Any], str]:
+def task_and_training(target: TargetChoice, rows: int) -> tuple[dict[str, Any], dict[str, Any], str]:
     """The sections `task` and `train` of a table, and the reason."""
     if rows < 5_000:
         hidden, dropout, epochs, batch = [128, 128], 0.1, 100, 32
@@ -33,7 +33,7 @@ def recommendation(users: list[str], items: list[str]) -> tuple[dict[str, Any], 
     return task, train
 
 
-def text_task(target: Target, rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def text_task(target: TargetChoice, rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The sections `task` and `train` of classes of texts."""
     weights = {"class_weights": "balanced"} if target.has_rare_class else {}
     batch = 64 if rows > 5_000 else 32

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 
 from pipelines.data.sources.content import file_errors
 from pipelines.errors import SourceError
-from pipelines.init.columns import Column
+from pipelines.init.columns import ColumnFacts
 from pipelines.init.sample import PIECES, SAMPLE_BYTES, even_files
-from pipelines.init.table import Table
+from pipelines.init.table import SampledTable
 from pipelines.init.text_types import TypedColumn
 
 
-def read_parquet(paths: list[str], data: str) -> Table:
+def read_parquet(paths: list[str], data: str) -> SampledTable:
     """The table. Raises SourceError for a file that cannot be read, without rows, or with other columns than the first."""
     read = even_files(paths)
     parts, rows = list[pa.Table](), 0
@@ -28,9 +28,9 @@ def read_parquet(paths: list[str], data: str) -> Table:
         table = pa.concat_tables(parts, promote_options="permissive")
     if not len(table):
         raise SourceError(f"{data} has no rows; give a file that has some")
-    columns = [Column(_type(name, table[name])) for name in table.column_names]
+    columns = [ColumnFacts(_type(name, table[name])) for name in table.column_names]
     is_complete = len(table) == rows and len(read) == len(paths)
-    return Table({"format": "parquet", "path": data}, columns, round(rows * len(paths) / len(read)), is_complete)
+    return SampledTable({"format": "parquet", "path": data}, columns, round(rows * len(paths) / len(read)), is_complete)
 
 
 def _sample(file: pq.ParquetFile, most_bytes: int) -> pa.Table:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipelines.init.column_names import sql_name
-from pipelines.init.columns import Column
-from pipelines.init.table import Table
+from pipelines.init.columns import ColumnFacts
+from pipelines.init.table import SampledTable
 
 LINE_CHARACTERS = 120
 
@@ -14,18 +14,18 @@ LINE_CHARACTERS = 120
 class Query:
     """A query in the making."""
 
-    table: Table
+    table: SampledTable
     changed: dict[str, str] = field(default_factory=dict)
     """Expressions by the name of the column that they take the place of."""
     added: dict[str, str] = field(default_factory=dict)
     """Expressions by the name of a new column."""
     condition: str = ""
 
-    def expression(self, column: Column) -> str:
+    def expression(self, column: ColumnFacts) -> str:
         """The value of a column, with what must be made of its raw texts."""
         return self.changed.get(column.name) or sql_name(column.name)
 
-    def change(self, column: Column, sql: str) -> None:
+    def change(self, column: ColumnFacts, sql: str) -> None:
         """Make something of a column: `sql` has {} for it."""
         self.changed[column.name] = sql.format(self.expression(column))
 

@@ -2,15 +2,15 @@
 
 import re
 
-from pipelines.init.columns import Column
+from pipelines.init.columns import ColumnFacts
 from pipelines.init.roles import Roles, depends_on
-from pipelines.init.target import Target
+from pipelines.init.target import TargetChoice
 
 _USER = re.compile(r"^(user|customer|member|reader|viewer|person|client|reviewer)(_?id)?$", re.IGNORECASE)
 _ITEM = re.compile(r"^(item|movie|film|product|book|song|track|article|game|business|anime|joke)(_?id)?$", re.IGNORECASE)
 
 
-def rating_sides(roles: Roles, target: Target) -> tuple[list[Column], list[Column]] | None:
+def rating_sides(roles: Roles, target: TargetChoice) -> tuple[list[ColumnFacts], list[ColumnFacts]] | None:
     """The columns of the users and those of the items, the identifier of each first; None if the table has no ratings."""
     users = [column for column in roles.members if _USER.match(column.name)]
     items = [column for column in roles.members if _ITEM.match(column.name)]

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.init.columns import Column
-from pipelines.init.table import Table
-from pipelines.init.target import Target
+from pipelines.init.columns import ColumnFacts
+from pipelines.init.table import SampledTable
+from pipelines.init.target import TargetChoice
 
 _IDENTIFIER = re.compile(r"(^|_)(id|key|uuid|guid)\d*$|[a-z](Id|ID|Key|UUID)$|^(row|index|unnamed_0)$", re.IGNORECASE)
 _MEMBER = re.compile(
@@ -27,16 +27,16 @@ _TEXT_WORDS = 4
 class Roles:
     """Roles of the columns besides the target."""
 
-    features: list[Column] = field(default_factory=list)
+    features: list[ColumnFacts] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Reasons by column."""
     key: str = ""
     group: str = ""
-    members: list[Column] = field(default_factory=list)
+    members: list[ColumnFacts] = field(default_factory=list)
     """Identifiers that repeat."""
 
 
-def find_roles(table: Table, target: Target) -> Roles:
+def find_roles(table: SampledTable, target: TargetChoice) -> Roles:
     """Sort the columns besides the target."""
     roles = Roles()
     for column in table.columns:
@@ -60,29 +60,29 @@ def find_roles(table: Table, target: Target) -> Roles:
     return roles
 
 
-def is_text(column: Column) -> bool:
+def has_sentences(column: ColumnFacts) -> bool:
     """Whether the column has sentences, and no categories."""
     return column.kind == "text" and column.words >= _TEXT_WORDS and column.distinct > 0.2 * len(column.filled)
 
 
-def is_identifier(column: Column) -> bool:
+def is_identifier(column: ColumnFacts) -> bool:
     """Whether the column names rows."""
     if column.kind == "number":
         is_dense = column.is_unique and column.is_whole and column.numbers[-1] - column.numbers[0] == column.rows - 1
         return column.is_whole and column.is_unique and (is_dense or bool(_IDENTIFIER.search(column.name)))
-    return column.kind == "text" and not is_text(column) and column.distinct > _IDENTIFIER_SHARE * len(column.filled)
+    return column.kind == "text" and not has_sentences(column) and column.distinct > _IDENTIFIER_SHARE * len(column.filled)
 
 
-def _is_member(column: Column) -> bool:
+def _is_member(column: ColumnFacts) -> bool:
     has_name = _IDENTIFIER.search(column.name) or _MEMBER.search(column.name)
     return bool(has_name) and (column.kind == "text" or column.is_whole) and _LEAST_GROUPS <= column.distinct < column.rows
 
 
-def _many_values(column: Column) -> str:
+def _many_values(column: ColumnFacts) -> str:
     return f"{column.distinct:,} different texts in {len(column.filled):,} rows, an identifier"
 
 
-def _uselessness(column: Column, target: Target) -> str:
+def _uselessness(column: ColumnFacts, target: TargetChoice) -> str:
     """Why no model learns from the column; empty if one may."""
     if column.kind == "other":
         return f"of type {column.typed.ddl}, which no encoder takes"
@@ -95,7 +95,7 @@ def _uselessness(column: Column, target: Target) -> str:
     return "a near copy of the target" if _is_copy(column, target) else ""
 
 
-def is_array(column: Column) -> bool:
+def is_array(column: ColumnFacts) -> bool:
     """Whether the column has lists of numbers of one length."""
     kind = column.filled.type.value_type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
@@ -106,7 +106,7 @@ def is_array(column: Column) -> bool:
     )
 
 
-def _is_copy(column: Column, target: Target) -> bool:
+def _is_copy(column: ColumnFacts, target: TargetChoice) -> bool:
     """Whether the column decides the target alone: as a number by a line, as categories one by one."""
     if target.kind == "number":
         if column.kind != "number" or column.distinct < 3:
@@ -120,7 +120,7 @@ def _is_copy(column: Column, target: Target) -> bool:
     return _purity([column, target.column]) > 0.999
 
 
-def _purity(columns: Sequence[Column]) -> float:
+def _purity(columns: Sequence[ColumnFacts]) -> float:
     """The share of rows whose class is the most frequent one of their value in the first column."""
     names = ["value", "target"]
     table = pa.table([column.typed.values for column in columns], names=names).drop_null()
@@ -129,7 +129,7 @@ def _purity(columns: Sequence[Column]) -> float:
     return pc.sum(best["count_all_max"]).as_py() / max(len(table), 1)
 
 
-def depends_on(column: Column, key: Column) -> bool:
+def depends_on(column: ColumnFacts, key: ColumnFacts) -> bool:
     """Whether each value of the key has one value of the column."""
     table = pa.table([key.typed.values, column.typed.values], names=["key", "value"])
     return len(table.group_by(["key", "value"]).aggregate([])) <= 1.001 * key.distinct

@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.init.columns import Column
+from pipelines.init.columns import ColumnFacts
 
 
 @dataclass(frozen=True)
-class Table:
+class SampledTable:
     """A raw table, whose columns are those of a sample."""
 
     settings: Mapping[str, Any]
     """The table in `source.tables`."""
-    columns: Sequence[Column]
+    columns: Sequence[ColumnFacts]
     rows: int
     """About how many rows there are in all."""
     is_complete: bool
@@ -26,5 +26,5 @@ class Table:
     """Share of the records that are broken."""
     doubts: tuple[str, ...] = ()
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ColumnFacts:
         return next(column for column in self.columns if column.name == name)

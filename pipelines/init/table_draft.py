@@ -5,18 +5,18 @@ from typing import Any
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.column_names import sql_name
-from pipelines.init.columns import Column
+from pipelines.init.columns import ColumnFacts
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.encoders import MOST_BINNED_COLUMNS, Encoding, encodings, member, places, text_encoding
+from pipelines.init.encoders import MOST_BINNED_COLUMNS, Encoding, encodings, member, place_encoding, text_encoding
 from pipelines.init.expectations import expectations
-from pipelines.init.moments import Part, moment_parts, time_split
+from pipelines.init.moments import MomentPart, moment_parts, time_split
 from pipelines.init.network import LEAST_ROWS, recommendation, task_and_training, text_task
 from pipelines.init.query import Query
 from pipelines.init.ratings import rating_sides
-from pipelines.init.roles import Roles, find_roles, is_text
-from pipelines.init.table import Table
-from pipelines.init.table_files import read_table
-from pipelines.init.target import Target, choose_target
+from pipelines.init.roles import Roles, find_roles, has_sentences
+from pipelines.init.table import SampledTable
+from pipelines.init.table_files import find_table
+from pipelines.init.target import TargetChoice, choose_target
 
 _SMALL = 2_000
 """Rows below which validation and test need more than a tenth each."""
@@ -25,11 +25,11 @@ _MOST_REASONS = 12
 
 def draft_table(request: Request) -> Draft | None:
     """Draft the config of a file or a folder of tables; None for other data."""
-    table = read_table(request.data)
+    table = find_table(request.data)
     return draft_of_table(table, request.name, request.target, request.data) if table else None
 
 
-def draft_of_table(table: Table, name: str, target_name: str, data: str) -> Draft:
+def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) -> Draft:
     """Draft the config of a table. Raises ConfigError or SourceError if no model can be trained on it."""
     if table.rows < LEAST_ROWS:
         rows = f"{table.rows} row{'s' if table.rows != 1 else ''}"
@@ -71,7 +71,7 @@ def draft_of_table(table: Table, name: str, target_name: str, data: str) -> Draf
     )
 
 
-def _split(table: Table, roles: Roles) -> tuple[dict[str, Any], str]:
+def _split(table: SampledTable, roles: Roles) -> tuple[dict[str, Any], str]:
     """The section `dataset.split`, and the reason."""
     if table.splits:
         has_validation = "validation" in table.splits
@@ -88,7 +88,7 @@ def _split(table: Table, roles: Roles) -> tuple[dict[str, Any], str]:
     return ({**shares, "group": roles.group}, f"equal {roles.group} go to one split") if roles.group else (shares, "")
 
 
-def _query(table: Table, target: Target, roles: Roles) -> Query:
+def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
     """The query that makes the values of the columns that are used."""
     query = Query(table)
     for column in table.columns:
@@ -102,10 +102,10 @@ def _query(table: Table, target: Target, roles: Roles) -> Query:
 
 
 def _model(
-    table: Table, target: Target, roles: Roles, query: Query, is_split_by_time: bool
+    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool
 ) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last."""
-    texts = [column for column in roles.features if is_text(column)]
+    texts = [column for column in roles.features if has_sentences(column)]
     if sides := rating_sides(roles, target):
         names = {column.name for side in sides for column in side}
         dropped = [column for column in roles.features if column.name not in names]
@@ -126,13 +126,13 @@ def _model(
     return features, task, train, reason
 
 
-def _features(table: Table, roles: Roles, query: Query, is_split_by_time: bool) -> Iterator[Encoding]:
+def _features(table: SampledTable, roles: Roles, query: Query, is_split_by_time: bool) -> Iterator[Encoding]:
     """The features of a perceptron: every column that is one, and the parts of moments."""
     is_wide = len(roles.features) > MOST_BINNED_COLUMNS
     used_names = {column.name.lower() for column in table.columns}
     for column in roles.features:
         yield from _encodings(column, roles, is_wide, used_names)
-    if place := places(roles.features, used_names):
+    if place := place_encoding(roles.features, used_names):
         yield place
     moments = [column for column in roles.features if column.kind == "moment"]
     for part in moment_parts(moments, is_split_by_time, query.expression):
@@ -140,7 +140,7 @@ def _features(table: Table, roles: Roles, query: Query, is_split_by_time: bool) 
         yield from _part_encodings(part)
 
 
-def _encodings(column: Column, roles: Roles, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
+def _encodings(column: ColumnFacts, roles: Roles, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
     """The features of a column. An identifier that repeats is a category, also if it is a number; moments have parts."""
     if column in roles.members:
         yield member(column)
@@ -148,7 +148,7 @@ def _encodings(column: Column, roles: Roles, is_wide: bool, used_names: set[str]
         yield from encodings(column, is_wide, used_names)
 
 
-def _part_encodings(part: Part) -> Iterator[Encoding]:
+def _part_encodings(part: MomentPart) -> Iterator[Encoding]:
     if part.is_category:
         yield Encoding(part.name, "vocabulary", "")
         return
@@ -157,7 +157,7 @@ def _part_encodings(part: Part) -> Iterator[Encoding]:
     yield Encoding(f"{part.name}_bins", {"encoder": "quantile", "column": part.name, "bins": 32}, "")
 
 
-def _source(table: Table, name: str, query: Query, expected: Mapping[str, str]) -> dict[str, Any]:
+def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str]) -> dict[str, Any]:
     tables = dict(table.splits) or {sql_name(name).strip("`"): table.settings}
     text = query.text(tables, "split" if table.splits else "")
     refused = {"max_quarantined": round(2 * table.broken + 0.01, 2)} if table.broken > 0.005 else {}
@@ -176,13 +176,13 @@ def _reasons(roles: Roles, between: str) -> str:
     return between.join(f"Left out, {why}: {', '.join(names)}." for why, names in by_reason.items())
 
 
-def _introduction(table: Table, data: str) -> tuple[str, ...]:
+def _introduction(table: SampledTable, data: str) -> tuple[str, ...]:
     about = "" if table.is_complete else "about "
     basis = "" if table.is_complete else " The reasons below are from a sample of them."
     return (f"{data}: {about}{table.rows:,} rows of {len(table.columns)} columns. Drafted by `lockstep init`, to be edited.{basis}",)
 
 
-def _doubts(table: Table, target: Target, roles: Roles) -> Iterator[str]:
+def _doubts(table: SampledTable, target: TargetChoice, roles: Roles) -> Iterator[str]:
     yield from target.doubts
     yield from table.doubts
     yield from (column.typed.doubt for column in table.columns if column.typed.doubt)

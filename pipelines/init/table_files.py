@@ -10,7 +10,7 @@ from pipelines.errors import SourceError
 from pipelines.init.delimited_table import read_delimited
 from pipelines.init.json_table import read_json
 from pipelines.init.parquet_table import read_parquet
-from pipelines.init.table import Table
+from pipelines.init.table import SampledTable
 
 Format = Literal["csv", "json", "parquet"]
 ENDINGS: dict[str, Format] = {
@@ -36,7 +36,7 @@ def file_format(path: Path) -> Format | None:
     return ENDINGS.get(Path(name).suffix)
 
 
-def read_table(data: str) -> Table | None:
+def find_table(data: str) -> SampledTable | None:
     """The table of the data; None if they are no table. Raises SourceError if they are one that cannot be read."""
     path = Path(data)
     if path.is_file():
@@ -71,7 +71,7 @@ def _splits(paths: list[str]) -> dict[str, str]:
     return {split: named[0] for split, named in splits.items() if named} if is_clear and splits["train"] and splits["test"] else {}
 
 
-def _table_of_splits(splits: dict[str, str], kind: Format) -> Table | None:
+def _table_of_splits(splits: dict[str, str], kind: Format) -> SampledTable | None:
     """The table of the files of some splits. A split with other columns than that of training is left out."""
     tables = {split: _read([path], path, kind, is_sure=True) for split, path in splits.items()}
     train = tables["train"]
@@ -88,7 +88,7 @@ def _table_of_splits(splits: dict[str, str], kind: Format) -> Table | None:
     return replace(joined, splits={split: {**joined.settings, "path": path} for split, path in splits.items()})
 
 
-def _read(paths: list[str], data: str, kind: Format, is_sure: bool) -> Table | None:
+def _read(paths: list[str], data: str, kind: Format, is_sure: bool) -> SampledTable | None:
     """The table of files of one format."""
     if kind == "parquet":
         return read_parquet(paths, data)

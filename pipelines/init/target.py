@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.errors import ConfigError
 from pipelines.init.column_names import column_names
-from pipelines.init.columns import Column
-from pipelines.init.table import Table
+from pipelines.init.columns import ColumnFacts
+from pipelines.init.table import SampledTable
 
 NAMES = ("target", "label", "class", "y", "outcome")
 """Names of columns that are a target wherever they stand."""
@@ -24,10 +24,10 @@ _POSITIVE = ("yes", "y", "true", "t", "1", "positive", "pos")
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetChoice:
     """The target and how it is encoded."""
 
-    column: Column
+    column: ColumnFacts
     kind: Literal["two classes", "classes", "number"]
     encoder: str
     reason: str
@@ -41,7 +41,7 @@ class Target:
         return self.kind != "number"
 
 
-def choose_target(table: Table, name: str, data: str) -> Target:
+def choose_target(table: SampledTable, name: str, data: str) -> TargetChoice:
     """The target that is asked for, or else one by its name, or else the last column.
 
     Raises ConfigError for a name that is no column, and for a column that cannot be predicted."""
@@ -73,7 +73,7 @@ def _why(name: str) -> str:
     return "by its name" if name.lower() in NAMES else "the last column"
 
 
-def _describe(column: Column, doubts: tuple[str, ...], data: str) -> Target:
+def _describe(column: ColumnFacts, doubts: tuple[str, ...], data: str) -> TargetChoice:
     if column.kind in ("moment", "list", "other"):
         raise ConfigError(
             f"{data}: the target {column.name} is of type {column.typed.ddl}; name a column of numbers or classes with --target"
@@ -93,13 +93,13 @@ def _describe(column: Column, doubts: tuple[str, ...], data: str) -> Target:
     return _classes(column, doubts)
 
 
-def _two_classes(column: Column, doubts: tuple[str, ...]) -> Target:
+def _two_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
     values, rows = column.counts
     share = float(min(rows) / sum(rows))
     rare = share < RARE_SHARE and min(rows) >= _LEAST_ROWS_OF_A_RARE_CLASS
     if column.kind == "boolean" or (column.kind == "number" and {float(value) for value in values} == {0.0, 1.0}):
         sql = "CAST({} AS int)" if column.typed.ddl == "double" else ""
-        return Target(column, "two classes", "binary", f"two classes, the rarer {100 * share:.2g} % of the rows", sql, rare, doubts)
+        return TargetChoice(column, "two classes", "binary", f"two classes, the rarer {100 * share:.2g} % of the rows", sql, rare, doubts)
     positive = next((value for value in values if str(value).lower() in _POSITIVE), values[1])
     negative = next(value for value in values if value != positive)
     if column.kind == "number":
@@ -108,10 +108,10 @@ def _two_classes(column: Column, doubts: tuple[str, ...]) -> Target:
         literal = sql_text(str(positive))
     percent = 100 * rows[list(values).index(positive)] / sum(rows)
     reason = f"two classes: {_show(positive)} is true, in {percent:.2g} % of the rows, and {_show(negative)} false"
-    return Target(column, "two classes", "binary", reason, f"{{}} = {literal}", rare, doubts)
+    return TargetChoice(column, "two classes", "binary", reason, f"{{}} = {literal}", rare, doubts)
 
 
-def _number_or_classes(column: Column, doubts: tuple[str, ...]) -> Target:
+def _number_or_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
     if (
         column.is_whole
         and column.distinct <= MOST_NUMBERED_CLASSES
@@ -120,15 +120,17 @@ def _number_or_classes(column: Column, doubts: tuple[str, ...]) -> Target:
     ):
         doubt = f"the {column.distinct} whole numbers of {column.name} are classes; for a quantity, set its encoder to standardize"
         return _classes(column, (*doubts, doubt))
-    return Target(column, "number", "standardize", f"a number, from {column.numbers[0]:g} to {column.numbers[-1]:g}", "", False, doubts)
+    return TargetChoice(
+        column, "number", "standardize", f"a number, from {column.numbers[0]:g} to {column.numbers[-1]:g}", "", False, doubts
+    )
 
 
-def _classes(column: Column, doubts: tuple[str, ...]) -> Target:
+def _classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
     rows = column.counts[1]
     share = float(rows[-1] / sum(rows))
     rare = share * len(rows) < RARE_SHARE * 2 and rows[-1] >= _LEAST_ROWS_OF_A_RARE_CLASS
     sql = "CAST({} AS int)" if column.typed.ddl == "double" else ""
-    return Target(column, "classes", "label", f"{len(rows)} classes, the rarest {100 * share:.2g} % of the rows", sql, rare, doubts)
+    return TargetChoice(column, "classes", "label", f"{len(rows)} classes, the rarest {100 * share:.2g} % of the rows", sql, rare, doubts)
 
 
 def sql_text(text: str) -> str:

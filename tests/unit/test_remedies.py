@@ -9,6 +9,7 @@ import config_remedies
 import pytest
 import remedies
 import remedies_of_data
+import remedies_of_init
 import remedies_of_machine
 import remedies_of_models
 import remedies_of_strategies
@@ -25,12 +26,16 @@ CASES = {
     **remedy_cases.CASES,
     **remedies_of_strategies.CASES,
     **remedies_of_data.CASES,
+    **remedies_of_init.CASES,
     **remedies_of_models.CASES,
     **remedies_of_training.CASES,
     **remedies_of_machine.CASES,
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
+    "for a random split, remove dataset.split.group": ("unit/test_init_tables.py", "for a random split, remove dataset.split.group"),
+    "for a quantity, set its encoder to standardize": ("unit/test_init_tables.py", "for a quantity, set its encoder to standardize"),
+    "neither a table nor a folder of a known kind": ("unit/test_init_tables.py", "neither a table nor a folder of a known kind"),
     "has no effect{}; {}, or remove": ("unit/test_effects.py", "TABLE"),
     "lower train.grad_accum_steps": ("unit/test_federated.py", "lower train.grad_accum_steps"),
     "is called {}.{} now; rename it": ("unit/test_renamed_keys.py", "is called {new} now; rename it"),

@@ -1,0 +1,131 @@
+"""Remedies of errors of `lockstep init`: what raises each, and what it offers instead."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.init.config_file import check_output
+from pipelines.init.draft import Request
+from pipelines.init.drafting import draft_config
+from pipelines.init.json_table import read_json_document
+from pipelines.init.sample import TextSample
+
+Do = Callable[[Path], Any]
+ROWS = "a,color,y\n" + "".join(
+    f"{number % 17},{'red' if number % 3 else 'blue'},{'yes' if number % 2 else 'no'}\n" for number in range(200)
+)
+RECORDS = "".join(f'{{"a": {number % 17}, "y": {number % 2}}}\n' for number in range(200))
+
+
+def draft(folder: Path, content: str | bytes = ROWS, target: str = "y", name: str = "t.csv", **more_files: str | bytes) -> Any:
+    """Draft the config of a folder of files, or of its only file."""
+    files = {name: content, **{file.replace("_", "."): text for file, text in more_files.items()}}
+    for file, text in files.items():
+        (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return draft_config(Request(str(folder if more_files else folder / name), target, "toy"))
+
+
+def write_output(folder: Path, name: str) -> None:
+    (folder / "toy.yaml").write_text("name: toy\n")
+    check_output(folder / name)
+
+
+def draft_parquet(folder: Path, rows: int) -> Any:
+    pq.write_table(pa.table({"a": np.arange(rows) % 7 + 0.5, "y": np.arange(rows) % 2}), folder / "t.parquet")
+    return draft_config(Request(str(folder / "t.parquet"), "y", "toy"))
+
+
+def draft_parquets(folder: Path, name: str) -> Any:
+    for file, column in (("a.parquet", "a"), ("b.parquet", name)):
+        pq.write_table(pa.table({column: np.arange(100) % 7 + 0.5, "y": np.arange(100) % 2}), folder / file)
+    return draft_config(Request(str(folder), "y", "toy"))
+
+
+def column(name: str, values: str) -> str:
+    """The rows with one more column, of `values` by the number of the row."""
+    header, *lines = ROWS.splitlines()
+    return "\n".join([f"{header},{name}", *(f"{line},{values.format(number=number)}" for number, line in enumerate(lines))])
+
+
+sound: Do = draft
+CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
+    "% of the records are broken ({}); mend": (lambda folder: draft(folder, ROWS + "1\n" * 100), (sound,)),
+    "} has no rows; give a file that has some": (lambda folder: draft_parquet(folder, 0), (lambda folder: draft_parquet(folder, 100),)),
+    "} exists, and may have been edited; name another file": (
+        lambda folder: write_output(folder, "toy.yaml"),
+        (lambda folder: write_output(folder, "other.yaml"), lambda folder: check_output(folder / "toy.yaml")),
+    ),
+    "} has a header and no rows; give a file": (lambda folder: draft(folder, "a,color,y\n"), (sound,)),
+    "} is empty; give a file that has rows": (lambda folder: draft(folder, ""), (sound,)),
+    "{} is {}, and {} {}; save all files in one encoding": (
+        lambda folder: draft(folder, ROWS, u_csv=ROWS.encode("utf-16")),
+        (lambda folder: draft(folder, ROWS, u_csv=ROWS),),
+    ),
+    "} and {} have different columns, such as {}; give": (
+        lambda folder: draft(folder, ROWS, u_csv=ROWS.replace("color", "colour")),
+        (lambda folder: draft(folder, ROWS, u_csv=ROWS),),
+    ),
+    "has bytes of zero, so it is no text; give": (lambda folder: draft(folder, b"\0\1" * 500), (sound,)),
+    "mixes encodings: most lines are UTF-8": (
+        lambda folder: draft(folder, ROWS.replace("red", "rüd").encode() + "1,grün,no\n".encode("iso-8859-1")),
+        (lambda folder: draft(folder, ROWS.replace("red", "rüd") + "1,grün,no\n"),),
+    ),
+    "no such file or folder; name a file": (
+        lambda folder: draft_config(Request(str(folder / "nothing.csv"), "y", "toy")),
+        (sound,),
+    ),
+    "has no records; give a file that has some": (
+        lambda folder: draft(folder, "[]", name="t.json"),
+        (lambda folder: draft(folder, RECORDS, name="t.json"),),
+    ),
+    "of the lines are no JSON objects; mend": (
+        lambda folder: draft(folder, "1\n" * 90 + RECORDS, name="t.jsonl"),
+        (lambda folder: draft(folder, RECORDS, name="t.jsonl"),),
+    ),
+    "is one JSON document, too large to be read": (
+        lambda folder: read_json_document(TextSample(b"[{", 0.5), "t.json"),
+        (lambda folder: draft(folder, RECORDS, name="t.jsonl"),),
+    ),
+    "is not UTF-8, which JSON is": (
+        lambda folder: draft(folder, RECORDS.encode("utf-16"), name="t.jsonl"),
+        (lambda folder: draft(folder, RECORDS, name="t.jsonl"),),
+    ),
+    "} is no JSON: {}; mend the file": (
+        lambda folder: draft(folder, f"[{RECORDS}", name="t.json"),
+        (lambda folder: draft(folder, f"[{','.join(RECORDS.splitlines())}]", name="t.json"),),
+    ),
+    "} and {} have different columns; give files": (
+        partial(draft_parquets, name="b"),
+        (partial(draft_parquets, name="a"),),
+    ),
+    "too few for three splits; give a table": (lambda folder: draft(folder, ROWS[:100]), (sound,)),
+    "no column besides {} is a feature": (
+        lambda folder: draft(
+            folder, "".join(line.partition(",")[2].replace("red", "x").replace("blue", "x") + "\n" for line in ROWS.splitlines())
+        ),
+        (sound,),
+    ),
+    "has files of different kinds, such as {}; give": (
+        lambda folder: draft(folder, ROWS, u_jsonl=RECORDS),
+        (lambda folder: draft(folder, ROWS, u_csv=ROWS), sound),
+    ),
+    "and a table needs a target and a feature; give": (lambda folder: draft(folder, "a\n" + "1\n2\n" * 100, target=""), (sound,)),
+    "is of type {}; name a column of numbers or classes": (
+        lambda folder: draft(folder, column("day", "2020-01-01"), target="day"),
+        (lambda folder: draft(folder, column("day", "2020-01-01"), target="y"),),
+    ),
+    "in every row; name a column that varies": (
+        lambda folder: draft(folder, column("same", "1"), target="same"),
+        (lambda folder: draft(folder, column("same", "1"), target="y"),),
+    ),
+    "too many for classes; name a column": (
+        lambda folder: draft(folder, column("name", "n{number}"), target="name"),
+        (lambda folder: draft(folder, column("name", "n{number}"), target="y"),),
+    ),
+}
+"""By a part of the message: what raises it, and what its remedies do instead."""

@@ -1,0 +1,373 @@
+"""`lockstep init` for tables: what it writes for each kind of column, and one clear line for what no config can be made of."""
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.config.load import parse
+from pipelines.config.reading import from_yaml
+from pipelines.errors import LockstepError
+from pipelines.init.draft import Draft, Request
+from pipelines.init.drafting import draft_config
+from pipelines.init.sample import sample_text
+from pipelines.init.yaml_text import yaml_text
+
+ROWS = 400
+Values = Sequence[Any]
+
+
+def write_csv(path: Path, columns: Mapping[str, Values], separator: str = ",", header: bool = True) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [list(columns)] * header + list(zip(*columns.values(), strict=True))
+    path.write_text("".join(separator.join(map(str, row)) + "\n" for row in rows))
+    return str(path)
+
+
+def draft(data: str, target: str = "y") -> Draft:
+    """The draft of the data, which is a valid config."""
+    result = draft_config(Request(data, target, "toy"))
+    text = yaml_text(result)
+    assert yaml_text(draft_config(Request(data, target, "toy"))) == text, "a pure function of the file"
+    parse(from_yaml(text), "toy.yaml")
+    return result
+
+
+def features(result: Draft) -> dict[str, Any]:
+    return dict(result.sections["dataset"]["features"])
+
+
+def table_settings(result: Draft) -> dict[str, Any]:
+    return dict(result.sections["source"]["tables"]["toy"])
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def columns(random: np.random.Generator) -> dict[str, Values]:
+    """A number, a category and the target."""
+    numbers = random.normal(size=ROWS).round(3)
+    return {"a": numbers, "color": random.choice(["red", "green", "blue"], ROWS), "y": np.where(numbers > 0, "yes", "no")}
+
+
+@pytest.mark.parametrize(
+    ("separator", "options"),
+    [(",", {}), (";", {"sep": ";"}), ("\t", {"sep": "\t"}), ("|", {"sep": "|"})],
+    ids=["comma", "semicolon", "tab", "bar"],
+)
+@pytest.mark.parametrize("header", [True, False], ids=["header", "no header"])
+def test_separator_and_header(columns: dict[str, Values], tmp_path: Path, separator: str, options: dict[str, Any], header: bool) -> None:
+    result = draft(write_csv(tmp_path / "t.csv", columns, separator, header), "y" if header else "c3")
+    assert table_settings(result).get("options", {}) == ({"header": True} if header else {}) | options
+    assert table_settings(result)["schema"] == ("a double, color string, y string" if header else "c1 double, c2 string, c3 string")
+
+
+def test_aligned_values_are_split_by_the_query(random: np.random.Generator, tmp_path: Path) -> None:
+    lines = [f"  {a: .4e}   {b: .4e}   {a + b: .4e}\n" for a, b in random.normal(size=(ROWS, 2))]
+    (tmp_path / "t.txt").write_text("".join(lines))
+    result = draft(str(tmp_path / "t.txt"), "")
+    assert table_settings(result)["format"] == "text" and "split(trim(value), '\\\\s+')" in result.sections["source"]["query"]
+    assert result.sections["dataset"]["target"] == {"c3": "standardize"}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "expected"),
+    [("utf-8-sig", "é", None), ("utf-16", "é", "utf-16"), ("iso-8859-1", "é", "iso-8859-1"), ("windows-1252", "€", "windows-1252")],
+)
+def test_encodings(columns: dict[str, Values], tmp_path: Path, encoding: str, text: str, expected: str | None) -> None:
+    path = write_csv(tmp_path / "t.csv", {**columns, "color": [f"{text}{number % 3}" for number in range(ROWS)]})
+    Path(path).write_bytes(Path(path).read_text().encode(encoding))
+    result = draft(path)
+    assert table_settings(result)["options"].get("encoding") == expected and "color" in features(result)
+    assert table_settings(result)["schema"].startswith("a double")
+
+
+def test_quotes_are_those_of_the_file(columns: dict[str, Values], tmp_path: Path) -> None:
+    quoted = {**columns, "note": [f'"a ""b"", {number % 3}"' for number in range(ROWS)]}
+    assert table_settings(draft(write_csv(tmp_path / "quoted.csv", quoted)))["options"] == {"header": True}
+    stray = {**columns, "note": [f'5" of {number % 3}' for number in range(ROWS)]}
+    assert table_settings(draft(write_csv(tmp_path / "stray.csv", stray)))["options"] == {"header": True, "quote": ""}
+    broken = {**columns, "note": [f'"a\nb{number % 3}"' for number in range(ROWS)]}
+    assert table_settings(draft(write_csv(tmp_path / "lines.csv", broken)))["options"] == {"header": True, "multiLine": True}
+
+
+def test_marks_of_missing_values(columns: dict[str, Values], tmp_path: Path) -> None:
+    marked = {**columns, "a": ["NA" if number % 9 == 0 else value for number, value in enumerate(columns["a"])]}
+    result = draft(write_csv(tmp_path / "t.csv", marked))
+    assert table_settings(result)["options"]["nullValue"] == "NA" and features(result)["a"] == {
+        "encoder": "standardize",
+        "impute": "median",
+    }
+    assert "11 % missing" in result.comments["dataset", "features", "a"]
+    marked_twice = {**marked, "b": ["?" if number % 7 == 0 else number % 50 for number in range(ROWS)]}
+    result = draft(write_csv(tmp_path / "two.csv", marked_twice))
+    assert (
+        "try_cast(a AS double) AS a" in result.sections["source"]["query"]
+        or "try_cast(b AS int) AS b" in result.sections["source"]["query"]
+    )
+
+
+def test_numbers_are_those_of_our_grammar(columns: dict[str, Values], tmp_path: Path) -> None:
+    odd = {
+        "java": [f"{number % 30}D" for number in range(ROWS)],
+        "zip": [f"{number % 40:05}" for number in range(ROWS)],
+        "large": [10**12 + number % 50 for number in range(ROWS)],
+        "small": [number % 50 for number in range(ROWS)],
+        "exponent": [f"{number % 50}e3" for number in range(ROWS)],
+        "flag": ["True" if number % 3 else "false" for number in range(ROWS)],
+        **columns,
+    }
+    schema = table_settings(draft(write_csv(tmp_path / "t.csv", odd)))["schema"]
+    assert schema.startswith("java string, zip string, large long, small int, exponent double, flag boolean, a double")
+
+
+def test_decimal_commas_become_numbers(columns: dict[str, Values], tmp_path: Path) -> None:
+    commas = {**columns, "a": [str(value).replace(".", ",") for value in columns["a"]]}
+    result = draft(write_csv(tmp_path / "t.csv", commas, ";"))
+    assert "try_cast(replace(a, ',', '.') AS double) AS a" in result.sections["source"]["query"] and features(result)["a"] == "standardize"
+
+
+def test_each_column_has_its_encoder_and_reason(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+    table = {
+        "gain": np.where(random.random(ROWS) < 0.37, 0, random.lognormal(0, 2, ROWS).round(2)),
+        "loss": np.where(random.random(ROWS) < 0.95, 0, random.integers(1, 9, ROWS)),
+        **columns,
+    }
+    result = draft(write_csv(tmp_path / "t.csv", table))
+    reasons = {path[-1]: text for path, text in result.comments.items() if path[:2] == ("dataset", "features")}
+    assert features(result)["gain"] == "log1p" and reasons["gain"].endswith("% zeros, long tail: log1p and quantile")
+    assert features(result)["gain_bins"] == {"encoder": "quantile", "column": "gain", "bins": 32}
+    assert features(result)["loss_values"] == {"encoder": "vocabulary", "column": "loss", "min_count": 5}
+    assert features(result)["color"] == "vocabulary" and reasons["color"] == "3 distinct values: vocabulary"
+    assert "y = 'yes' AS y" in result.sections["source"]["query"] and result.sections["dataset"]["target"] == {"y": "binary"}
+
+
+def test_a_wide_table_has_no_bins(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+    wide = {f"x{number}": random.normal(size=ROWS).round(2) for number in range(120)}
+    assert features(draft(write_csv(tmp_path / "t.csv", {**wide, "y": columns["y"]}))) == dict.fromkeys(wide, "standardize")
+
+
+def test_what_is_left_out_is_named(columns: dict[str, Values], tmp_path: Path) -> None:
+    table = {
+        "id": [f"r{number}" for number in range(ROWS)],
+        "always": [7] * ROWS,
+        "empty": [""] * ROWS,
+        "verdict": np.where(columns["y"] == "yes", 3, 4),
+        **columns,
+    }
+    result = draft(write_csv(tmp_path / "t.csv", table))
+    assert result.sections["dataset"]["key"] == ["id"] and list(features(result)) == ["a", "a_bins", "color"]
+    left_out = result.comments["dataset", "features"]
+    for line in ("id, a different value in every row", "always, constant, always 7", "empty, empty", "verdict, a near copy of the target"):
+        assert f"Left out: {line}" in left_out
+
+
+def test_a_number_that_follows_the_target_is_left_out(columns: dict[str, Values], tmp_path: Path) -> None:
+    table = {"a": columns["a"], "twice": 2 * np.asarray(columns["a"]) + 1, "color": columns["color"], "y": columns["a"]}
+    result = draft(write_csv(tmp_path / "t.csv", table))
+    assert list(features(result)) == ["color"] and result.sections["dataset"]["target"] == {"y": "standardize"}
+
+
+def test_rows_of_one_identifier_go_to_one_split(columns: dict[str, Values], tmp_path: Path) -> None:
+    result = draft(write_csv(tmp_path / "t.csv", {"patient_id": [number // 5 for number in range(ROWS)], **columns}))
+    assert result.sections["dataset"]["split"]["group"] == "patient_id" and "patient_id" not in features(result)
+    assert any("for a random split, remove dataset.split.group" in line for line in result.assumptions)
+
+
+def test_dates_become_parts_and_rows_in_order_a_time_split(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+    days = np.datetime64("2020-01-01") + np.arange(ROWS)
+    mixed = draft(write_csv(tmp_path / "mixed.csv", {"day": random.permutation(days), **columns}))
+    assert {"day_day", "day_month", "day_dayofweek"} <= features(mixed).keys() and "month(day) AS day_month" in mixed.sections["source"][
+        "query"
+    ]
+    ordered = draft(write_csv(tmp_path / "ordered.csv", {"day": days, **columns}))
+    assert ordered.sections["dataset"]["split"] == {"time": "day", "validation": "2020-11-16", "test": "2020-12-26"}
+    assert "day_day" not in features(ordered) and "day_dayofweek" in features(ordered)
+    german = [f"{day.astype(object):%d.%m.%Y}" for day in random.permutation(days)]
+    assert "to_date(day, 'dd.MM.yyyy')" in draft(write_csv(tmp_path / "german.csv", {"day": german, **columns})).sections["source"]["query"]
+
+
+def test_impossible_values_are_expected_not_to_be(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+    ages = random.integers(1, 90, 2 * ROWS)
+    ages[:2] = -1
+    change = random.normal(size=2 * ROWS).round(2)
+    table = {"age": ages, "change": change, **{name: [*values, *values] for name, values in columns.items()}}
+    result = draft(write_csv(tmp_path / "t.csv", table))
+    assert result.sections["source"]["expect"] == {"plausible age": "age >= 0"}
+
+
+@pytest.mark.parametrize(
+    ("values", "encoder", "kind"),
+    [
+        (["no", "yes"], "binary", "tabular"),
+        ([0, 1], "binary", "tabular"),
+        (["True", "False"], "binary", "tabular"),
+        ([0, 1, 2, 3], "label", "tabular"),
+        (["a", "b", "c"], "label", "tabular"),
+        ([number / 8 for number in range(60)], "standardize", "tabular"),
+        (list(range(60)), "standardize", "tabular"),
+    ],
+    ids=["texts", "0 and 1", "booleans", "few whole numbers", "classes", "fractions", "many whole numbers"],
+)
+def test_the_target_decides_the_task(columns: dict[str, Values], tmp_path: Path, values: Values, encoder: str, kind: str) -> None:
+    result = draft(write_csv(tmp_path / "t.csv", {**columns, "y": [values[number * 7 % len(values)] for number in range(ROWS)]}))
+    assert result.sections["dataset"]["target"] == {"y": encoder} and result.sections["task"]["kind"] == kind
+
+
+def test_a_doubt_about_the_target_is_told(columns: dict[str, Values], tmp_path: Path) -> None:
+    numbered = {**columns, "Label": [number % 3 for number in range(ROWS)], "last": columns["a"]}
+    result = draft(write_csv(tmp_path / "t.csv", numbered), "")
+    assert result.sections["dataset"]["target"] == {"Label": "label"}
+    assert result.assumptions[0] == "the target is Label, by its name; for another column, --target NAME"
+    assert "for a quantity, set its encoder to standardize" in result.assumptions[1]
+    last = draft(write_csv(tmp_path / "last.csv", {"y1": columns["y"], "a": columns["a"]}), "")
+    assert last.sections["dataset"]["target"] == {"a": "standardize"} and "the last column" in last.assumptions[0]
+
+
+def test_rows_without_a_target_are_left_out(columns: dict[str, Values], tmp_path: Path) -> None:
+    missing = {**columns, "y": ["" if number % 10 == 0 else value for number, value in enumerate(columns["y"])]}
+    result = draft(write_csv(tmp_path / "t.csv", missing))
+    assert result.sections["source"]["query"].endswith("WHERE y IS NOT NULL") and "40 of those read" in result.assumptions[-1]
+
+
+def test_a_rare_class_is_balanced(columns: dict[str, Values], tmp_path: Path) -> None:
+    rare = {"a": [*columns["a"]] * 5, "color": [*columns["color"]] * 5, "y": [number % 50 == 0 for number in range(5 * ROWS)]}
+    assert draft(write_csv(tmp_path / "t.csv", rare)).sections["task"]["class_weights"] == "balanced"
+
+
+def test_ratings_have_users_and_items(random: np.random.Generator, tmp_path: Path) -> None:
+    users, items = random.integers(0, 60, 3_000), random.integers(0, 80, 3_000)
+    table = {"user_id:token": users, "item_id:token": items, "rating:float": random.integers(1, 6, 3_000), "age:float": users % 7}
+    result = draft(write_csv(tmp_path / "t.inter", table, "\t"), "rating")
+    assert result.sections["task"]["user"] == ["user_id", "age"] and result.sections["task"]["item"] == ["item_id"]
+    assert table_settings(result)["options"]["enforceSchema"] is True
+
+
+def test_texts_with_classes_are_a_task_of_texts(random: np.random.Generator, tmp_path: Path) -> None:
+    words = np.array(["good", "bad", "film", "plot", "actor", "long", "fine", "dull"])
+    texts = [" ".join(random.choice(words, 12)) for _ in range(ROWS)]
+    result = draft(write_csv(tmp_path / "t.csv", {"text": texts, "y": ["pos" if "good" in text else "neg" for text in texts]}))
+    assert result.sections["task"]["kind"] == "text" and features(result)["text"]["encoder"] == "sequence"
+
+
+def test_a_folder_of_train_and_test_is_two_tables(columns: dict[str, Values], tmp_path: Path) -> None:
+    write_csv(tmp_path / "people-train.csv", columns)
+    write_csv(tmp_path / "people-test.csv", {**columns, "y": [f"{value}." for value in columns["y"]]})
+    (tmp_path / "people.names").write_text("what the columns are")
+    result = draft(str(tmp_path))
+    assert list(result.sections["source"]["tables"]) == ["train", "test"]
+    assert result.sections["dataset"]["split"] == {"by": "split", "validation": 0.1}
+    assert "trim(TRAILING '.' FROM y) = 'yes' AS y" in result.sections["source"]["query"]
+
+
+def test_a_test_without_the_target_is_not_used(columns: dict[str, Values], tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", columns)
+    write_csv(tmp_path / "test.csv", {name: values for name, values in columns.items() if name != "y"})
+    result = draft(str(tmp_path))
+    assert table_settings(result)["path"] == str(tmp_path / "train.csv") and "is not used" in "".join(result.assumptions)
+
+
+def test_a_folder_of_equal_files_is_one_table(columns: dict[str, Values], tmp_path: Path) -> None:
+    for number in range(3):
+        write_csv(tmp_path / f"part-{number}.csv", columns)
+    result = draft(str(tmp_path))
+    assert table_settings(result)["path"] == str(tmp_path) and "1,200 rows" in result.introduction[0]
+
+
+def test_json_lines_parquet_and_compressed_files(columns: dict[str, Values], tmp_path: Path) -> None:
+    rows = [dict(zip(columns, map(str, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+    rows = [
+        {**row, "a": float(row["a"]), "day": f"2020-01-{1 + number % 28:02}", "tags": ["x", "z"][: number % 3]}
+        for number, row in enumerate(rows)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = draft(str(tmp_path / "t.jsonl"))
+    assert table_settings(result)["schema"] == "a double, color string, y string, day string, tags array<string>"
+    assert features(result)["tags"]["encoder"] == "sequence" and "try_cast(day AS date)" in result.sections["source"]["query"]
+    (tmp_path / "array.json").write_text(json.dumps(rows))
+    assert table_settings(draft(str(tmp_path / "array.json")))["options"] == {"multiLine": True}
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet", row_group_size=50)
+    assert table_settings(draft(str(tmp_path / "t.parquet"))) == {"format": "parquet", "path": str(tmp_path / "t.parquet")}
+    plain = write_csv(tmp_path / "t.csv", columns)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(Path(plain).read_bytes()))
+    assert features(draft(str(tmp_path / "t.csv.gz"))) == features(draft(plain))
+
+
+def test_a_large_file_is_sampled_at_even_distances(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("".join(f"{number}\n" for number in range(200_000)))
+    sample = sample_text(str(path), 2**16)
+    numbers = [int(line) for line in sample.data.split()]
+    assert numbers[0] == 0 and numbers[-1] > 190_000 and numbers == sorted(set(numbers)), "whole lines, each once"
+    assert len(sample.data) <= 2**16 and sample.share == pytest.approx(len(sample.data) / path.stat().st_size)
+
+
+def bad_data(folder: Path, columns: dict[str, Values]) -> dict[str, tuple[str, ...]]:
+    """By what is wrong: the data, the target, and words of the error."""
+    broken = [f"{number},red,yes\n" if number % 5 < 3 else f"{number}\n" for number in range(ROWS)]
+    mixed = [f"{number},ü,yes\n".encode("iso-8859-1" if number == 300 else "utf-8") for number in range(ROWS)]
+    texts = {
+        "one row": "a,color,y\n1,red,yes\n",
+        "no rows": "a,color,y\n",
+        "empty": "",
+        "broken": "".join(["a,color,y\n", *broken]),
+        "no json": "{broken\n" * 100,
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.{'jsonl' if 'json' in name else 'csv'}").write_text(text)
+    (folder / "text.txt").write_text("To be\nor not to be\n\nthat is the question\n" * 50)
+    (folder / "mixed.csv").write_bytes(b"".join(mixed))
+    sound = write_csv(folder / "sound.csv", {**columns, "same": [1] * ROWS, "name": [f"n{number}" for number in range(ROWS)]})
+    write_csv(folder / "two/t.csv", columns)
+    pq.write_table(pa.table({"a": [1]}), folder / "two/t.parquet")
+    write_csv(folder / "unlike/a.csv", columns)
+    write_csv(folder / "unlike/b.csv", {"b": columns["a"], "y": columns["y"]})
+    return {
+        "no such column": (sound, "colour", "which is no column of", "did you mean color?"),
+        "constant target": (sound, "same", "is 1 in every row"),
+        "a name as target": (sound, "name", "too many for classes"),
+        "one row": (f"{folder}/one row.csv", "y", "has 1 row, too few"),
+        "no rows": (f"{folder}/no rows.csv", "y", "no rows"),
+        "empty": (f"{folder}/empty.csv", "y", "is empty"),
+        "broken": (f"{folder}/broken.csv", "y", "40 % of the records are broken (line 5 has 1 values, and most have 3)"),
+        "no json": (f"{folder}/no json.jsonl", "y", "100 % of the lines are no JSON objects"),
+        "mixed": (f"{folder}/mixed.csv", "c3", "mixes encodings: most lines are UTF-8, and line 301"),
+        "two kinds": (f"{folder}/two", "y", "files of different kinds, such as t.csv and t.parquet"),
+        "unlike": (f"{folder}/unlike", "y", "have different columns, such as"),
+        "a text": (f"{folder}/text.txt", "y", "neither a table nor a folder of a known kind"),
+        "nothing": (f"{folder}/nothing", "y", "no such file or folder"),
+    }
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "no such column",
+        "constant target",
+        "a name as target",
+        "one row",
+        "no rows",
+        "empty",
+        "broken",
+        "no json",
+        "mixed",
+        "two kinds",
+        "unlike",
+        "a text",
+        "nothing",
+    ],
+)
+def test_bad_data_get_one_clear_line(columns: dict[str, Values], tmp_path: Path, fault: str) -> None:
+    data, target, *expected = bad_data(tmp_path, columns)[fault]
+    with pytest.raises(LockstepError) as error:
+        draft_config(Request(data, target, "toy"))
+    assert all(words in str(error.value) for words in expected) and "\n" not in str(error.value)
