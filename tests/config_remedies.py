@@ -52,6 +52,17 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"dataset.features": {"rich": "standardize"}},
         ({"dataset.features": {"wealth": {"encoder": "standardize", "column": "rich"}}},),
     ),
+    "decides the split of each row; leave stratify out": (
+        {"dataset.split": {"by": "job", "stratify": "job"}},
+        (
+            {"dataset.split": {"by": "job"}},
+            {"dataset.split": {"train": 0.8, "validation": 0.1, "test": 0.1, "stratify": "job"}},
+        ),
+    ),
+    "stratify and group are both": (
+        {"dataset.split": {"stratify": "job", "group": "job"}},
+        ({"dataset.split": {"stratify": "job"}}, {"dataset.split": {"group": "job"}}),
+    ),
     "add it to dataset.passthrough": ({"task.slices": ["zone"]}, ({"dataset.passthrough": {"zone": "vocabulary"}},)),
     "{}: both carried and feature or target": (
         {"dataset.passthrough": {"age": "identity"}},

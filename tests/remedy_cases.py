@@ -37,6 +37,7 @@ from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.quality import check_quarantined, check_rows_left
 from pipelines.etl.run import _check_output_is_outside
 from pipelines.etl.splits import check_splits
+from pipelines.etl.strata import check_cardinality
 from pipelines.report.arguments import read_arguments as read_report
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.source import set_input_paths
@@ -268,6 +269,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
             lambda folder: check_splits({0: 90, 1: 8, 2: 10}, ByFraction()),
             lambda folder: check_splits({0: 9, 1: 0, 2: 1}, ByFraction(train=0.9, validation=0, test=0.1)),
         ),
+    ),
+    "name a column of fewer values, such as ranges": (
+        lambda folder: check_cardinality("age", 900, 1_000),
+        (lambda folder: check_cardinality("age", 12, 1_000),),
     ),
     "so its conditions or a join remove": (
         lambda folder: check_rows_left({"t": 5}, 0, {}),

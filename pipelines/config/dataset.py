@@ -36,12 +36,19 @@ class ByFraction(Section):
     """Share of the rows that the best epoch is evaluated on at the end."""
     group: str = ""
     """Column whose equal values all go to one split."""
+    stratify: str = ""
+    """Column of which every split has the same mix of values: of each value's rows, NULL included, each split gets its share, rounded up
+    or down. Rows are ordered by the same hash, so equal rows stay together, and so do those of a group, which must have one value."""
 
     @model_validator(mode="after")
     def _fractions_make_a_whole(self) -> "ByFraction":
         total = self.train + self.validation + self.test
         if abs(total - 1) > 1e-9:
             raise ValueError(f"train + validation + test is {total:g}; it must be 1")
+        if self.stratify and self.stratify == self.group:
+            raise ValueError(
+                f"stratify and group are both {self.group}, whose rows would be divided and kept together; leave one of them out"
+            )
         return self
 
 
@@ -70,9 +77,19 @@ def _kind_of_split(value: Any) -> str:
     return "column" if "by" in keys else "time" if "time" in keys else "fraction"
 
 
+def _check_stratify(value: Any) -> Any:
+    if isinstance(value, dict) and value.get("stratify") and (decides := [name for name in ("by", "time") if name in value]):
+        raise ValueError(
+            f"stratify is {value['stratify']}, but the column {value[decides[0]]} decides the split of each row; leave stratify out, or "
+            "give shares, as {train: 0.8, validation: 0.1, test: 0.1, stratify: COLUMN}"
+        )
+    return value
+
+
 Split = Annotated[
     Annotated[ByFraction, Tag("fraction")] | Annotated[ByColumn, Tag("column")] | Annotated[ByTime, Tag("time")],
     Discriminator(_kind_of_split),
+    BeforeValidator(_check_stratify),
 ]
 
 

@@ -82,8 +82,12 @@ class Config(Section):
 
         `etl.identity` adds the parts of paths that rows contain.
         """
-        # Without carried columns, the identity is that of versions from before there were any.
-        excluded = {"path", "max_share_error"} if self.dataset.passthrough else {"path", "max_share_error", "passthrough"}
+        # Without carried columns and strata, the identity is that of versions from before there were any.
+        excluded: dict[str, Any] = {"path": True, "max_share_error": True}
+        if not self.dataset.passthrough:
+            excluded["passthrough"] = True
+        if not getattr(self.dataset.split, "stratify", ""):
+            excluded["split"] = {"stratify"}
         paths: Any = {"source": self.source.excluded_from_identity, "dataset": excluded}
         settings = self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
         return {**settings, "dataset": restore_old_names("dataset", settings["dataset"])}

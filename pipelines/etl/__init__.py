@@ -8,7 +8,8 @@
                  served model, and `served_check` compares the translation with Spark on rows of the source and on extreme ones,
                  `served_check_rows`.
 5.  `quality`    decides once whether a row of the query is refused, and for which reason.
-6.  `splits`     gives every row its identity, split, part and position, by hashes of its key and content.
+6.  `splits`     gives every row its identity, split, part and position, by hashes of its key and content. `strata` finds where the
+                 rows of each value are cut, if the split is stratified.
 7.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. `key_hashes`
                  tells whether a key repeats. For the page about the data, `row_sample` samples rows, `value_counts` counts the
                  values of categories in every split, and `leakage` finds features that several splits have.

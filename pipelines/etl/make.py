@@ -69,10 +69,13 @@ def make(
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
     with stages("fit"), source_errors(config.source):
         expected = expect(rows, config, is_deterministic=not warnings)
-        judged = splits.assign_split(expected, dataset.split)
+        cuts = splits.stratify(expected, dataset.split)
+        judged = splits.assign_split(expected, dataset.split, cuts)
         row_summary = gather(judged, dataset)
         if row_summary.keys_repeat:
-            judged = splits.assign_split(splits.refuse_repeats(expected, dataset.key), dataset.split)
+            distinct = splits.refuse_repeats(expected, dataset.key)
+            cuts = splits.stratify(distinct, dataset.split)
+            judged = splits.assign_split(distinct, dataset.split, cuts)
             row_summary = gather(judged, dataset)
         refused = malformed.refused + Counter(row_summary.refused)
         # A join or a GROUP BY changes the number of rows, so the limit applies to all records and rows that could be refused.
@@ -80,7 +83,7 @@ def make(
         if refused.total() > limit * refusable:
             check_quarantined(refusable, refused, limit, malformed.samples | sample_refused(judged).samples)
         encoders = fit(row_summary, dataset, tables_read.handed_on)
-        shares = compare_shares(judged, row_summary.rows, dataset)
+        shares = compare_shares(judged, row_summary.rows, dataset, cuts.note if cuts else "")
     with stages("write"), source_errors(config.source):
         parts = part_numbers(bytes_per_split(judged, row_summary.rows, encoders), dataset.part_bytes)
         allowed = int(limit * refusable) - malformed.refused.total()

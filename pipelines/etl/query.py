@@ -111,7 +111,9 @@ def check_columns_of_query(rows: DataFrame, config: Config) -> None:
     if reserved := set(lower).intersection(INTERNAL):
         raise ConfigError(f"source.query gives {', '.join(sorted(reserved))}, a name that ETL needs; rename it with AS")
     columns_of_config = [("dataset.key", name) for name in config.dataset.key]
-    columns_of_config += [(f"dataset.split.{field}", getattr(config.dataset.split, field, "")) for field in ("by", "time", "group")]
+    columns_of_config += [
+        (f"dataset.split.{field}", getattr(config.dataset.split, field, "")) for field in ("by", "time", "group", "stratify")
+    ]
     if faults := [(key, name) for key, name in columns_of_config if name and name not in rows.columns]:
         raise ConfigError(
             "\n".join(f"{key}: the query gives no column {name}; it gives {name_list(rows.columns, name)}" for key, name in faults)

@@ -41,9 +41,10 @@ class SplitUnit:
     remedy: str
 
 
-def compare_shares(judged: DataFrame, rows: Mapping[int, int], dataset: Dataset) -> Shares:
+def compare_shares(judged: DataFrame, rows: Mapping[int, int], dataset: Dataset, note: str = "") -> Shares:
     """The shares of the rows that are not refused. `rows` are their numbers by split's index. Spark looks for the cause of a difference
-    only if there is one. Raises SourceError if they differ by more than `dataset.max_share_error` beyond chance."""
+    only if there is one. `note` is what else is to be said of the strata. Raises SourceError if the shares differ by more than
+    `dataset.max_share_error` beyond chance."""
     split = dataset.split
     if isinstance(split, ByTime):
         return _describe_time_shares(judged, rows, split)
@@ -56,8 +57,9 @@ def compare_shares(judged: DataFrame, rows: Mapping[int, int], dataset: Dataset)
             rows = {number: counted.get(number, 0) for number in rows}
     actual = row_shares(rows)
     if not requested or not is_notable(requested, actual, sum(rows.values())):
-        return Shares(asked=requested, came=actual)
-    return check_shares(describe_difference(requested, actual, sum(rows.values()), _split_unit(judged, dataset)), dataset)
+        return Shares(asked=requested, came=actual, said=note)
+    described = describe_difference(requested, actual, sum(rows.values()), _split_unit(judged, dataset))
+    return check_shares(described.model_copy(update={"said": f"{note}; {described.said}"}) if note else described, dataset)
 
 
 def target_shares(dataset: Dataset) -> dict[str, float]:

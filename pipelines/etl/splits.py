@@ -3,7 +3,8 @@ influence.
 
 1. `add_identity` names every row by two hashes, of its key and of all its columns.
 2. `find_and_refuse_repeats` keeps one row of each key, and refuses the others.
-3. `assign_split` gives a row its split, or refuses it; `assign_part` gives it a part and a position. Each uses its own salt.
+3. `assign_split` gives a row its split, or refuses it, after `stratify` if every split is to have the same mix of values; `assign_part`
+   gives it a part and a position. Each uses its own salt.
 
 Spark's xxhash64 skips NULLs, so (NULL, 5) and (5, NULL) would have the same hash: NULL flags are hashed as well.
 """
@@ -20,18 +21,17 @@ from pipelines.data.sources.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import REASON, accepted_rows, refuse
+from pipelines.etl.strata import FIRST_CUT, HASH_BITS, SECOND_CUT, STRATUM, Cuts, find_cuts
 
 ROW, CONTENT, SPLIT, PART, PLACE, ALIKE = ("__row", "__content", "__split", "__part", "__place", "__alike")
 """Columns added to the query's: hash of the key, hash of all columns, index of the split in SPLITS, number of the part over
 all splits, the hash by which a part is sorted, before CONTENT, and the hash of what `leakage` compares."""
-INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, ALIKE, REASON)
+INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, ALIKE, REASON, STRATUM, FIRST_CUT, SECOND_CUT)
 
 VERSION = 1
 """Raise it whenever the placement of equal rows changes; part of a dataset version's identity."""
 
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
-# Hashes are compared with shares as integers below 2**53.
-_BITS = 53
 
 
 def exact_column(name: str) -> Column:
@@ -66,8 +66,29 @@ def refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     return refuse(rows, repeated).persist()
 
 
-def assign_split(rows: DataFrame, split: Split) -> DataFrame:
-    """The rows with SPLIT; rows without a split are refused."""
+def stratify(rows: DataFrame, split: Split) -> Cuts | None:
+    """Where the rows of each value of `split.stratify` are cut; None for a split without it.
+
+    Raises SourceError if the column has too many values, or a group several.
+    """
+    if not isinstance(split, ByFraction) or not split.stratify:
+        return None
+    stratum, value = _stratum(rows, split), exact_column(split.stratify)
+    if split.group:
+        groups = accepted_rows(rows).groupBy(split_hash(rows, split).alias(ROW)).agg(F.min(stratum) != F.max(stratum))
+        if mixed := groups.where(groups[1]).count():
+            raise SourceError(
+                f"dataset.split.stratify: {mixed:,} groups of {split.group} have more than one value of {split.stratify}, and a group goes "
+                "to one split; name a column with one value in a group, which source.query may compute, or leave stratify out"
+            )
+    return find_cuts(rows, stratum, value, _share(split_hash(rows, split)), _shares(split), split.stratify)
+
+
+def assign_split(rows: DataFrame, split: Split, cuts: Cuts | None = None) -> DataFrame:
+    """The rows with SPLIT; rows without a split are refused. `cuts` are those of `stratify` for the same rows, which are computed if they
+    are not given."""
+    if isinstance(split, ByFraction) and split.stratify:
+        return _split_by_cuts(rows, split, cuts or stratify(rows, split))
     if isinstance(split, ByFraction):
         return rows.withColumn(SPLIT, _split_by_fraction(rows, split))
     if isinstance(split, ByColumn):
@@ -106,11 +127,27 @@ def assign_part(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
 
 
 def _split_by_fraction(rows: DataFrame, split: ByFraction) -> Column:
+    share, (train, validation, _) = _share(split_hash(rows, split)), _shares(split)
+    return F.when(share < _limit(train), TRAIN).when(share < _limit(train + validation), VALIDATION).otherwise(TEST)
+
+
+def _shares(split: ByFraction) -> list[Fraction]:
+    shares = [Fraction(str(fraction)) for fraction in (split.train, split.validation, split.test)]
+    return [share / sum(shares) for share in shares]
+
+
+def _split_by_cuts(rows: DataFrame, split: ByFraction, cuts: Cuts | None) -> DataFrame:
+    assert cuts is not None, "the split is stratified"
     share = _share(split_hash(rows, split))
-    train, validation, test = (Fraction(str(fraction)) for fraction in (split.train, split.validation, split.test))
-    total = train + validation + test
-    in_train, in_validation = share < _limit(train / total), share < _limit((train + validation) / total)
-    return F.when(in_train, TRAIN).when(in_validation, VALIDATION).otherwise(TEST)
+    by_stratum = F.broadcast(rows.sparkSession.createDataFrame(cuts.table))
+    number = F.when(share < F.col(FIRST_CUT), TRAIN).when(share < F.col(SECOND_CUT), VALIDATION).otherwise(TEST)
+    placed = rows.withColumn(STRATUM, _stratum(rows, split)).join(by_stratum, STRATUM, "left").withColumn(SPLIT, number)
+    return placed.drop(STRATUM, FIRST_CUT, SECOND_CUT)
+
+
+def _stratum(rows: DataFrame, split: ByFraction) -> Column:
+    """The hash of a row's value of `split.stratify`; NULL is a value, too."""
+    return _hash("stratum", rows, (split.stratify,))
 
 
 def _split_by_column(split: ByColumn) -> Column:
@@ -135,12 +172,12 @@ def _split_by_time(rows: DataFrame, split: ByTime) -> Column:
 
 
 def _share(identity: Column) -> Column:
-    """A salted hash as an integer below 2**_BITS."""
-    return F.shiftrightunsigned(F.xxhash64(F.lit("split"), identity), 64 - _BITS)
+    """A salted hash as an integer below 2**HASH_BITS."""
+    return F.shiftrightunsigned(F.xxhash64(F.lit("split"), identity), 64 - HASH_BITS)
 
 
 def _limit(share: Fraction) -> Column:
-    return F.lit(int(share * 2**_BITS))
+    return F.lit(int(share * 2**HASH_BITS))
 
 
 def _hash(salt: str, rows: DataFrame, names: tuple[str, ...]) -> Column:

@@ -194,13 +194,17 @@ def config_with_repeats(folder: Path, query: str, bound: float) -> Config:
         x = np.where(np.arange(3_000) < 900, 5, np.arange(3_000))
         pq.write_table(pa.table({"x": x, "y": x / 7}), folder / "t.parquet")
         new_store(folder)
+    return table_config(folder, folder / "t.parquet", query, {"train": 0.7, "validation": 0.1, "test": 0.2}, bound)
+
+
+def table_config(folder: Path, table: Path, query: str, split: dict[str, object], bound: float = 0.3) -> Config:
     return parse(
         {
             "name": "repeating",
-            "source": {"tables": {"t": {"format": "parquet", "path": str(folder / "t.parquet")}}, "query": query},
+            "source": {"tables": {"t": {"format": "parquet", "path": str(table)}}, "query": query},
             "dataset": {
                 "path": str(folder / "data"),
-                "split": {"train": 0.7, "validation": 0.1, "test": 0.2},
+                "split": split,
                 "max_share_error": bound,
                 "features": {"x": "identity"},
                 "target": {"y": "identity"},
@@ -231,3 +235,83 @@ def test_shares_that_did_not_come_stand_at_the_end_in_the_manifest_and_on_the_pa
         run(config_with_repeats(tmp_path, "SELECT * FROM t", 0.05))
     mended = run(config_with_repeats(tmp_path, "SELECT DISTINCT * FROM t", 0.05))
     assert not mended.shares.said and len(list((tmp_path / "data").iterdir())) == 2
+
+
+SHARES = {"train": 0.7, "validation": 0.2, "test": 0.1}
+
+
+def counts_by_value(rows: DataFrame, split: ByFraction, key: tuple[str, ...] = ()) -> dict[object, list[int]]:
+    """Rows of each split by the value of `split.stratify`."""
+    placed = splits.assign_split(splits.add_identity(rows, key), split)
+    counts: dict[object, list[int]] = {}
+    for value, number, count in placed.groupBy(split.stratify, SPLIT).count().collect():
+        counts.setdefault(value, [0, 0, 0])[number] = count
+    return counts
+
+
+def test_p2_p6_a_stratified_split_has_exact_shares_of_each_value_however_rows_come(spark: SparkSession) -> None:
+    rows = spark.range(3_000).selectExpr(
+        "id", "CASE WHEN id < 2000 THEN 'a' WHEN id < 2955 THEN 'b' WHEN id < 2999 THEN NULL ELSE 'z' END AS c"
+    )
+    split = ByFraction(**SHARES, stratify="c")
+    counts = counts_by_value(rows, split, ("id",))
+    assert counts["a"] == [1400, 400, 200] and counts["z"] == [1, 0, 0]
+    for value, total in (("b", 955), (None, 44)):
+        assert sum(counts[value]) == total
+        assert all(abs(count - share * total) < 1 for count, share in zip(counts[value], SHARES.values(), strict=True))
+    numbers = split_numbers(rows, split, ("id",))
+    assert split_numbers(rows.orderBy(F.desc("id")).repartition(7), split, ("id",)) == numbers and len(numbers) == 3_000
+    unstratified = split_numbers(rows, ByFraction(**SHARES), ("id",))
+    assert sum(numbers[row] != unstratified[row] for row in numbers) < 300, "rows keep the order of the hash that assigns splits"
+    assert "1 of 4 values of c have too few rows" in splits.stratify(splits.add_identity(rows, ("id",)), split).note  # type: ignore[union-attr]
+
+
+def test_equal_rows_and_groups_of_a_stratum_stay_together(spark: SparkSession) -> None:
+    rows = spark.range(4_000).selectExpr("id DIV 4 AS x", "id % 8 < 4 AS c")
+    placed = splits.assign_split(splits.add_identity(rows, ()), ByFraction(**SHARES, stratify="c"))
+    assert placed.groupBy("x").agg(F.count_distinct(SPLIT).alias("n")).where("n > 1").isEmpty()
+    assert counts_by_value(rows, ByFraction(**SHARES, stratify="c")) == {value: [1400, 400, 200] for value in (True, False)}
+    assert counts_by_value(spark.range(500).selectExpr("1 AS x", "2 AS c"), ByFraction(**SHARES, stratify="c")) == {2: [500, 0, 0]}
+    grouped = spark.range(4_000).selectExpr("id", "id DIV 40 AS g", "id DIV 2000 AS c")
+    numbers = split_numbers(grouped, ByFraction(**SHARES, group="g", stratify="c"))
+    assert len({(row // 40, number) for row, number in numbers.items()}) == 100
+    assert counts_by_value(grouped, ByFraction(**SHARES, group="g", stratify="c")) == {value: [1400, 400, 200] for value in (0, 1)}
+    with pytest.raises(SourceError, match=r"100 groups of g have more than one value of c, .*; name a column with one value in a group"):
+        counts_by_value(grouped.withColumn("c", F.col("id") % 2), ByFraction(**SHARES, group="g", stratify="c"))
+
+
+def test_rows_that_are_refused_count_for_no_stratum(spark: SparkSession) -> None:
+    rows = splits.add_identity(spark.range(2_000).selectExpr("id", "id % 2 AS c"), ("id",))
+    judged = splits.assign_split(refuse(rows, F.when(F.col("id") < 1000, F.lit("small"))), ByFraction(**SHARES, stratify="c"))
+    counts = {(row.c, row[SPLIT]): row["count"] for row in accepted_rows(judged).groupBy("c", SPLIT).count().collect()}
+    assert [counts[0, number] for number in range(3)] == [counts[1, number] for number in range(3)] == [350, 100, 50]
+    assert reasons(judged) == {"small": 1_000}
+
+
+@pytest.mark.parametrize("column", ["id", "id DIV 1.5"])
+def test_a_column_of_too_many_values_is_no_stratum(spark: SparkSession, column: str) -> None:
+    rows = spark.range(600).selectExpr("id", f"{column} AS c")
+    with pytest.raises(SourceError, match=r"c has \d+ values in 600 rows, .* width_bucket\(c, 0, 100, 10\), or leave stratify out"):
+        counts_by_value(rows, ByFraction(**SHARES, stratify="c"), ("id",))
+    remedied = counts_by_value(rows.withColumn("c", F.expr("width_bucket(c, 0, 100, 10)")), ByFraction(**SHARES, stratify="c"), ("id",))
+    assert 2 < len(remedied) <= 12
+
+
+@pytest.mark.usefixtures("spark")
+def test_p6_a_stratified_version_has_one_digest_for_one_file_or_many(tmp_path: Path) -> None:
+    digests = []
+    for files in (1, 5):
+        folder = tmp_path / str(files)
+        (folder / "t").mkdir(parents=True)
+        new_store(folder)
+        table = pa.table(
+            {"x": np.arange(1_000) % 400, "label": np.where(np.arange(1_000) % 10 == 0, "rare", "usual"), "y": np.arange(1_000.0)}
+        )
+        for number in range(files):
+            rows = np.arange(number, 1_000, files)[::-1]
+            pq.write_table(table.take(rows), folder / "t" / f"{number}.parquet")
+        config = table_config(folder, folder / "t", "SELECT * FROM t", {**SHARES, "stratify": "label"})
+        manifest = run(config, lambda survey: {})
+        assert [manifest.splits[name].rows for name in SHARES] == [700, 200, 100] and not manifest.shares.said
+        digests.append(manifest.digest)
+    assert digests[0] == digests[1]

@@ -118,6 +118,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "may give another result each time it is computed": ("integration/test_etl_query.py", "pmod(xxhash64(id), 100) < 10"),
     "more than once; name its columns apart": ("integration/test_etl_query.py", "x AS second, s AS part"),
     "a name that ETL needs; rename": ("integration/test_etl_query.py", "x AS second, s AS part"),
+    "give more rows of them, or make one value of several": ("unit/test_strata.py", "values of more rows are in every split"),
+    "name a column with one value in a group": ("integration/test_etl_splits.py", "id DIV 2000 AS c"),
     "leave dataset.split.group out, or name": ("integration/test_etl_splits.py", "a column of smaller groups is another"),
     "choose other bounds": ("integration/test_etl_splits.py", "other bounds are a remedy"),
     "which source.query needs for features": ("integration/test_after_training.py", "add it to the input"),
