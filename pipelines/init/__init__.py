@@ -5,8 +5,13 @@
 3. `yaml_text`  writes a draft as a person would: short mappings in one line, and each reason beside its setting.
 4. `config_file`  checks that text as a config, and creates the file.
 
-Folders of images are drafted by `pictures`: `contents` lists the files and says of which kind they are, `classes` gets classes and splits
-from folders or names, and `folder_tables` writes the parts of a config that all files in class folders share.
+Data that are no table are listed by `contents`, which says of which kind their files are, and drafted by one of these:
+
+- `pictures` and `recordings`: files in class folders, in one folder or one archive, which `file_table` samples. `classes` gets classes and
+  splits from folders or names, and `folder_tables` writes the parts of a config that all files with classes share.
+- `idx_images`: the files of MNIST and its kin.
+- `sentences`, `documents` and `language`: lines with a label, texts in class folders, and texts without classes. `text_files` reads their
+  beginnings, and finds encodings and the files of each split.
 
 Of tables, all facts come from a bounded sample, and are a pure function of the files:
 

@@ -63,12 +63,22 @@ def find_classes(path: str, files: Sequence[FoundFile]) -> Classes:
     classes = _folder_classes(inside, depth, outside) or _name_classes(inside, outside)
     if classes is None:
         names = sorted({file.folders[-1] for file in inside if file.folders})
-        found = f"one class only, the folder {names[0]}" if len(names) == 1 else "no class in the names of folders or files"
-        raise ConfigError(f"{path}: {found}; put the files of each class into a folder of its name")
+        fault = f"one class only, the folder {names[0]}" if len(names) == 1 else "no class in the names of folders or files"
+        raise ConfigError(f"{path}: {fault}; put the files of each class into a folder of its name")
     check_class_counts(path, classes.counts, "files")
     if outside and not classes.is_complete:
         raise ConfigError(f"{path}: {outside[0]} lies outside the folders of classes; move it into one of them, or away")
     return classes
+
+
+def has_class_folders(files: Sequence[FoundFile]) -> bool:
+    """Whether nearly all files lie equally deep in folders that differ, most of which have two files or more."""
+    depths = Counter(len(file.folders) for file in files)
+    depth, number = depths.most_common(1)[0]
+    if number < 0.95 * len(files):
+        return False
+    classes = _folder_classes([file for file in files if len(file.folders) == depth], depth, ())
+    return classes is not None and 2 * sum(count > 1 for count in classes.counts.values()) > len(classes.counts)
 
 
 def check_class_counts(path: str, counts: Counter[str], unit: str) -> None:
@@ -153,7 +163,7 @@ def _name_classes(files: Sequence[FoundFile], outside: tuple[str, ...]) -> Class
 
 
 def _first_part_classes(parts: Sequence[Sequence[str]], separator: str, outside: tuple[str, ...]) -> Classes:
-    shown = separator if separator in "_-" else "\\\\."
+    literal = separator if separator in "_-" else "\\\\."
     counts = Counter(words[0] for words in parts)
     later_parts = [sorted({words[number] for words in parts}) for number in range(1, len(parts[0]))]
     assumptions = [f"the class is the first part of a file's name, with {len(counts)} values ({name_list(sorted(counts)[:3])})"]
@@ -163,7 +173,7 @@ def _first_part_classes(parts: Sequence[Sequence[str]], separator: str, outside:
         for values in later_parts
         if 1 < len(values) < sum(counts.values()) / 2
     ]
-    expression = f"regexp_extract(path, '([^/{shown}]+){shown}[^/]*$', 1)"
+    expression = f"regexp_extract(path, '([^/{literal}]+){literal}[^/]*$', 1)"
     return Classes(expression, f"the file's name, up to the first {separator}", counts, outside=outside, assumptions=tuple(assumptions))
 
 
@@ -191,6 +201,6 @@ def _refuse_masks(files: Sequence[FoundFile], level: int, names: Sequence[str]) 
         stems = [{file.name.rpartition("/")[2].rpartition(".")[0] for file in files if file.folders[level] == name} for name in names]
         if len(stems[0] & stems[1]) > min(map(len, stems)) / 2:
             raise ConfigError(
-                f"{names[0]} and {names[1]} have files of equal names, so {mask} holds masks, not a class; no built-in task "
+                f"the folders {names[0]} and {names[1]} have files of equal names, so {mask} holds masks, not a class; no built-in task "
                 "is for segmentation; docs/how-to/extending.md has a task of another kind"
             )

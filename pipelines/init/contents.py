@@ -89,8 +89,8 @@ def list_contents(path: str) -> FolderContents:
         raise ConfigError(f"{path}: no file in this folder; name a folder that has files, none of them hidden by a name with . or _")
     for file in files:
         if not file.name.isprintable() or ":" in file.name:
-            shown = os.fsencode(file.name)
-            raise ConfigError(f"{path}: {shown!r} is not UTF-8, or has a control character or a colon; rename this file or its folder")
+            name = os.fsencode(file.name)
+            raise ConfigError(f"{path}: {name!r} is not UTF-8, or has a control character or a colon; rename this file or its folder")
     return FolderContents(path, root, tuple(files), tuple(about))
 
 

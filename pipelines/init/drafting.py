@@ -4,15 +4,28 @@ import re
 from pathlib import Path
 
 from pipelines.errors import ConfigError
+from pipelines.init.documents import draft_documents
 from pipelines.init.draft import Draft, Drafter, Request
+from pipelines.init.idx_images import draft_idx
+from pipelines.init.language import draft_language
 from pipelines.init.pictures import draft_pictures
+from pipelines.init.recordings import draft_recordings
+from pipelines.init.sentences import draft_sentences
 from pipelines.init.table_draft import draft_table
 
 ANONYMOUS = ("data", "train", "dataset", "table", "rows")
 """Names of files that say nothing of the data."""
 
 
-DRAFTERS: tuple[Drafter, ...] = (draft_pictures, draft_table)
+DRAFTERS: tuple[Drafter, ...] = (
+    draft_idx,
+    draft_pictures,
+    draft_recordings,
+    draft_sentences,
+    draft_documents,
+    draft_language,
+    draft_table,
+)
 """In this order; the first that returns a draft decides."""
 
 

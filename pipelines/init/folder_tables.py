@@ -8,6 +8,7 @@ from pipelines.config.did_you_mean import name_list
 from pipelines.init.classes import Classes, list_values, split_reason, split_setting, weigh_classes
 from pipelines.init.contents import FolderContents
 from pipelines.init.draft import Draft, KeyPath, Request
+from pipelines.init.file_table import SampledFiles
 
 EPOCHS = ((100_000, 5), (10_000, 10), (1_000, 20), (0, 40))
 """Least rows of the training split, and the epochs for that many."""
@@ -30,12 +31,17 @@ class Learning:
 
 
 def draft_files(
-    request: Request, contents: FolderContents, classes: Classes, table: Mapping[str, Any], content: str, learning: Learning
+    request: Request,
+    contents: FolderContents,
+    classes: Classes,
+    table: SampledFiles,
+    content: str,
+    learning: Learning,
 ) -> Draft:
     """The draft for files whose class stands in their path. `content` is SQL for what the encoder reads."""
     weights, weights_reason = weigh_classes(classes.counts)
-    source: dict[str, Any] = {"tables": {"files": table}, "query": _query(classes, content, learning.feature)}
-    if classes.is_complete and not classes.outside:
+    source: dict[str, Any] = {"tables": {"files": table.settings}, "query": _query(classes, table.condition, content, learning.feature)}
+    if classes.is_complete and not classes.outside and not table.assumptions:
         source["expect"] = {"a known class": f"class IN ({list_values(classes.counts)})"}
     if learning.unreadable_share > 0.01:
         source["max_quarantined"] = round(min(2 * learning.unreadable_share, 1.0), 2)
@@ -67,7 +73,7 @@ def draft_files(
         comments={
             path: comment for path, comment in comments.items() if comment and (path != ("source", "max_quarantined") or path[1] in source)
         },
-        assumptions=(*classes.assumptions, *_doubts(contents, classes), *learning.assumptions),
+        assumptions=(*classes.assumptions, *table.assumptions, *_doubts(contents, classes), *learning.assumptions),
     )
 
 
@@ -89,14 +95,15 @@ def epochs_for(rows: int, table: tuple[tuple[int, int], ...] = EPOCHS) -> int:
     return next(epochs for least, epochs in table if rows >= least)
 
 
-def _query(classes: Classes, content: str, feature: str) -> str:
+def _query(classes: Classes, condition: str, content: str, feature: str) -> str:
+    where = condition and f" WHERE {condition}"
     split = f", {classes.split_expression} AS split" if classes.split_expression else ""
-    query = f"SELECT {content} AS {feature}, {classes.expression} AS class{split}\nFROM (SELECT *, split(path, '/') AS folders FROM files)"
-    return (
-        f"SELECT * FROM (\n  {query.replace(chr(10), chr(10) + '  ')}\n)\nWHERE class IN ({list_values(classes.counts)})"
-        if classes.outside
-        else query
-    )
+    columns = f"{content} AS {feature}, {classes.expression} AS class{split}"
+    uses_folders = "folders" in classes.expression + split
+    rows = f"(SELECT *, split(path, '/') AS folders FROM files{where})" if uses_folders else f"files{where}"
+    if not classes.outside:
+        return f"SELECT {columns}\nFROM {rows}"
+    return f"SELECT * FROM (SELECT {columns}\nFROM {rows})\nWHERE class IN ({list_values(classes.counts)})"
 
 
 def _shown_classes(classes: Classes) -> str:

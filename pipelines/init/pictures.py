@@ -3,21 +3,20 @@
 import io
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import PIL.Image
 
 from pipelines.errors import ConfigError
 from pipelines.init.classes import find_classes
-from pipelines.init.contents import IMAGES, FolderContents, FoundFile, check_kinds, list_contents, refuse_unreadable, spread
+from pipelines.init.contents import IMAGES, list_contents
 from pipelines.init.draft import Draft, Request
+from pipelines.init.file_table import SampledFiles, find_file_table
 from pipelines.init.folder_tables import Learning, batch_rows, draft_files, epochs_for, train_rows
 
-MOST_FILES, MOST_PIXELS = 300, 60_000_000
-"""The most images that are opened, and that are decoded."""
+MOST_PIXELS = 60_000_000
+"""The most pixels of the sample that are decoded; of further images, only the checksums are."""
 LARGEST_SIDE = 64
 """For the network `small`, whose hidden layer has weights for each pixel."""
 MOST_UNREADABLE = 0.2
@@ -44,17 +43,12 @@ class Look:
 def draft_pictures(request: Request) -> Draft | None:
     """Draft the config for images in class folders, or with the class in their names. None if few of the files are images."""
     contents = list_contents(request.data)
-    images = contents.select_endings(IMAGES)
-    refuse_unreadable(contents)
-    if 2 * len(images) < len(contents.files) or contents.is_file:
+    table = find_file_table(contents, "images", IMAGES)
+    if table is None:
         return None
-    check_kinds(contents, "images", IMAGES)
-    classes = find_classes(request.data, images)
-    look = look_at_images(contents, images)
+    classes = find_classes(request.data, table.files)
+    look = look_at_images(request.data, table)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
-    endings = sorted({Path(file.name).suffix.removeprefix(".") for file in images})
-    pattern = f"*.{endings[0]}" if len(endings) == 1 else f"*.{{{','.join(endings)}}}"
-    options = {"recursiveFileLookup": True, "pathGlobFilter": pattern}
     learning = Learning(
         "images",
         "image",
@@ -68,7 +62,6 @@ def draft_pictures(request: Request) -> Draft | None:
             f"{len(look.unreadable)} of {look.opened} images cannot be decoded, such as {name}: quarantined" for name in look.unreadable[:1]
         ),
     )
-    table = {"format": "binaryFile", "path": request.data, "options": options}
     return draft_files(request, contents, classes, table, "content", learning)
 
 
@@ -79,12 +72,12 @@ def image_training(rows: int) -> dict[str, object]:
     return {"workers": 2, "epochs": epochs_for(rows), "global_batch": batch, **settings}
 
 
-def look_at_images(contents: FolderContents, images: Sequence[FoundFile]) -> Look:
+def look_at_images(path: str, table: SampledFiles) -> Look:
     """The shape that suits a sample of the images. Raises ConfigError if too many of it cannot be decoded."""
     sizes, modes, unreadable = [], Counter[str](), []
-    sample, pixels = spread(images, MOST_FILES), 0
+    sample, pixels = table.sample, 0
     for file in sample:
-        size_and_mode = _decode(contents.place(file), pixels < MOST_PIXELS)
+        size_and_mode = _decode(table.read(file), pixels < MOST_PIXELS)
         if size_and_mode is None:
             unreadable.append(file.name)
             continue
@@ -94,7 +87,7 @@ def look_at_images(contents: FolderContents, images: Sequence[FoundFile]) -> Loo
         modes[mode] += 1
     if len(unreadable) > MOST_UNREADABLE * len(sample):
         raise ConfigError(
-            f"{contents.path}: {len(unreadable)} of {len(sample)} images cannot be decoded, such as {unreadable[0]}; "
+            f"{path}: {len(unreadable)} of {len(sample)} images cannot be decoded, such as {unreadable[0]}; "
             "get the files again, or remove those"
         )
     height, width = (math.ceil(median(side)) for side in zip(*sizes, strict=True))
@@ -103,10 +96,9 @@ def look_at_images(contents: FolderContents, images: Sequence[FoundFile]) -> Loo
     return Look((channels, max(4, round(height * scale)), max(4, round(width * scale))), height, width, len(sample), tuple(unreadable))
 
 
-def _decode(path: str, with_pixels: bool) -> tuple[tuple[int, int], str] | None:
+def _decode(data: bytes, with_pixels: bool) -> tuple[tuple[int, int], str] | None:
     """Width, height and mode of an image; None if it is not one that the encoder reads."""
     try:
-        data = Path(path).read_bytes()
         PIL.Image.open(io.BytesIO(data), formats=("PNG", "JPEG")).verify()
         with PIL.Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
             if with_pixels:

@@ -144,7 +144,22 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         ),
         ("unit/test_init_folders.py", "remedy(folder)"),
     ),
-    "name data that have two classes or more": ("unit/test_init_folders.py", "remedy(folder)"),
+    **dict.fromkeys(
+        (
+            "name data that have two classes or more",
+            "convert all of them to WAV of one sample rate",
+            "says Python: {}; get this file again",
+            "add one with train in its name",
+            "has no file of labels; add one",
+            "move each set to a folder of its own",
+            "make files of images of equal size",
+            "labels, for {} images; get both files again",
+            "name a file of one of them",
+            "is no text; name a folder without this file",
+            "too few for a language model; add some",
+        ),
+        ("unit/test_init_sounds_and_texts.py", "remedy(folder)"),
+    ),
     "holds no rows; give a path": ("integration/test_sources.py", "a path that holds rows is the remedy"),
     "plain Parquet is read with columns": ("integration/test_remedies_of_data.py", "is_encoded_by_etl"),
 }

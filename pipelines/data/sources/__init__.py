@@ -8,9 +8,9 @@
                records; `csv`, `json`, `text` and `package` parse each record alone, into `parsed` columns. `numbers` defines numbers in
                text, and `folder_columns` makes columns of folders. Of JSON, `json_tokens` finds keys, and `json_keys` matches them with
                the schema's `json_names`.
-4. `binary_file` and `parquet` derive from `spark_files`, which Spark reads; `idx` and `tar` are the other formats. Of Parquet, `footers`
-               are checked first; `parquet_columns` finds what the columns of each file are, and `parquet_groups` reads files of
-               different types, which it widens.
+4. `binary_file` and `parquet` derive from `spark_files`, which Spark reads; `idx` (files of `idx_format`) and `tar` are the other formats.
+               Of Parquet, `footers` are checked first; `parquet_columns` finds what the columns of each file are, and
+               `parquet_groups` reads files of different types, which it widens.
 5. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
 `distribute` runs Python on the executors; `source_errors` turns Spark's errors into the project's, with `spark_messages`; `signatures`

@@ -1,0 +1,267 @@
+"""The first config of recordings, IDX files and texts: what is drafted, what is assumed, and what is refused in one line."""
+
+import gzip
+import tarfile
+import wave
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.errors import LockstepError
+from pipelines.init.draft import Draft, Request
+from pipelines.init.drafting import draft_config
+
+Change = Callable[[Path], object]
+WORDS = ["the", "cat", "sat", "on", "a", "warm", "mat", "while", "two", "dogs", "ran"]
+
+
+def draft(path: Path) -> Draft:
+    return draft_config(Request(str(path), "", "some"))
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(LockstepError) as refused:
+        draft(path)
+    return str(refused.value)
+
+
+def recording(path: Path, rate: int = 8_000, seconds: float = 0.5) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with wave.open(str(path), "wb") as sound:
+        sound.setparams((1, 2, rate, 0, "NONE", ""))
+        sound.writeframes(np.zeros(int(rate * seconds), "<i2").tobytes())
+
+
+def recordings(folder: Path) -> Path:
+    for name in ("no", "yes"):
+        for number in range(12):
+            recording(folder / name / f"{number}.wav")
+    return folder
+
+
+def idx_file(path: Path, values: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
+    path.write_bytes(gzip.compress(header + values.astype("u1").tobytes()))
+
+
+def idx_files(folder: Path, splits: tuple[str, ...] = ("train", "t10k"), rows: int = 30) -> Path:
+    for split in splits:
+        idx_file(folder / f"{split}-images-idx3-ubyte.gz", np.zeros((rows, 5, 6)))
+        idx_file(folder / f"{split}-labels-idx1-ubyte.gz", np.arange(rows) % 3)
+    return folder
+
+
+def sentences(
+    path: Path, labels: tuple[str, ...] = ("0", "1"), rows: int = 40, form: str = "{label} {text}", encoding: str = "utf-8"
+) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = [" ".join(WORDS[: 3 + number % 7]) + f" é{number}" for number in range(rows)]
+    lines = [form.format(label=labels[number % len(labels)], text=text) for number, text in enumerate(texts)]
+    path.write_bytes(("\n".join(lines) + "\n").encode(encoding))
+    return path
+
+
+def documents(folder: Path, classes: tuple[str, ...] = ("neg", "pos"), count: int = 12) -> Path:
+    for name in classes:
+        for number in range(count):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name / f"{number}.txt").write_text(f"{' '.join(WORDS)} {number}\n")
+    return folder
+
+
+def test_recordings_in_class_folders(tmp_path: Path) -> None:
+    recording(recordings(tmp_path) / "no" / "long.wav", seconds=1.23)
+    sections = draft(tmp_path).sections
+    assert sections["dataset"]["features"] == {"recording": {"encoder": "log_mel", "sample_rate": 8_000, "seconds": 1.3, "mels": 40}}
+    assert sections["source"]["tables"]["files"]["options"] == {"recursiveFileLookup": True, "pathGlobFilter": "*.wav"}
+
+
+def test_short_recordings_are_masked_less_than_they_last(tmp_path: Path) -> None:
+    for number in range(30):
+        recording(tmp_path / f"{number % 2}_{number}.wav", seconds=0.2)
+    task = draft(tmp_path).sections["task"]
+    assert (task["shift_frames"], task["masked_frames"]) == (2, 2)
+
+
+def test_an_archive_is_like_its_folder(tmp_path: Path) -> None:
+    folder = recordings(tmp_path / "sounds")
+    with tarfile.open(tmp_path / "sounds.tar.gz", "w:gz") as archive:
+        archive.add(folder, "sounds")
+    packed, unpacked = draft(tmp_path / "sounds.tar.gz"), draft(folder)
+    assert packed.sections["dataset"] == unpacked.sections["dataset"]
+    assert packed.sections["source"]["tables"] == {"files": {"format": "tar", "path": f"{tmp_path}/sounds.tar.gz"}}
+
+
+def test_idx_files_and_their_splits(tmp_path: Path) -> None:
+    sections = draft(idx_files(tmp_path)).sections
+    assert sections["source"]["tables"]["test"]["path"] == [
+        f"{tmp_path}/t10k-images-idx3-ubyte.gz",
+        f"{tmp_path}/t10k-labels-idx1-ubyte.gz",
+    ]
+    assert sections["source"]["expect"] == {"a known class": "label BETWEEN 0 AND 2"}
+    assert sections["dataset"]["features"]["image"] == {"encoder": "image", "shape": [1, 5, 6]}
+    assert sections["dataset"]["split"] == {"by": "split", "validation": 0.1}
+    assert draft(idx_files(tmp_path / "only", ("train",))).sections["dataset"]["split"]["train"] == 0.8
+
+
+@pytest.mark.parametrize(
+    ("labels", "form", "target", "query"),
+    [
+        (("0", "1"), "{label} {text}", "binary", "try_cast(substring_index(value, ' ', 1) AS int) AS label"),
+        (("2", "10", "4"), "{label} {text}", "label", "try_cast(substring_index(value, ' ', 1) AS int) AS label"),
+        (("__label__a", "__label__b"), "{label} {text}", "label", "SELECT substring_index(value, ' ', 1) AS label"),
+        (("ham", "spam"), "{label}\t{text}", "label", "SELECT substring_index(value, '\\t', 1) AS label"),
+        (("0", "1"), "{text}\t{label}", "binary", "try_cast(substring_index(value, '\\t', -1) AS int) AS label"),
+    ],
+)
+def test_a_label_and_a_sentence_a_line(tmp_path: Path, labels: tuple[str, ...], form: str, target: str, query: str) -> None:
+    sections = draft(sentences(tmp_path / "reviews.txt", labels, form=form)).sections
+    assert sections["dataset"]["target"] == {"label": target}
+    assert query in sections["source"]["query"]
+    assert sections["dataset"]["features"] == {"sentence": {"encoder": "sequence", "length": 10}}
+
+
+def test_files_named_after_splits_are_the_splits(tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        sentences(tmp_path / f"reviews.{split}.txt", encoding="utf-8" if split == "test" else "ISO-8859-1")
+    reviews = draft(tmp_path / "reviews.train.txt")
+    assert list(reviews.sections["source"]["tables"]) == ["train", "validation", "test"]
+    assert reviews.sections["source"]["tables"]["validation"]["options"] == {"encoding": "ISO-8859-1"}
+    assert "options" not in reviews.sections["source"]["tables"]["test"]
+    assert reviews.sections["dataset"]["split"] == {"by": "split"}
+    assert draft(tmp_path) == reviews
+
+
+def test_dashes_of_windows_tell_its_encoding(tmp_path: Path) -> None:
+    path = sentences(tmp_path / "reviews.txt", encoding="windows-1252")
+    path.write_bytes(path.read_bytes().replace(b"cat", b"cat \x96"))
+    assert draft(path).sections["source"]["tables"]["lines"]["options"] == {"encoding": "windows-1252"}
+
+
+def test_texts_in_class_folders(tmp_path: Path) -> None:
+    documents(tmp_path / "train")
+    documents(tmp_path / "test", count=3)
+    sections = draft(tmp_path).sections
+    table = {"format": "text", "path": str(tmp_path), "file_column": "path", "options": {"wholetext": True}}
+    assert sections["source"]["tables"] == {"files": table}
+    assert sections["dataset"]["features"] == {"text": {"encoder": "sequence", "length": 12}}
+    assert "element_at(folders, -2) AS class, element_at(folders, -3) AS split" in sections["source"]["query"]
+
+
+def test_a_text_is_cut_into_training_and_validation(tmp_path: Path) -> None:
+    (tmp_path / "play.txt").write_text("Enter the king.\n\nKing: " * 500)
+    sections = draft(tmp_path).sections
+    assert sections["dataset"]["split"] == {"by": "split"}
+    assert sections["dataset"]["features"]["text"] == {"encoder": "characters", "length": 128}
+
+
+def test_a_list_of_names_has_a_text_in_each_line(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("".join(f"name{number}\n" for number in range(500)))
+    assert draft(tmp_path).sections["source"] == {
+        "tables": {"texts": {"format": "text", "path": f"{tmp_path}/names.txt"}},
+        "query": "SELECT value AS text FROM texts WHERE trim(value) <> ''",
+    }
+
+
+def test_programs_are_texts_without_classes(tmp_path: Path) -> None:
+    for number in range(60):
+        path = tmp_path / "/".join(["package"] * (number % 3)) / f"m{number}.py"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("def f(x):\n    return x + 1\n" * 20)
+    sections = draft(tmp_path).sections
+    assert sections["dataset"]["split"] == {"train": 0.9, "validation": 0.05, "test": 0.05}
+    assert sections["source"]["tables"]["texts"]["path"] == str(tmp_path)
+
+
+def test_tables_and_pictures_are_left_to_others(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1 2 3\n" * 1_000)
+    assert "neither a table nor" in refusal(tmp_path) or draft(tmp_path).sections["task"]["kind"] == "tabular"
+
+
+def _write(name: str, content: Any) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else str(content).encode())
+
+    return change
+
+
+def _remove(pattern: str) -> Change:
+    return lambda folder: [file.unlink() for file in folder.glob(pattern)]
+
+
+def _resample(folder: Path) -> None:
+    for file in folder.glob("no/*.wav"):
+        recording(file, 16_000)
+
+
+def _cut_archive(folder: Path) -> None:
+    with tarfile.open(folder / "all.tar", "w") as archive:
+        archive.add(recordings(folder.parent / "sounds"), "sounds")
+    content = (folder / "all.tar").read_bytes()
+    (folder / "all.tar").write_bytes(content[: len(content) // 2 + 100])
+
+
+def _mend_archive(folder: Path) -> None:
+    with tarfile.open(folder / "all.tar", "w") as archive:
+        archive.add(folder.parent / "sounds", "sounds")
+
+
+def _empty(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("begin", "change", "message", "remedy"),
+    [
+        (recordings, _resample, "12 of 8,000 Hz, 12 of 16,000 Hz, such as no/0.wav; convert all of them", recordings),
+        (recordings, _write("no/0.txt", "no"), "two kinds of files, 24 recordings and 1 of .txt", _remove("*/*.txt")),
+        (_empty, _cut_archive, "is not a whole tar archive, says Python: unexpected end of data; get this file again", _mend_archive),
+        (idx_files, _remove("train-*"), "no IDX file of images for training; add one with train in its name", idx_files),
+        (idx_files, _remove("t10k-labels*"), "t10k-images-idx3-ubyte.gz has no file of labels; add one", idx_files),
+        (
+            idx_files,
+            lambda folder: idx_files(folder, ("fashion-train",)),
+            "two sets of images for train; move each set to a folder of its own",
+            _remove("fashion*"),
+        ),
+        (
+            idx_files,
+            lambda folder: idx_file(folder / "t10k-images-idx3-ubyte.gz", np.zeros((30, 4, 4))),
+            "have no bytes of one shape; make files of images of equal size",
+            idx_files,
+        ),
+        (
+            idx_files,
+            lambda folder: idx_file(folder / "t10k-labels-idx1-ubyte.gz", np.arange(29) % 3),
+            "has 29 labels, for 30 images; get both files again",
+            idx_files,
+        ),
+        (
+            _empty,
+            lambda folder: [sentences(folder / name) for name in ("a.txt", "b.txt")],
+            "2 data sets in a folder; name a file of one of them",
+            _remove("a.txt"),
+        ),
+        (
+            _empty,
+            lambda folder: sentences(folder / "a.txt", ("0",)),
+            "one class only, 0; name data",
+            lambda folder: sentences(folder / "a.txt"),
+        ),
+        (documents, _write("pos/x.txt", b"\0\1\2" * 50), "pos/x.txt is no text; name a folder without this file", _remove("pos/x.txt")),
+        (_empty, _write("a.txt", "too short"), "too few for a language model; add some", _write("a.txt", "long enough\n\n" * 200)),
+    ],
+)
+def test_no_model_can_learn_from(tmp_path: Path, begin: Change, change: Change, message: str, remedy: Change) -> None:
+    folder = tmp_path / "data"
+    begin(folder)
+    change(folder)
+    text = refusal(folder)
+    assert message in text and "\n" not in text
+    remedy(folder)
+    assert draft(folder)
