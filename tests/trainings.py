@@ -30,7 +30,7 @@ class StopsAfter(Hooks):
     def __init__(self, steps: int | None) -> None:
         self._steps_left = steps
 
-    def is_stop_requested(self) -> bool:
+    def must_stop_training(self) -> bool:
         if self._steps_left is not None:
             self._steps_left -= 1
         return self._steps_left is not None and self._steps_left < 0

@@ -25,7 +25,7 @@ class StrategySettings(Section):
     reproducible: ClassVar[bool] = False
     """Whether the model is bitwise the same for any number of workers. Only then can a run be verified."""
     balances: ClassVar[bool] = False
-    """Whether the strategy implements `own` and tells its clock of passes and exchange, which `train.balance: auto` needs."""
+    """Whether the strategy implements `assign_shards` and tells its clock of passes and exchange, which `train.balance: auto` needs."""
     reads_in_order: ClassVar[bool] = True
     """Whether the rows of a step are those of the shards' order, on which `train.shuffle_window` and `train.remainder` have an effect."""
     placement: ClassVar[frozenset[str]] = frozenset()

@@ -2,7 +2,8 @@
 
 1.  The room `spark` starts a session.
 2.  `query`      is checked on empty tables, with the expectations, before any data are read. That walks Spark's plans;
-                 `determinism` refuses nondeterministic functions, and warns of expressions whose result may vary.
+                 `determinism` refuses nondeterministic functions, and warns of expressions whose result may vary. `raw_schema`
+                 has the types of its columns.
 3.  `identity`   names the version by the identities of its raw tables and by the config. The room `data.sources` reads tables.
 4.  `query`      runs over the tables' views; `text_casts` says where it makes numbers of text. `served` translates it for the
                  served model, and `served_check` compares the translation with Spark on rows of the source and on extreme ones,

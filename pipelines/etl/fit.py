@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.config.dataset import Dataset
 from pipelines.config.features import SequenceSettings, VocabularySettings
@@ -33,7 +32,8 @@ from pipelines.data.versions.manifest import SPLITS, FittedEncoder
 from pipelines.etl import leakage, row_sample, value_counts
 from pipelines.etl.key_hashes import KeyHashes, has_repeated_key
 from pipelines.etl.quality import REASON, check_rows_left
-from pipelines.etl.splits import ALIKE, INTERNAL, ROW, SPLIT, TRAIN, check_splits
+from pipelines.etl.raw_schema import raw_schema
+from pipelines.etl.splits import ALIKE, ROW, SPLIT, TRAIN, check_splits
 from pipelines.etl.summaries import GATHERED, VALUES, collect_summaries, count_batch, hash_batch, summary_batch
 
 Needs = dict[str, frozenset[str]]
@@ -71,13 +71,6 @@ class RowSummary:
     @property
     def query_rows(self) -> int:
         return sum(self.rows.values()) + sum(self.refused.values())
-
-
-def raw_schema(rows: DataFrame) -> pa.Schema:
-    """The query's columns as Arrow types, in Spark's tasks and in the served model."""
-    fields = [field for field in rows.schema.fields if field.name not in INTERNAL]
-    timezone = str(rows.sparkSession.conf.get("spark.sql.session.timeZone"))
-    return to_arrow_schema(type(rows.schema)(fields), timezone=timezone)
 
 
 def fit(summary: RowSummary, dataset: Dataset, handed_on: Mapping[str, int]) -> dict[str, FittedEncoder]:

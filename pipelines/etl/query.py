@@ -19,7 +19,7 @@ from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.errors import ConfigError
 from pipelines.etl import splits
 from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
-from pipelines.etl.fit import raw_schema
+from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.splits import INTERNAL
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
 from pipelines.spark.plans import JavaObject, items, kind, nodes

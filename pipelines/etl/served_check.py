@@ -16,7 +16,7 @@ from pipelines.data.rowwise.expression_parts import check_casts, subexpressions
 from pipelines.data.rowwise.translate import Expression, literals_in, to_duckdb_sql
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.versions.manifest import ServedQuery
-from pipelines.etl.fit import raw_schema
+from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.served_check_rows import hostile_rows
 from pipelines.etl.splits import exact_column
 

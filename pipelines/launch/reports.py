@@ -45,7 +45,7 @@ class Reports(Hooks):
         self._heartbeat.step = number
         self.begins(number + 1)
 
-    def is_break_requested(self) -> bool:
+    def must_stop_evaluation(self) -> bool:
         if time.monotonic() - self._looked >= LOOK_SECONDS[self._directory.is_local]:
             self._looked = time.monotonic()
             try:
@@ -95,7 +95,7 @@ class RankZeroReports(Reports):
     def epoch(self, number: int) -> None:
         self._progress = {**self._progress, "epoch": number}
 
-    def is_stop_requested(self) -> bool:
+    def must_stop_training(self) -> bool:
         return self._stop.is_set()
 
     def close(self) -> None:

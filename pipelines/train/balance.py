@@ -79,7 +79,7 @@ class ShardBalancer:
         new_counts = shard_counts(per_shard, fixed_seconds, self._shards)
         if _slowest_seconds(new_counts, per_shard, fixed_seconds) > (1 - LEAST_GAIN) * _slowest_seconds(counts, per_shard, fixed_seconds):
             return False
-        self._strategy.own(new_counts)
+        self._strategy.assign_shards(new_counts)
         if mesh.context.rank == 0:
             log.info("step %d: workers own %s shards, in proportion to their speed (%s before)", step, _join(new_counts), _join(counts))
             self._hooks.log(step, {f"balance/shards_of_worker_{rank}": float(count) for rank, count in enumerate(new_counts)})

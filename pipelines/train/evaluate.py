@@ -74,7 +74,7 @@ class Evaluation:
         if self._loader is None:
             return {}
         self._strategy.sync_buffers()
-        self._loader.own(self._strategy.mesh.worker_shards(self._shards))
+        self._loader.assign_shards(self._strategy.mesh.worker_shards(self._shards))
         most_shards = max(map(len, self._strategy.mesh.shards_by_replica(self._shards)))
         shards = [_Shard(self._task.metrics(), self._new_details(), self._new_trivial()) for _ in self._loader.owned_shards]
         for batch in self._loader:

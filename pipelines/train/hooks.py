@@ -25,11 +25,11 @@ class Hooks:
     def step(self, number: int) -> None:
         """Step `number` of the run, counted from 0, begins. Returns at once."""
 
-    def is_stop_requested(self) -> bool:
+    def must_stop_training(self) -> bool:
         """Whether this worker was asked to save and stop. Called before every step; returns at once and has no side effect."""
         return False
 
-    def is_break_requested(self) -> bool:
+    def must_stop_evaluation(self) -> bool:
         """Whether to stop an evaluation, for the same reason. Called before every batch; one worker is enough to stop all."""
         return False
 

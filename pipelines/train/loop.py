@@ -46,7 +46,7 @@ class Epochs:
             run.loader.read_ahead()
         if not state.epochs:
             self.validation.trivial = self._trivial_predictors("validation")
-        metrics = self.validation(run.hooks.is_break_requested)
+        metrics = self.validation(run.hooks.must_stop_evaluation)
         if metrics is None:
             return None
         is_best = count_epoch(state, metrics, self._monitor, self._task.minimised)
@@ -64,7 +64,7 @@ class Epochs:
         run = self._run
         with closing(Evaluation(self._settings, self._version, "test", self._task, self._strategy)) as evaluation:
             evaluation.trivial = self._trivial_predictors("test")
-            metrics = evaluation(run.hooks.is_break_requested)
+            metrics = evaluation(run.hooks.must_stop_evaluation)
         if metrics is None:
             return None
         if self._is_first_rank and metrics:
@@ -150,7 +150,7 @@ class Loop:
             return False
         is_dealt, run.slow_machines = balance.deal(run.state.step), balance.left_out
         if is_dealt:
-            run.loader.own(self._strategy.mesh.worker_shards(self._settings.shards))
+            run.loader.assign_shards(self._strategy.mesh.worker_shards(self._settings.shards))
         return is_dealt
 
     def _validate(self) -> bool:

@@ -106,7 +106,7 @@ class RunContext:
 
     def flags(self, step: int) -> Flags:
         """This worker's flags in a step: what it asks of all workers."""
-        stop = self.hooks.is_stop_requested() or bool(self.slow_machines)
+        stop = self.hooks.must_stop_training() or bool(self.slow_machines)
         return Flags(save=self.saver.is_due(step + 1), stop=stop, written=self.saver.is_written)
 
     def start_timing(self) -> None:

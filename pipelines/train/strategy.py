@@ -131,7 +131,7 @@ class Strategy(ABC):
         separate them."""
         return create_step_clock(self.mesh.context.device)
 
-    def own(self, shard_counts: tuple[int, ...]) -> None:
+    def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""
         raise NotImplementedError
 

@@ -9,6 +9,7 @@ from pipelines.config import parse
 from pipelines.data.features import needs
 from pipelines.etl import fit, splits
 from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
+from pipelines.etl.raw_schema import raw_schema
 from pipelines.runtime.compat.spark import query_execution
 
 
@@ -26,7 +27,7 @@ def calls_of_java(spark: SparkSession, columns: int, monkeypatch: pytest.MonkeyP
     )
     spark.createDataFrame([], ", ".join(f"{name} long" for name in ("id", *names, "y"))).createOrReplaceTempView("wide")
     query = spark.sql("SELECT *, c0 + c1 AS total FROM wide")
-    schema, calls = fit.raw_schema(query), 0
+    schema, calls = raw_schema(query), 0
     send = py4j.java_gateway.GatewayClient.send_command
 
     def count_call(self: object, command: str, *arguments: object, **named: object) -> object:

@@ -164,7 +164,7 @@ def test_the_work_of_a_stopped_worker_is_done_by_another_and_applied_once(tmp_pa
 
 
 class Stops(Hooks):
-    def is_stop_requested(self) -> bool:
+    def must_stop_training(self) -> bool:
         return True
 
 

@@ -73,7 +73,7 @@ class Deals(Hooks):
         if counts := [value for name, value in metrics.items() if name.startswith("balance/")]:
             self.counts_by_step.append((step, counts))
 
-    def is_stop_requested(self) -> bool:
+    def must_stop_training(self) -> bool:
         if self._steps_to_stop is not None:
             self._steps_to_stop -= 1
         return self._steps_to_stop is not None and self._steps_to_stop < 0

@@ -48,12 +48,12 @@ class Recorder(Hooks):
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.curve.setdefault(step, {}).update({name: value for name, value in metrics.items() if name in UNTIMED})
 
-    def is_stop_requested(self) -> bool:
+    def must_stop_training(self) -> bool:
         if self._steps_left is not None:
             self._steps_left -= 1
         return self._steps_left is not None and self._steps_left < 0
 
-    def is_break_requested(self) -> bool:
+    def must_stop_evaluation(self) -> bool:
         """The evaluations of `home` are of one batch each."""
         if self._evaluations_left is not None:
             self._evaluations_left -= 1

@@ -77,7 +77,7 @@ class BreaksOff(Hooks):
     def __init__(self, evaluation: int | None) -> None:
         self._evaluations_left = evaluation
 
-    def is_break_requested(self) -> bool:
+    def must_stop_evaluation(self) -> bool:
         if self._evaluations_left is not None:
             self._evaluations_left -= 1
         return self._evaluations_left == 0

@@ -65,7 +65,7 @@ def test_a_group_of_workers_is_noted_when_it_begins_and_when_it_has_saved_and_en
 def test_asking_whether_to_stop_does_nothing_else(tmp_path: Path) -> None:
     reports = begin(str(tmp_path))
     reports.step(41)
-    assert [reports.is_stop_requested() for _ in range(3)] == [False] * 3
+    assert [reports.must_stop_training() for _ in range(3)] == [False] * 3
     assert reports._heartbeat.step == 41
     reports.close()
 
@@ -76,9 +76,9 @@ def test_how_far_it_is_and_whether_to_stop_go_through_the_folder(tmp_path: Path)
     for number in (5, 6):
         reports.step(number)
     reports.log(7, {"train/loss": 0.5})
-    assert not reports.is_stop_requested()
+    assert not reports.must_stop_training()
     folder.put(STOP, b"")
-    wait_until(reports.is_stop_requested, "rank 0 to see the file that asks to stop")
+    wait_until(reports.must_stop_training, "rank 0 to see the file that asks to stop")
     written = folder.get_json(PROGRESS)
     assert written and written.pop("attempt") == (folder.get(ATTEMPT) or b"").decode()
     assert written == {"first_step": 5, "step": 7, "steps": 100, "epoch": 2, "epochs": 3, "metrics": {"train/loss": 0.5}}

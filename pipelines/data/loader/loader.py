@@ -135,7 +135,7 @@ class Loader:
             self._end_ahead()
             self._ahead = position, self._producer(self.owned_shards, *position)
 
-    def own(self, shards: range) -> None:
+    def assign_shards(self, shards: range) -> None:
         """Read these shards from the current position on, in the next `for`; the rows of a step do not depend on their owners."""
         self._end_ahead()
         self.owned_shards = shards

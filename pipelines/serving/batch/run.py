@@ -30,9 +30,9 @@ from pipelines.data.versions.commit import remove_attempt
 from pipelines.data.versions.sources import Sources
 from pipelines.data.versions.versions import confirm
 from pipelines.errors import ConfigError, DatasetError
-from pipelines.etl.fit import raw_schema
 from pipelines.etl.quality import REASON, check_quarantined
 from pipelines.etl.quarantine import write_malformed
+from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.run import check_unchanged, temporary_cache
 from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config.did_you_mean import name_list
 from pipelines.data.sources.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError
-from pipelines.etl.fit import raw_schema
+from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.splits import exact_column
 from pipelines.serving.model.columns import drop_value, fitting_rows, misfits
 

@@ -67,7 +67,7 @@ class ServerProgress:
             if self._is_paused:
                 self._resume_servers()
             self._run.start_timing()
-            failure_and_stop = all_gather_object((self._work_until(end), self._run.hooks.is_stop_requested()))  # all updates have arrived
+            failure_and_stop = all_gather_object((self._work_until(end), self._run.hooks.must_stop_training()))  # all updates have arrived
             if failure := next((failure for failure, _ in failure_and_stop if failure), ""):
                 raise NonFiniteError(failure)
             self._run.log_phase_times()
@@ -149,7 +149,7 @@ class ServerProgress:
         for sums in finished:
             self._waits.steps.append(sums)
             run.count([_statistics(sums)], seconds / len(finished), wait_seconds / len(finished))
-        if run.hooks.is_stop_requested() or run.saver.is_due(run.state.step):
+        if run.hooks.must_stop_training() or run.saver.is_due(run.state.step):
             self._servers.halt()
 
     def _pull(self, step: int) -> bool:

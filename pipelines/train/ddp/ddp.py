@@ -109,7 +109,7 @@ class DataParallel(Strategy):
         self._sums = sums
         return dist.all_reduce(sums, async_op=True) if self._context.world_size > 1 and not self._in_memory else None
 
-    def own(self, shard_counts: tuple[int, ...]) -> None:
+    def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
 
     def sync_buffers(self) -> None:

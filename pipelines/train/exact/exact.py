@@ -82,7 +82,7 @@ class Exact(Strategy):
         norm = self._update.apply(rate, weight, compute_grad_norm)
         return StepResult(norm, own_loss, loss_sum, weight, rows, flags_of_all)
 
-    def own(self, shard_counts: tuple[int, ...]) -> None:
+    def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
         self._owned = self.mesh.worker_shards(self._settings.shards)
         if self._gradients is not None:
