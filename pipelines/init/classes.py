@@ -9,6 +9,7 @@ from typing import Any
 from pipelines.config.did_you_mean import name_list
 from pipelines.errors import ConfigError
 from pipelines.init.contents import FoundFile
+from pipelines.init.draft import Request
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -21,6 +22,8 @@ LISTED_CLASSES = 20
 RARE = 1 / 20
 """Share of the rows of the most frequent class below which a class is rare."""
 LEAST_ROWS = 20
+FEW_ROWS = 50
+"""Rows of a class below which a hash may leave a split without it."""
 _NUMBER_AT_END = r"[_. -]?[0-9]+$"
 
 
@@ -81,6 +84,12 @@ def has_class_folders(files: Sequence[FoundFile]) -> bool:
     return classes is not None and 2 * sum(count > 1 for count in classes.counts.values()) > len(classes.counts)
 
 
+def refuse_target(request: Request, place: str) -> None:
+    """Raise ConfigError if a target is named for data that are no table."""
+    if request.target:
+        raise ConfigError(f"--target is {request.target}, but {request.data} is no table: the class is {place}; leave --target out")
+
+
 def check_class_counts(path: str, counts: Counter[str], unit: str) -> None:
     """Raise ConfigError if there is a single class, a class of a single row, or too few rows to split."""
     if len(counts) < 2:
@@ -95,16 +104,19 @@ def check_class_counts(path: str, counts: Counter[str], unit: str) -> None:
         raise ConfigError(f"{path}: {sum(counts.values())} {unit} are too few to split; add some, until there are {LEAST_ROWS}")
 
 
-def split_setting(splits: Sequence[str], train_rows: int) -> dict[str, Any]:
-    """`dataset.split`: by the column `split` where the data have splits, else by a hash."""
+def split_setting(splits: Sequence[str], train_rows: int, column: str, counts: Counter[str]) -> dict[str, Any]:
+    """`dataset.split`: by the column `split` where the data have splits, else by a hash. If a class has few rows, each split gets some:
+    `column` is that of the classes."""
     if not splits:
-        return {"train": 0.8, "validation": 0.1, "test": 0.1}
+        stratify = {"stratify": column} if min(counts.values()) < FEW_ROWS else {}
+        return {"train": 0.8, "validation": 0.1, "test": 0.1, **stratify}
     return {"by": "split"} if "validation" in splits else {"by": "split", "validation": 0.05 if train_rows >= 50_000 else 0.1}
 
 
-def split_reason(splits: Sequence[str]) -> str:
+def split_reason(splits: Sequence[str], counts: Counter[str]) -> str:
     if not splits:
-        return "by a hash of the row"
+        least = min(counts, key=lambda name: (counts[name], name))
+        return f"{least} has {counts[least]} rows only" if counts[least] < FEW_ROWS else "by a hash of the row"
     return f"as the data have it: {name_list(list(splits))}" + ("" if "validation" in splits else "; a share of train selects the epoch")
 
 

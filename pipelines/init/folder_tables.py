@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.config.did_you_mean import name_list
-from pipelines.init.classes import Classes, list_values, split_reason, split_setting, weigh_classes
+from pipelines.init.classes import Classes, list_values, refuse_target, split_reason, split_setting, weigh_classes
 from pipelines.init.contents import FolderContents
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.file_table import SampledFiles
@@ -39,6 +39,7 @@ def draft_files(
     learning: Learning,
 ) -> Draft:
     """The draft for files whose class stands in their path. `content` is SQL for what the encoder reads."""
+    refuse_target(request, classes.reason)
     weights, weights_reason = weigh_classes(classes.counts)
     source: dict[str, Any] = {"tables": {"files": table.settings}, "query": _query(classes, table.condition, content, learning.feature)}
     if classes.is_complete and not classes.outside and not table.assumptions:
@@ -47,7 +48,7 @@ def draft_files(
         source["max_quarantined"] = round(min(2 * learning.unreadable_share, 1.0), 2)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
     comments: dict[KeyPath, str] = {
-        ("dataset", "split"): split_reason(classes.splits),
+        ("dataset", "split"): split_reason(classes.splits, classes.counts),
         ("dataset", "features", learning.feature): learning.encoder_reason,
         ("dataset", "target"): f"{len(classes.counts):,} classes",
         ("source", "query"): f"The class is {classes.reason}.",
@@ -62,7 +63,7 @@ def draft_files(
             "source": source,
             "dataset": {
                 "path": f"data/{request.name}",
-                "split": split_setting(classes.splits, classes.train_files),
+                "split": split_setting(classes.splits, classes.train_files, "class", classes.counts),
                 "features": {learning.feature: learning.encoder},
                 "target": {"class": "label"},
             },
@@ -111,7 +112,7 @@ def _shown_classes(classes: Classes) -> str:
 
 
 def _doubts(contents: FolderContents, classes: Classes) -> list[str]:
-    few = sorted(name for name, count in classes.counts.items() if count < 10)
+    few = sorted(name for name, count in classes.counts.items() if count < 10) if classes.splits else []
     doubts = []
     if few:
         doubts.append(f"{name_list(few[:3])} {'have' if len(few) > 1 else 'has'} fewer than 10 files: a split may have none of them")

@@ -10,7 +10,7 @@ import numpy as np
 from pipelines.config.did_you_mean import name_list
 from pipelines.data.sources.idx_format import Header, read_header, read_rows
 from pipelines.errors import ConfigError, SourceError
-from pipelines.init.classes import SPLITS, check_class_counts, split_reason, split_setting, weigh_classes
+from pipelines.init.classes import SPLITS, check_class_counts, refuse_target, split_reason, split_setting, weigh_classes
 from pipelines.init.contents import FolderContents, FoundFile, list_contents
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.folder_tables import train_rows
@@ -28,6 +28,7 @@ def draft_idx(request: Request) -> Draft | None:
     files = [file for file in contents.files if _NAME.search(file.name.lower())]
     if 2 * len(files) <= len(contents.files) or contents.is_file:
         return None
+    refuse_target(request, "in the files of labels")
     pairs = _pairs(contents, {file: read_header(contents.place(file)) for file in files})
     headers = {split: read_header(contents.place(images)) for split, (images, _) in pairs.items()}
     counts = {split: _count_labels(contents.place(labels), headers[split]) for split, (_, labels) in pairs.items()}
@@ -42,7 +43,7 @@ def draft_idx(request: Request) -> Draft | None:
     source["expect"] = {"a known class": f"label BETWEEN {min(map(int, classes))} AND {max(map(int, classes))}"}
     weights, weights_reason = weigh_classes(counts["train"])
     comments: dict[KeyPath, str] = {
-        ("dataset", "split"): split_reason(splits),
+        ("dataset", "split"): split_reason(splits, classes),
         ("dataset", "features", "image"): "channels, height, width of the files",
         ("dataset", "target"): f"{len(classes)} classes",
         ("task",): weights_reason,
@@ -50,7 +51,7 @@ def draft_idx(request: Request) -> Draft | None:
     }
     dataset = {
         "path": f"data/{request.name}",
-        "split": split_setting(splits, counts["train"].total()),
+        "split": split_setting(splits, counts["train"].total(), "label", classes),
         "features": {"image": {"encoder": "image", "shape": list(shape)}},
         "target": {"label": "label"},
     }

@@ -53,7 +53,7 @@ class Corpus:
 def draft_language(request: Request) -> Draft | None:
     """Draft the config for a text, a list of names or words, or a folder of texts. None if the files are something else."""
     contents = list_contents(request.data)
-    if any(file.ending in _OTHERS for file in contents.files):
+    if request.target or any(file.ending in _OTHERS for file in contents.files):
         return None
     corpus = _read_corpus(contents)
     if corpus is None:

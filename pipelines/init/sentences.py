@@ -12,7 +12,15 @@ import pyarrow.compute as pc
 
 from pipelines.config.did_you_mean import name_list
 from pipelines.data.features.raw import words
-from pipelines.init.classes import LISTED_CLASSES, check_class_counts, list_values, split_reason, split_setting, weigh_classes
+from pipelines.init.classes import (
+    LISTED_CLASSES,
+    check_class_counts,
+    list_values,
+    refuse_target,
+    split_reason,
+    split_setting,
+    weigh_classes,
+)
 from pipelines.init.contents import TABLES, FolderContents, FoundFile, list_contents
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.folder_tables import batch_rows, epochs_for, train_rows
@@ -98,6 +106,7 @@ def _draft(
     matches = {split: [match for line in text.lines if (match := place.pattern.fullmatch(line))] for split, text in texts.items()}
     counts = {split: Counter(match["label"] for match in lines) for split, lines in matches.items()}
     classes = sum(counts.values(), Counter[str]())
+    refuse_target(request, "the label of a line")
     check_class_counts(request.data, classes, "lines")
     splits = tuple(split for split in group if split)
     first = next(iter(group))
@@ -117,7 +126,7 @@ def _draft(
         source["expect"] = {"a known label": f"label IN ({labels})"}
     comments: dict[KeyPath, str] = {
         ("source", "query"): place.reason,
-        ("dataset", "split"): split_reason(splits),
+        ("dataset", "split"): split_reason(splits, classes),
         ("dataset", "features", "sentence"): length_reason,
         ("dataset", "target"): name_list([f"{label} {count:,} times" for label, count in classes.most_common(3)]),
         ("task",): weights_reason,
@@ -125,7 +134,7 @@ def _draft(
     }
     dataset = {
         "path": f"data/{request.name}",
-        "split": split_setting(splits, counts[first].total()),
+        "split": split_setting(splits, counts[first].total(), "label", classes),
         "features": {"sentence": {"encoder": "sequence", "length": length}},
         "target": {"label": "binary" if is_binary else "label"},
     }

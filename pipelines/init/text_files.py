@@ -116,7 +116,7 @@ def is_tabular(lines: Sequence[str]) -> bool:
     for separator in (",", ";", "\t", "|"):
         counts = Counter(line.count(separator) for line in sample)
         count, number = counts.most_common(1)[0]
-        if count >= (2 if separator == "," else 1) and number > 0.9 * len(sample):
+        if count >= (2 if separator == "," else 1) and number > 0.75 * len(sample):
             return True
     numeric = sum(bool(re.fullmatch(r"[-+0-9.eE\s]+", line)) for line in sample)
     return numeric > 0.9 * len(sample)

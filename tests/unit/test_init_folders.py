@@ -41,7 +41,7 @@ def test_images_in_class_folders(tmp_path: Path) -> None:
     pets = draft(images(tmp_path / "pets"))
     assert pets.sections["dataset"] == {
         "path": "data/pets",
-        "split": {"train": 0.8, "validation": 0.1, "test": 0.1},
+        "split": {"train": 0.8, "validation": 0.1, "test": 0.1, "stratify": "class"},
         "features": {"image": {"encoder": "image", "shape": [1, 8, 10]}},
         "target": {"class": "label"},
     }
@@ -99,9 +99,19 @@ def test_other_parts_of_the_names_are_told_since_people_would_stand_in_several_s
 
 
 def test_a_rare_class_has_more_weight(tmp_path: Path) -> None:
-    folder = images(images(tmp_path, ("cat",), 60), ("dog",), 2)
-    assert draft(folder).sections["task"]["class_weights"] == "balanced"
-    assert any("dog has fewer than 10" in line for line in draft(folder).assumptions)
+    pets = draft(images(images(tmp_path, ("cat",), 60), ("dog",), 2))
+    assert pets.sections["task"]["class_weights"] == "balanced"
+    assert pets.comments["dataset", "split"] == "dog has 2 rows only"
+
+
+def test_classes_of_many_files_are_split_by_the_hash_alone(tmp_path: Path) -> None:
+    assert "stratify" not in draft(images(tmp_path, count=50)).sections["dataset"]["split"]
+
+
+def test_a_target_is_a_column_of_a_table(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--target is age, but .* is no table: the class is the folder of a file; leave --target out"):
+        draft_config(Request(str(images(tmp_path)), "age", "pets"))
+    assert draft_config(Request(str(tmp_path), "", "pets"))
 
 
 def test_files_about_the_data_and_beside_the_classes_are_left_out_and_told(tmp_path: Path) -> None:

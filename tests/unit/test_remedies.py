@@ -144,6 +144,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         ),
         ("unit/test_init_folders.py", "remedy(folder)"),
     ),
+    "is no table: the class is {}; leave --target out": ("unit/test_init_folders.py", 'Request(str(tmp_path), "", "pets")'),
     **dict.fromkeys(
         (
             "name data that have two classes or more",
