@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -33,6 +34,8 @@ PASSED = ("LOCKSTEP_", "MLFLOW_", "RAY_ADDRESS")
 EXCLUDED = [".git", ".venv", "venv", "__pycache__"]
 """Folders that Ray leaves out of an upload by default, besides those that .gitignore and .rayignore name."""
 SECRETS = ("PASSWORD", "TOKEN", "SECRET", "KEY", "CREDENTIAL", "AUTH")
+ROUTINE = re.compile(r"\S+ \S+\tINFO job_manager\.py:\d+ -- Runtime env is setting up\.|Running entrypoint for job ")
+"""How lines of Ray's begin that each job has, and that say nothing about it; `ray job logs NAME` has them too."""
 STOP_SECONDS = "150"
 """Time between SIGTERM and SIGKILL, in which a stopped training saves; Ray's default is 3."""
 
@@ -125,7 +128,7 @@ def end(client: JobSubmissionClient, name: str) -> NoReturn:
 
 async def show_log(client: JobSubmissionClient, name: str) -> None:
     async for lines in client.tail_job_logs(name):
-        print(lines, end="", flush=True)
+        print("".join(line for line in lines.splitlines(keepends=True) if not ROUTINE.match(line)), end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def _run_command(name: str = "", *, arguments: list[str]) -> None:
     if name in ("-h", "--help"):
         print(
             f"{usage}\n\nA command's usual settings: lockstep COMMAND CONF.yaml --help; every setting: --help all\n"
-            "etl, train and doctor: --quiet prints warnings and errors only, --json one JSON object a line"
+            "etl, train and doctor: --quiet prints warnings and errors only, --verbose details, --json one JSON object a line"
         )
     elif name not in COMMANDS:
         raise ConfigError(f"{usage}\nlockstep: a command comes first (got {name or 'nothing'})")
@@ -209,7 +209,7 @@ def _run_command(name: str = "", *, arguments: list[str]) -> None:
 
 
 def _read_config_and_output(program: str, arguments: list[str]) -> "Config":
-    """The config; `--quiet` and `--json` among the arguments say how the command tells of its progress."""
+    """The config; `--quiet`, `--json` and `--verbose` among the arguments say how the command tells of its progress."""
     config_arguments, output_flag = _split_output_flag(arguments)
     config = read_config_argument(program, config_arguments)
     _speak_as(output_flag)
@@ -217,27 +217,28 @@ def _read_config_and_output(program: str, arguments: list[str]) -> "Config":
 
 
 def _split_output_flag(arguments: list[str]) -> tuple[list[str], str]:
-    """The other arguments, and `--quiet` or `--json` if it is among them."""
-    output_flags = [argument for argument in arguments if argument in ("--quiet", "--json")]
-    if len(set(output_flags)) > 1:
-        raise ConfigError("--quiet and --json exclude each other; give one of them")
-    return [argument for argument in arguments if argument not in output_flags], output_flags[0] if output_flags else ""
+    """The other arguments, and `--quiet`, `--json` or `--verbose` if it is among them."""
+    output_flags = [flag for flag in ("--quiet", "--json", "--verbose") if flag in arguments]
+    if len(output_flags) > 1:
+        raise ConfigError(f"{' and '.join(output_flags)} exclude each other; give one of them")
+    return [argument for argument in arguments if argument not in output_flags], "".join(output_flags)
 
 
 def _speak_as(output_flag: str) -> None:
     if output_flag:
         from pipelines.runtime.progress import speak
 
-        speak("json" if output_flag == "--json" else "quiet")
+        if output_flag != "--verbose":
+            speak("json" if output_flag == "--json" else "quiet")
         _log_as(output_flag)
 
 
 def _log_as(flag: str) -> None:
-    """With `--quiet`, log warnings and errors only; with `--json`, log to standard output in lines of JSON."""
+    """With `--quiet`, log warnings and errors only; with `--verbose`, details too; with `--json`, to standard output in lines of JSON."""
     from pipelines.runtime.progress import JsonLines
 
-    if flag == "--quiet":
-        logging.getLogger("pipelines").setLevel(logging.WARNING)
+    if flag in ("--quiet", "--verbose"):
+        logging.getLogger("pipelines").setLevel(logging.WARNING if flag == "--quiet" else logging.DEBUG)
         return
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonLines())

@@ -430,7 +430,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         call("promote"),
         (call("promote", "--run", "r"), call("promote", "--rollback", name="rollback")),
     ),
-    "--quiet and --json exclude each other": (speaking("--quiet", "--json"), (speaking("--quiet"), speaking("--json"))),
+    "exclude each other; give one of them": (speaking("--quiet", "--json"), (speaking("--quiet"), speaking("--json"))),
     "name a finished training, and one of": (call("export", "--run", "r"), (call("export", "--run", "r", "--to", "onnx"),)),
     "give the URI of a model, models:/…, and a folder": (
         call("predict", "--model", "models:/a/1"),

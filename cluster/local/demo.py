@@ -5,7 +5,7 @@
 1. spark-submit jobs/etl.py makes a dataset version.
 2. `ray_head` finds a Ray, or starts one.
 3. cluster/submit.py submits jobs/train.py to it, and shows its output.
-4. A summary is read from the dataset's manifest and from MLflow.
+4. The last line has the seconds of both.
 
 Everything that was started is stopped at the end, also after an interrupt; an interrupted training run ends as KILLED.
 """
@@ -20,12 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mlflow import MlflowClient
+from line_filter import filtered_errors
 from ray_head import answers, authorization, ray_address, stop_jobs
 from sessions import leave_on_signals, process
 
-from pipelines.config import Config, from_command_line
-from pipelines.data.versions.versions import open_version
 from pipelines.spark.class_archive import use_class_archive
 
 
@@ -37,7 +35,7 @@ def main(arguments: list[str]) -> None:
     etl_seconds = measure_seconds(etl, arguments)
     with ray_address() as address:
         train_seconds = measure_seconds(train, arguments, address)
-    summarise(from_command_line("make demo", arguments), etl_seconds, train_seconds)
+    print(f"seconds   {etl_seconds:.0f} ETL, {train_seconds:.0f} training, starts included")
 
 
 def measure_seconds(step: Callable[..., None], *arguments: Any) -> float:
@@ -50,9 +48,12 @@ def measure_seconds(step: Callable[..., None], *arguments: Any) -> float:
 def etl(arguments: list[str]) -> None:
     command = ["spark-submit", "jobs/etl.py", *arguments]
     show(command)
-    with process(command, stop=signal.SIGINT) as running:
-        if code := running.wait():
-            sys.exit(code)
+    with filtered_errors() as (errors, lines):
+        with process(command, stop=signal.SIGINT, errors=errors) as running:
+            code = running.wait()
+    if code:
+        sys.stderr.write(lines.routine_lines.decode(errors="replace"))
+        sys.exit(code)
 
 
 def train(arguments: list[str], address: str) -> None:
@@ -67,25 +68,6 @@ def train(arguments: list[str], address: str) -> None:
             stop_jobs(address, name)
     if code:
         sys.exit(code)
-
-
-def summarise(config: Config, etl_seconds: float, train_seconds: float) -> None:
-    """Print a summary of the dataset's manifest and of the newest run on it."""
-    version = open_version(config.dataset.path, config.data_identity)
-    manifest = version.manifest
-    client = MlflowClient(config.tracking.uri)
-    experiment = client.get_experiment_by_name(config.experiment)
-    assert experiment is not None, "the training has created it"
-    query = f"tags.`dataset.digest` = '{version.digest}' AND tags.strategy LIKE '%' AND attributes.status = 'FINISHED'"
-    run = client.search_runs([experiment.experiment_id], query, order_by=["attributes.end_time DESC"], max_results=1)[0]
-    rows = ", ".join(f"{summary.rows:,} {split}" for split, summary in manifest.splits.items())
-    tested = {name.removeprefix("test/"): value for name, value in sorted(run.data.metrics.items()) if name.startswith("test/")}
-    print(f"""
-rows      {rows}; {sum(manifest.quarantined.values()):,} refused
-seconds   {etl_seconds:.0f} ETL, {train_seconds:.0f} training, starts included
-test      {", ".join(f"{name} {value:.4f}" for name, value in tested.items())}
-run       {run.info.run_id}
-browse    make ui""")
 
 
 def show(command: list[str]) -> None:

@@ -16,9 +16,12 @@ STOP_SECONDS = 15.0
 
 
 @contextmanager
-def process(command: Sequence[str], output: IO[str] | None = None, *, stop: signal.Signals) -> Iterator[subprocess.Popen]:
-    """Run a command in a new session. At the end of the block, the remaining processes of that session are ended."""
-    started = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output else None, start_new_session=True)
+def process(
+    command: Sequence[str], output: IO[str] | None = None, *, stop: signal.Signals, errors: int | None = None
+) -> Iterator[subprocess.Popen]:
+    """Run a command in a new session. At the end of the block, the remaining processes of that session are ended. `errors` is a file
+    descriptor for standard error, by default that of this process."""
+    started = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output else errors, start_new_session=True)
     try:
         yield started
     finally:

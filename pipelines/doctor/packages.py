@@ -48,11 +48,11 @@ def version_notes() -> Reading:
         return Reading("the tested versions are listed in a checkout only")
     names = {Requirement(text).name for text in requires(_DISTRIBUTION) or ()}
     tested = {name: number for name, number in re.findall(r"^([\w.-]+)==([^\s;\\]+)", TESTED.read_text(), re.MULTILINE) if name in names}
-    others = {name: present for name in tested if (present := _version(name)) and present.partition("+")[0] != tested[name]}
-    if not others:
+    changes = {name: present for name in tested if (present := _version(name)) and present.partition("+")[0] != tested[name]}
+    if not changes:
         return Reading("all as tested")
-    differences = ", ".join(f"{name} {number} ({tested[name]} is tested)" for name, number in others.items())
-    return Reading("", f"{differences}; install the tested ones: pip install --constraint {shlex.quote(str(TESTED))} {' '.join(others)}")
+    differences = ", ".join(f"{name} {number} ({tested[name]} is tested)" for name, number in changes.items())
+    return Reading("", f"{differences}; install the tested ones: pip install --constraint {shlex.quote(str(TESTED))} {' '.join(changes)}")
 
 
 def _version(name: str) -> str:

@@ -63,7 +63,8 @@ def make(
         tables_read, malformed = _read(spark, tables, attempt, limit)
         rows = run_query(spark, config, is_deterministic=not warnings)
         notes = (*tables_read.notes, *text_cast_notes(query_execution(rows).analyzed()))
-        _log_query(rows, (*warnings, *notes), config)
+        log_notes((*warnings, *notes))
+        _log_query(rows, config)
         translation = translate_query(spark, config, rows)
         suit_columns(rows, is_judged_cheaply=bool(dataset.key) and not config.source.expect)
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
@@ -121,9 +122,13 @@ def judge(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:
     return splits.assign_split(expected, config.dataset.split)
 
 
-def _log_query(rows: DataFrame, warnings: tuple[str, ...], config: Config) -> None:
-    for warning in warnings:
-        log.warning("%s", warning)
+def log_notes(notes: tuple[str, ...]) -> None:
+    """Log what a person may want to change, each in a line."""
+    for note in notes:
+        log.warning("%s", note)
+
+
+def _log_query(rows: DataFrame, config: Config) -> None:
     encoded_columns = {
         column for name, settings in config.dataset.encoders.items() for column in (*settings.inputs(name), *settings.learns_from(name))
     }

@@ -34,7 +34,7 @@ from pipelines.data.versions.sources import SourceFile, Sources
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.identity import version_name
-from pipelines.etl.make import WrittenAttempt, make
+from pipelines.etl.make import WrittenAttempt, log_notes, make
 from pipelines.etl.query import analyse
 from pipelines.etl.shares import check_shares
 from pipelines.etl.spark_stages import event_log, spark_stages
@@ -85,6 +85,7 @@ def _make_version(
     attempt = Attempt(filesystem, f"{folder}/{version_name(config, tables, sources, spark)}", uuid4().hex[:8])
     if earlier := read_manifest(filesystem, attempt.root):
         log.info("%s is up to date", attempt.root)
+        log_notes(earlier.notes)
         check_shares(earlier.shares, config.dataset)
         with _errors_as_warnings(attempt.root):
             if open_version(config.dataset.path, config.data_identity).root != attempt.root:
@@ -115,6 +116,7 @@ def _make_version(
                     tracked.describe(tracking.describe_etl(config, manifest, sum(stages.seconds.values()), *pages[:1]))
             mark_done()
             signals.forget()
+    stages.log_seconds()
     return manifest
 
 

@@ -21,7 +21,7 @@ from pipelines.runtime.interrupts import first_signal
 
 log = logging.getLogger(__name__)
 
-_NOT_SERVED = "the model will take the query's columns, for the query cannot be served"
+_NOT_SERVED = "the model takes the query's columns; the query is not served"
 
 
 def translate_query(spark: SparkSession, config: Config, rows: DataFrame) -> ServedQuery | None:
@@ -69,7 +69,7 @@ def _translate_branch(branch: Rowwise, config: Config, rows: DataFrame, schema: 
     carried = {column for name, settings in dataset.passthrough.items() for column in settings.inputs(name)}
     hidden = _columns_read(columns[name] for name in targets)
     if shared := hidden & columns_of_features:
-        raise UntranslatableError(f"the target is made of {', '.join(sorted(shared))}, which a served row then lacks, and so are features")
+        raise UntranslatableError(f"the target is made of {', '.join(sorted(shared))}, and so are features")
     hidden |= _columns_read(columns[name] for name in carried) - columns_of_features
     conditions = {**branch.conditions, **{name: branch.condition(text) for name, text in config.source.expect.items()}}
     served_conditions = {name: condition for name, condition in conditions.items() if not columns_in(condition) & hidden}

@@ -23,7 +23,7 @@ def version_summary(config: Config, manifest: Manifest) -> str:
         quarantine = f"{root}/quarantine-{manifest.attempt}"
         lines.append(f"{share_text(manifest.rows_parsed, manifest.quarantined)}, and are kept in {quarantine}:")
         lines += reason_lines(manifest.quarantined, _samples(quarantine, set(manifest.quarantined)))
-    return "\n".join([*lines, *manifest.notes])
+    return "\n".join(lines)
 
 
 def _samples(quarantine: str, reasons: set[str]) -> dict[str, str]:

@@ -3,13 +3,20 @@
 In raw tables `pipelines.data.sources.numbers` says what a number is. A query is the user's, and is not changed: ETL says what it does.
 """
 
+import logging
 import re
 from collections.abc import Iterator
 
 from pipelines.spark.plans import JavaObject, child_plans, items, kind
 
+log = logging.getLogger(__name__)
+
 _NUMBER = re.compile(r"\b(tinyint|smallint|int|bigint|float|double|decimal)\b")
 _MOST_SHOWN = 5
+_TAKES = (
+    "casts of text: float and double take 12D, 0x1p4, NaN and 1e400, and decimal digits of any script; all of them, as whole numbers do, "
+    "blanks around"
+)
 
 
 def text_cast_notes(plan: JavaObject) -> tuple[str, ...]:
@@ -17,11 +24,11 @@ def text_cast_notes(plan: JavaObject) -> tuple[str, ...]:
     casts = sorted({cast for node in _query_nodes(plan) for expression in items(node.expressions()) for cast in _text_casts(expression)})
     if not casts:
         return ()
+    log.debug("%s", _TAKES)
     names = ", ".join(casts[:_MOST_SHOWN]) + (f" and {len(casts) - _MOST_SHOWN} more" if len(casts) > _MOST_SHOWN else "")
     return (
-        f"source.query: {names}: a cast of text takes more than digits: float and double 12D, 0x1p4, NaN and 1e400, decimal digits of any "
-        "script, and all of them, as whole numbers do, blanks around; if the text may hold such, declare the column as a number in the "
-        "table's schema",
+        f"source.query: {names}: a cast of text takes more than digits; to refuse the rest, "
+        "declare the column as a number in the table's schema",
     )
 
 

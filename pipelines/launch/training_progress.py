@@ -4,8 +4,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pipelines.runtime.progress import Progress
+from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.values import Value, format_value, missing_reasons, numbers_only
+
+EPOCH_SECONDS = 2.0
+"""Between two lines about epochs."""
 
 
 class TrainingProgress:
@@ -13,7 +16,7 @@ class TrainingProgress:
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress or Progress()
-        self._epoch = 0.0
+        self._epoch, self._last_epoch = 0.0, -EPOCH_SECONDS
         self._attempt, self._last_death = "", 0.0
 
     def show(self, written: Mapping[str, Any] | None, deaths: Mapping[str, Any] | None = None) -> None:
@@ -34,8 +37,17 @@ class TrainingProgress:
             self._epoch = metrics["validation/epoch"]
             line = f"epoch {self._epoch:.0f} of {written['epochs']}: {_split_line(metrics, 'validation')}"
             values = split_metrics(metrics, "validation")
-            self.say(line, "epoch", epoch=int(self._epoch), epochs=written["epochs"], **metric_fields(values))
+            if self._is_epoch_due(written["epochs"]):
+                self.say(line, "epoch", epoch=int(self._epoch), epochs=written["epochs"], **metric_fields(values))
         self._progress.show(written["step"], written["steps"], _line(written), metrics=numbers_only(metrics))
+
+    def _is_epoch_due(self, epochs: int) -> bool:
+        """Whether to print this epoch: as JSON each, as text the last, and of short ones as many as can be read."""
+        now = time.monotonic()
+        is_due = is_json() or self._epoch >= epochs or now - self._last_epoch >= EPOCH_SECONDS
+        if is_due:
+            self._last_epoch = now
+        return is_due
 
     def say(self, line: str, event: str = "message", **values: Any) -> None:
         """Print a line that stays."""

@@ -1,4 +1,4 @@
-"""Progress of a command: a tqdm bar on a terminal, and a line every few seconds elsewhere.
+"""Progress of a command: a tqdm bar on a terminal, and lines elsewhere, the first after 10 s and then at growing intervals.
 
 `speak("quiet")` leaves out everything but warnings and errors, and `speak("json")` turns each piece into a line with one JSON object,
 for machines. A process speaks in one way, since it has one terminal.
@@ -15,6 +15,9 @@ from typing import Any, Literal, TextIO
 from tqdm import tqdm
 
 LINE_SECONDS = 5.0
+"""Between two lines of JSON."""
+FIRST_LINE_SECONDS, LONGEST_SECONDS = 10.0, 60.0
+"""Of text, the time before the first line, and the longest between two, which doubles until then. Small jobs have none."""
 Way = Literal["text", "quiet", "json"]
 _way: list[Way] = ["text"]
 
@@ -61,18 +64,29 @@ class Progress:
         is_terminal = self._stream.isatty() or bool(os.environ.get("LOCKSTEP_TERMINAL"))  # which shows this job's output
         self.on_terminal = is_terminal and _way[0] == "text"
         self._bar: _Bar | None = None
-        self._printed, self._last_text = 0.0, ""
+        self._interval, self._due, self._last_text = FIRST_LINE_SECONDS, 0.0, ""
 
     def show(self, finished: int, total: int, text: str, **values: Any) -> None:
-        """Redraw the bar, or print `text`, or the values as JSON, if it is new and the last line was LINE_SECONDS ago."""
+        """Redraw the bar, or print `text`, or the values as JSON, if it is new and due."""
         if self.on_terminal:
             self._draw(finished, total, text)
-        elif _way[0] != "quiet" and text != self._last_text and time.monotonic() - self._printed >= LINE_SECONDS:
-            self._printed, self._last_text = time.monotonic(), text
+        elif _way[0] != "quiet" and text != self._last_text and self._is_due():
+            self._last_text = text
             if _way[0] == "json":
                 tell("progress", text, done=finished, total=total, **values)
             else:
                 self._line(text)
+
+    def _is_due(self) -> bool:
+        """Whether a line is due, and if so, when the next one will be. Of text, the time begins with the first call."""
+        now = time.monotonic()
+        if not self._due and _way[0] == "text":
+            self._due = now + self._interval
+        if now < self._due:
+            return False
+        self._interval = LINE_SECONDS if _way[0] == "json" else min(2 * self._interval, LONGEST_SECONDS)
+        self._due = now + self._interval
+        return True
 
     def say(self, line: str, event: str = "message", **values: Any) -> None:
         """Print a line that stays; as JSON, its values, or the line itself if there are none."""

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from pipelines.runtime.compat.spark import rows_read
-from pipelines.runtime.progress import LINE_SECONDS, Progress, is_json, tell
+from pipelines.runtime.progress import FIRST_LINE_SECONDS, LINE_SECONDS, Progress, is_json, tell
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,17 @@ class Stages:
             self.spans[name] = start_time, time.time()
         self._say(f"{name:10} {self.seconds[name]:6.1f} s", name)
 
+    def log_seconds(self) -> None:
+        """Log the seconds of all stages in one line; as JSON, each has had an event."""
+        if not is_json():
+            stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
+            log.info("seconds   %.1f: %s", sum(self.seconds.values()), stages)
+
     def _say(self, line: str, name: str) -> None:
+        """Tell of a finished stage; in text, only of a long one, since `log_seconds` names all."""
         if is_json():
             tell("stage", line, stage=name, seconds=self.seconds[name])
-        else:
+        elif self.seconds[name] >= FIRST_LINE_SECONDS:
             log.info("%s", line)
 
     def _watch(self, name: str, start: float, is_over: Event) -> None:

@@ -70,8 +70,14 @@ def running_commands(home: Path) -> list[str]:
 def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(output: str, environment: dict[str, str], home: Path) -> None:
     run = find_training(home, "FINISHED")
     assert run.data.metrics["test/accuracy"] >= 0.97
-    for line in ("$ spark-submit jobs/etl.py conf/digits.yaml", "using the Ray at", f"run       {run.info.run_id}", "make ui"):
+    for line in (
+        "$ spark-submit jobs/etl.py conf/digits.yaml",
+        "using the Ray at",
+        f"run {run.info.run_id} of experiment digits",
+        "make ui",
+    ):
         assert line in output
+    assert "incubator" not in output and "Runtime env" not in output, "a newcomer reads what matters"
     assert run.info.artifact_uri.startswith(f"file://{home}/"), "artifacts went into the job's uploaded copy"
     models = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db").search_logged_models([run.info.experiment_id])
     assert Path(models[0].artifact_location.removeprefix("file://")).is_relative_to(home)

@@ -13,7 +13,7 @@ from pipelines.data.sources.base import raw_tables
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.determinism import plan_warnings
 from pipelines.etl.query import analyse, run_query
-from pipelines.etl.text_casts import text_cast_notes
+from pipelines.etl.text_casts import _TAKES, text_cast_notes
 from pipelines.runtime.compat.spark import query_execution
 
 UNREAD = {"format": "csv", "path": "/nowhere.csv", "schema": "i int, x double, s string, day date, `select` array<int>"}
@@ -290,12 +290,13 @@ def test_casts_of_text_to_numbers_are_named_with_what_they_take(spark: SparkSess
         "try_cast(split(s, ',') AS array<decimal(9,2)>) AS g, transform(split(s, ','), v -> bigint(v)) AS h"
     )
     (note,) = text_cast_notes(query_execution(spark.sql(f"SELECT {casts}, CAST(i AS string) AS d FROM t")).analyzed())
-    named, _, rule = note.partition(": a cast of text takes more than digits: ")
+    named, _, rule = note.partition(": a cast of text takes more than digits; ")
     assert named == (
         "source.query: namedlambdavariable() AS bigint, split(t.s, ',', -1) AS array<decimal(9,2)>, t.s AS double, t.s AS int, "
         "trim(t.s) AS double"
     )
-    assert rule.startswith("float and double 12D, 0x1p4, NaN and 1e400, decimal digits of any script, and all of them, as whole numbers do")
+    assert rule == "to refuse the rest, declare the column as a number in the table's schema"
+    assert "float and double take 12D, 0x1p4, NaN and 1e400, and decimal digits of any script; all of them, as whole numbers do" in _TAKES
     assert text_cast_notes(query_execution(spark.sql("SELECT i, x / 2 AS x, CAST(i AS string) AS s FROM t")).analyzed()) == ()
     texts = "12D", "0x1p4", "NaN", "1e400", "٣", " 1\t", "1.5", "1,234", "1_0", "٣.٣", "1L"
     accepted_texts = {
@@ -307,7 +308,7 @@ def test_casts_of_text_to_numbers_are_named_with_what_they_take(spark: SparkSess
         "decimal(9,2)": ["٣", " 1\t", "1.5", "٣.٣"],
         "bigint": [" 1\t"],
         "int": [" 1\t"],
-    }  # what the note says
+    }  # what _TAKES says
 
 
 def test_p6_a_query_takes_no_value_from_the_machine(spark: SparkSession) -> None:

@@ -1,5 +1,6 @@
 """The jobs' command lines as a user meets them: help and config errors answer at once, without a traceback."""
 
+import logging
 import os
 import re
 import socket
@@ -9,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from pipelines import commands
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted(f"jobs/{file.name}" for file in ROOT.glob("jobs/*.py"))
@@ -118,3 +121,15 @@ def test_a_command_speaks_in_one_way(job: str) -> None:
     assert command_result.stderr == "--quiet and --json exclude each other; give one of them\n"
     command_result = answer(job, "--json", "conf/adult.yaml", "--train.lr", "-1")
     assert (command_result.returncode, command_result.stdout) == (2, "") and command_result.stderr.startswith("--train.lr:")
+
+
+def test_verbose_logs_details_and_quiet_no_more_than_warnings() -> None:
+    logger = logging.getLogger("pipelines")
+    level_before = logger.level
+    try:
+        for flag, level in (("--verbose", logging.DEBUG), ("--quiet", logging.WARNING)):
+            assert commands._split_output_flag(["a.yaml", flag]) == (["a.yaml"], flag)
+            commands._log_as(flag)
+            assert logger.level == level
+    finally:
+        logger.setLevel(level_before)

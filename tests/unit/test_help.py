@@ -59,9 +59,9 @@ def test_help_is_shorter_than_40_lines_and_its_flags_are_settings(
 ) -> None:
     text = print_help(monkeypatch, capsys, str(ROOT / "conf" / config), "--help", "--train.seed", "8675309")
     assert len(text.splitlines()) < 40 and "--train.seed 8675309" in text and "--help all" in text
-    shown = [line for line in text.splitlines()[2:] if line.startswith("  ")]
-    assert max(map(len, shown)) <= 80
-    flags = [line.split()[0] for line in shown if line.startswith("  --")]
+    help_lines = [line for line in text.splitlines()[2:] if line.startswith("  ")]
+    assert max(map(len, help_lines)) <= 80
+    flags = [line.split()[0] for line in help_lines if line.startswith("  --")]
     assert flags == [f"--{key}" for key in USUAL]
     every = print_help(monkeypatch, capsys, str(ROOT / "conf" / config), "--help", "all")
     assert [flag for flag in flags if not re.search(rf"^ +{flag} ", every, re.MULTILINE)] == []

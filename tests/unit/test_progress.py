@@ -42,18 +42,27 @@ def test_a_job_whose_output_is_shown_on_a_terminal_has_one_too(monkeypatch: pyte
     assert output.getvalue().startswith("\r██████")
 
 
-def test_elsewhere_there_are_lines_and_not_more_than_one_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_there_are_lines_at_growing_intervals_and_none_of_a_small_job(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     output = StringIO()
     training_progress = TrainingProgress(Progress(output))
-    for seconds in (0.0, 1.0, 4.9, 5.0):
+    for seconds in (0.0, 5.0, 9.9, 10.0, 29.9, 30.0, 69.9, 70.0, 129.9, 130.0, 189.9, 190.0):
         now[0] = 100.0 + seconds
         training_progress.show(point(int(100 + seconds)))
-    assert output.getvalue().splitlines() == [
-        f"step {step} of 400  loss 0.5  1,234 rows/s  {time_left} left" for step, time_left in ((100, "2:30"), (105, "2:28"))
-    ]
-    assert "\x1b" not in output.getvalue()
+    assert [line.partition("  ")[0] for line in output.getvalue().splitlines()] == [f"step {s} of 400" for s in (110, 130, 170, 230, 290)]
+    assert output.getvalue().startswith("step 110 of 400  loss 0.5  1,234 rows/s  2:25 left\n") and "\x1b" not in output.getvalue()
+
+
+def test_of_short_epochs_some_are_printed_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("pipelines.launch.training_progress.time.monotonic", lambda: now[0])
+    output = StringIO()
+    training_progress = TrainingProgress(Progress(output))
+    for epoch in range(1, 13):
+        now[0] += 0.3
+        training_progress.show({**point(10 * epoch, **{"validation/epoch": float(epoch)}), "epochs": 12})
+    assert [line.split()[1] for line in output.getvalue().splitlines()] == ["1", "8", "12"]
 
 
 def test_a_death_and_the_restart_are_told_in_our_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +76,7 @@ def test_a_death_and_the_restart_are_told_in_our_own_words(monkeypatch: pytest.M
     training_progress.show({**point(0), "attempt": "two", "first_step": None}, dead)
     for _ in range(2):
         training_progress.show({**point(0), "attempt": "two", "first_step": 200}, dead)
-    assert output.getvalue().splitlines()[1:] == [
+    assert output.getvalue().splitlines() == [
         "worker 1 died at about step 300 of 400: The worker died",
         "worker 1 died; back at step 200 of 400 in 11 s",
     ]
@@ -81,7 +90,7 @@ def test_whoever_lost_the_connection_to_the_dead_has_not_died(monkeypatch: pytes
     training_progress.show(point(300), dead)
     monkeypatch.setattr("pipelines.launch.training_progress.time.time", lambda: 1_011.4)
     training_progress.show({**point(0), "attempt": "two", "first_step": 200}, dead)
-    assert output.getvalue().splitlines()[1:] == [
+    assert output.getvalue().splitlines() == [
         "a worker died at about step 300 of 400: workers 1, 2 lost the connection to it",
         "a worker died; back at step 200 of 400 in 11 s",
     ]

@@ -74,7 +74,9 @@ def predict_tables(config: Config, uri: str, inputs: Sequence[str], place: str, 
             before = {name: table.state() for name, table in source.tables.items()}
             kept_columns = _kept_columns(spark, source, model, keep)
             spark.sparkContext.addFile(str(model.archive))
-            return _predict(spark, source, model, kept_columns, place, before, stages)
+            predictions = _predict(spark, source, model, kept_columns, place, before, stages)
+            stages.log_seconds()
+            return predictions
 
 
 def _check_apart(place: str, config: Config) -> None:
