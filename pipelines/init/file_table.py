@@ -40,6 +40,10 @@ def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str])
     if contents.is_file or 4 * len(files) < len(contents.files):
         return None
     check_kinds(contents, kind, endings)
+    if blank := [file for file in files if not file.bytes]:
+        raise ConfigError(
+            f"{contents.path}: {len(blank):,} of {len(files):,} {kind} are files without a byte, first {blank[0].name}; remove them"
+        )
     endings_as_written = sorted({Path(file.name).suffix.removeprefix(".") for file in files})
     pattern = f"*.{endings_as_written[0]}" if len(endings_as_written) == 1 else f"*.{{{','.join(endings_as_written)}}}"
     options = {"recursiveFileLookup": True, "pathGlobFilter": pattern}

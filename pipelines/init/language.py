@@ -6,7 +6,7 @@ from typing import Any
 from pipelines.errors import ConfigError
 from pipelines.init.contents import ARCHIVES, IMAGES, RECORDINGS, TABLES, UNREADABLE, FolderContents, list_contents, spread
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.text_files import Beginning, is_tabular, read_beginning, text_path
+from pipelines.init.text_files import Beginning, check_lines, is_tabular, read_beginning, text_path
 
 MOST_FILES = 200
 MOST_BYTES = 2**25
@@ -102,6 +102,7 @@ def _source(contents: FolderContents, corpus: Corpus) -> tuple[dict[str, Any], d
     by_hash = {"train": 0.9, "validation": 0.05, "test": 0.05}
     rows = "SELECT value AS text FROM texts WHERE trim(value) <> ''"
     if corpus.is_list or corpus.bytes / corpus.files > WHOLE_BYTES:
+        check_lines(table["path"], corpus.texts[0])
         table |= {"options": options} if options else {}
         return {"tables": {"texts": table}, "query": rows}, by_hash, "by a hash of the line"
     table["options"] = {"wholetext": True, **options}

@@ -24,7 +24,7 @@ from pipelines.init.classes import (
 from pipelines.init.contents import TABLES, FolderContents, FoundFile, list_contents
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.folder_tables import batch_rows, epochs_for, train_rows
-from pipelines.init.text_files import Beginning, choose_group, group_by_split, is_tabular, read_beginning
+from pipelines.init.text_files import Beginning, check_lines, choose_group, group_by_split, is_tabular, read_beginning
 
 EPOCHS = ((6_000, 5), (1_000, 10), (0, 20))
 SHORT, LONGEST = 64, 400
@@ -79,6 +79,9 @@ def draft_sentences(request: Request) -> Draft | None:
         return None
     group = choose_group(contents, files)
     texts = {split: read_beginning(contents.place(file), file.bytes) for split, file in group.items()}
+    for split, text in texts.items():
+        if text:
+            check_lines(contents.place(group[split]), text)
     place = next(iter(places.values()))
     assert place is not None, "checked above"
     return _draft(request, contents, group, {split: text for split, text in texts.items() if text}, place)

@@ -72,6 +72,12 @@ def detect_encoding(data: bytes, is_whole: bool) -> str | None:
     return ""
 
 
+def check_lines(path: str, beginning: Beginning) -> None:
+    """Raise ConfigError for an encoding whose lines ETL cannot tell apart byte by byte."""
+    if beginning.encoding == "UTF-16":
+        raise ConfigError(f"{path} is UTF-16, in which ETL reads no single lines; save the file as UTF-8")
+
+
 def group_by_split(files: Sequence[FoundFile]) -> dict[str, dict[str, FoundFile]]:
     """Files by split, for each name that remains without the word of the split: `a.train.txt` and `a.test.txt` are one group."""
     groups: dict[str, dict[str, FoundFile]] = {}

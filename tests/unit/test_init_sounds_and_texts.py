@@ -221,6 +221,13 @@ def _empty(folder: Path) -> Path:
         (recordings, _resample, "12 of 8,000 Hz, 12 of 16,000 Hz, such as no/0.wav; convert all of them", recordings),
         (recordings, _write("no/0.txt", "no"), "two kinds of files, 24 recordings and 1 of .txt", _remove("*/*.txt")),
         (_empty, _cut_archive, "is not a whole tar archive, says Python: unexpected end of data; get this file again", _mend_archive),
+        (recordings, _write("no/x.wav", b""), "1 of 25 recordings are files without a byte, first no/x.wav; remove", _remove("no/x.wav")),
+        (
+            _empty,
+            lambda folder: sentences(folder / "a.txt", encoding="utf-16"),
+            "a.txt is UTF-16, in which ETL reads no single lines; save the file as UTF-8",
+            lambda folder: sentences(folder / "a.txt"),
+        ),
         (idx_files, _remove("train-*"), "no IDX file of images for training; add one with train in its name", idx_files),
         (idx_files, _remove("t10k-labels*"), "t10k-images-idx3-ubyte.gz has no file of labels; add one", idx_files),
         (

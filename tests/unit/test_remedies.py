@@ -148,7 +148,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
         (
             "name data that have two classes or more",
-            "convert all of them to WAV of one sample rate",
+            "{} are files without a byte, first {}; remove",
+            "in which ETL reads no single lines; save",
             "says Python: {}; get this file again",
             "add one with train in its name",
             "has no file of labels; add one",
