@@ -16,6 +16,7 @@ from pipelines.init.sample import TextSample
 
 MOST_BROKEN = 0.1
 """Share of broken records beyond which no config is drafted."""
+_BLOCK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ def read_cells(sample: TextSample, dialect: TableDialect, path: str) -> Cells:
 
     Raises SourceError for a file without rows, and for one with too many broken records."""
     data = sample.data if dialect.encoding == "utf-8" else sample.data.decode(dialect.encoding, "replace").encode()
-    batches = list(records.cut([data], replace(dialect.cutting, encoding="utf-8"), path))
+    blocks = (data[start : start + _BLOCK_BYTES] for start in range(0, len(data), _BLOCK_BYTES))
+    batches = list(records.cut(blocks, replace(dialect.cutting, encoding="utf-8"), path))
     cut = pa.Table.from_batches(batches, records.SCHEMA)
     if not len(cut):
         raise SourceError(f"{path} has no rows; give a file that has some")

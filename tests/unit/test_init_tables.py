@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.config.load import parse
+from pipelines.commands import COMMANDS
+from pipelines.config.load import load, parse
 from pipelines.config.reading import from_yaml
-from pipelines.errors import LockstepError
+from pipelines.errors import ConfigError, LockstepError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.sample import sample_text
@@ -371,3 +374,29 @@ def test_bad_data_get_one_clear_line(columns: dict[str, Values], tmp_path: Path,
     with pytest.raises(LockstepError) as error:
         draft_config(Request(data, target, "toy"))
     assert all(words in str(error.value) for words in expected) and "\n" not in str(error.value)
+
+
+def test_the_command_writes_a_valid_config_once(
+    columns: dict[str, Values], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOCKSTEP_HOME", raising=False)
+    write_csv(tmp_path / "raw/data.csv", columns)
+    COMMANDS["init"]("lockstep init", ["raw/data.csv"])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "assumed   the target is y, by its name; for another column, --target NAME"
+    assert printed[-2] == "written   conf/raw.yaml" and "jobs/etl.py conf/raw.yaml" in printed[-1]
+    config = load("conf/raw.yaml")
+    assert config.name == "raw" and config.source.tables["raw"].paths == ("raw/data.csv",)
+    written = Path("conf/raw.yaml").read_bytes()
+    with pytest.raises(ConfigError, match=r"conf/raw\.yaml exists, and may have been edited"):
+        COMMANDS["init"]("lockstep init", ["raw/data.csv"])
+    with pytest.raises(ConfigError, match="no column of"):
+        COMMANDS["init"]("lockstep init", ["raw/data.csv", "--target", "z", "--output", "new/z.yaml"])
+    assert Path("conf/raw.yaml").read_bytes() == written and not Path("new").exists()
+
+
+def test_drafting_loads_no_heavy_library() -> None:
+    code = "import sys, pipelines.init.drafting; print(*sorted({'pyspark', 'torch', 'ray', 'mlflow'} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == []
