@@ -7,7 +7,7 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.init.column_names import sql_name
 from pipelines.init.columns import ColumnFacts
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.encoders import MOST_BINNED_COLUMNS, Encoding, encodings, member, place_encoding, text_encoding
+from pipelines.init.encoders import MOST_BINNED_COLUMNS, Encoding, NumberStyle, encodings, member, place_encoding, text_encoding
 from pipelines.init.expectations import expectations
 from pipelines.init.moments import MomentPart, moment_parts, time_split
 from pipelines.init.network import LEAST_ROWS, recommendation, task_and_training, text_task
@@ -110,7 +110,9 @@ def _model(
         names = {column.name for side in sides for column in side}
         dropped = [column for column in roles.features if column.name not in names]
         roles.left_out |= {column.name: "neither of the user nor of the item" for column in dropped}
-        features = [encoding for side in sides for column in side for encoding in _encodings(column, roles, True, set())]
+        features = [
+            encoding for side in sides for column in side for encoding in _encodings(column, roles, NumberStyle(False, False), set())
+        ]
         task, train = recommendation(*([column.name for column in side] for side in sides))
         reason = "as conf/movielens.yaml has it"
     elif target.has_classes and len(roles.features) == len(texts) == 1:
@@ -118,7 +120,7 @@ def _model(
         task, train = text_task(target, table.rows)
         reason = ""
     else:
-        features = list(_features(table, roles, query, is_split_by_time))
+        features = list(_features(table, target, roles, query, is_split_by_time))
         task, train, reason = task_and_training(target, table.rows)
     for feature in features:
         if feature.sql:
@@ -126,35 +128,37 @@ def _model(
     return features, task, train, reason
 
 
-def _features(table: SampledTable, roles: Roles, query: Query, is_split_by_time: bool) -> Iterator[Encoding]:
+def _features(table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool) -> Iterator[Encoding]:
     """The features of a perceptron: every column that is one, and the parts of moments."""
-    is_wide = len(roles.features) > MOST_BINNED_COLUMNS
+    has_bins = target.has_classes and len(roles.features) <= MOST_BINNED_COLUMNS
+    style = NumberStyle(has_bins, is_normal=not target.has_classes and not is_split_by_time)
     used_names = {column.name.lower() for column in table.columns}
     for column in roles.features:
-        yield from _encodings(column, roles, is_wide, used_names)
+        yield from _encodings(column, roles, style, used_names)
     if place := place_encoding(roles.features, used_names):
         yield place
     moments = [column for column in roles.features if column.kind == "moment"]
     for part in moment_parts(moments, is_split_by_time, query.expression):
         query.added[part.name] = part.sql
-        yield from _part_encodings(part)
+        yield from _part_encodings(part, has_bins)
 
 
-def _encodings(column: ColumnFacts, roles: Roles, is_wide: bool, used_names: set[str]) -> Iterator[Encoding]:
+def _encodings(column: ColumnFacts, roles: Roles, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:
     """The features of a column. An identifier that repeats is a category, also if it is a number; moments have parts."""
     if column in roles.members:
         yield member(column)
     elif column.kind != "moment":
-        yield from encodings(column, is_wide, used_names)
+        yield from encodings(column, style, used_names)
 
 
-def _part_encodings(part: MomentPart) -> Iterator[Encoding]:
+def _part_encodings(part: MomentPart, has_bins: bool) -> Iterator[Encoding]:
     if part.is_category:
         yield Encoding(part.name, "vocabulary", "")
         return
     impute = {"impute": "median"} if part.has_nulls else {}
     yield Encoding(part.name, {"encoder": "normal_quantile", **impute} if impute else "normal_quantile", "")
-    yield Encoding(f"{part.name}_bins", {"encoder": "quantile", "column": part.name, "bins": 32}, "")
+    if has_bins:
+        yield Encoding(f"{part.name}_bins", {"encoder": "quantile", "column": part.name, "bins": 32}, "")
 
 
 def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str]) -> dict[str, Any]:
