@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.config.load import load
 from pipelines.errors import LockstepError
+from pipelines.init.config_file import write_config
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
+from pipelines.launch.checks import check_before_etl
 
 Change = Callable[[Path], object]
 WORDS = ["the", "cat", "sat", "on", "a", "warm", "mat", "while", "two", "dogs", "ran"]
@@ -272,3 +275,21 @@ def test_no_model_can_learn_from(tmp_path: Path, begin: Change, change: Change, 
     assert message in text and "\n" not in text
     remedy(folder)
     assert draft(folder)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        recordings,
+        idx_files,
+        documents,
+        lambda folder: sentences(folder / "a.txt"),
+        lambda folder: sentences(folder / "train.tsv.txt", ("a", "b"), form="{label}\t{text}"),
+        lambda folder: (_empty(folder) / "play.txt").write_text("Enter the king.\n\nKing: " * 500),
+        lambda folder: (_empty(folder) / "names.txt").write_text("".join(f"name{number}\n" for number in range(500))),
+    ],
+)
+def test_the_config_is_valid_and_its_task_fits(tmp_path: Path, write: Change) -> None:
+    write(tmp_path / "data")
+    config = write_config(draft(tmp_path / "data"), tmp_path / "some.yaml", check_before_etl)
+    assert load(tmp_path / "some.yaml") == config
