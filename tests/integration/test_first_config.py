@@ -22,8 +22,8 @@ def write_table(path: Path) -> None:
         since = np.datetime64("2024-01-01") + random.integers(0, 600)
         spent = f"{random.lognormal(3, 1):.2f}".replace(".", ",")
         plan = random.choice(["basic", "plus", "pro"])
-        left = "yes" if random.random() < (0.8 if plan == "basic" else 0.2) else "no"
-        lines.append(f"k{number:04};{plan};{age};{since};{spent};{left}")
+        has_left = "yes" if random.random() < (0.8 if plan == "basic" else 0.2) else "no"
+        lines.append(f"k{number:04};{plan};{age};{since};{spent};{has_left}")
     path.write_text("\n".join(lines) + "\n")
 
 
