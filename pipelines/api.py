@@ -2,6 +2,10 @@
 
     from pipelines import api
 
+    run = api.fit(frame, target="left")          # the whole way, with the settings that `init` chooses
+    run.metrics["test/auc"], run.page
+    run.predict(new_rows)                        # a frame in, a frame out
+
     draft = api.init("data/raw/churn.csv", target="left")    # writes conf/churn.yaml
     config = api.read_config("conf/digits.yaml", {"train.epochs": 2})
     manifest = api.prepare(config)               # a dataset version, as `lockstep etl` makes it
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from pipelines.doctor.diagnosis import Diagnosis
     from pipelines.init.draft import Draft
     from pipelines.launch.run import Result
+    from pipelines.notebook.fitted_model import FittedModel
     from pipelines.serving.batch.output import Predictions
     from pipelines.serving.registry.run import Decision
 
@@ -57,6 +62,33 @@ def init(data: str | Path, target: str = "", output: str | Path = "") -> Draft:
     draft = draft_config(Request(path_in_config(data, home()), target, pipeline_name(output)))
     write_config(draft, output, check_before_etl)
     return draft
+
+
+def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None, name: str = "") -> FittedModel:
+    """From data to a model in MLflow, with the settings that `init` chooses, and `overrides` by dotted key.
+
+    `data` is a path, or a frame of pandas, Polars, Arrow or Spark, which is stored in LOCKSTEP_HOME/data/frames by the digest of its
+    rows: equal rows and settings make the same model, or find it. `name` is that of the pipeline and its experiment. Raises ConfigError
+    or SourceError, before anything starts, if no config can be made."""
+    from pipelines.config.load import parse_with_overrides
+    from pipelines.config.reading import from_yaml
+    from pipelines.init.draft import Request
+    from pipelines.init.drafting import config_path, draft_config, pipeline_name
+    from pipelines.init.yaml_text import yaml_text
+    from pipelines.notebook.frames import is_frame, store_frame
+
+    from_frame = is_frame(data)
+    path = store_frame(data, home() / "data" / "frames") if from_frame else Path(absolute_path(str(data), home()))
+    name = name or ("frame" if from_frame else pipeline_name(config_path(path, "")))
+    draft = draft_config(Request(str(path), target, name))
+    for assumption in draft.assumptions:
+        logging.getLogger(__name__).warning("%s", assumption)
+    values = from_yaml(yaml_text(draft))
+    config = with_absolute_paths(parse_with_overrides(values, overrides or {}, f"the settings for {name}"), home())
+    manifest = prepare(config)
+    from pipelines.notebook.fitted_model import FittedModel
+
+    return FittedModel(config, manifest, train(config))
 
 
 def prepare(config: Config) -> Manifest:

@@ -60,7 +60,6 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: write_output(folder, "toy.yaml"),
         (lambda folder: write_output(folder, "other.yaml"), lambda folder: check_output(folder / "toy.yaml")),
     ),
-    "} has a header and no rows; give a file": (lambda folder: draft(folder, "a,color,y\n"), (sound,)),
     "} is empty; give a file that has rows": (lambda folder: draft(folder, ""), (sound,)),
     "{} is {}, and {} {}; save all files in one encoding": (
         lambda folder: draft(folder, ROWS, u_csv=ROWS.encode("utf-16")),

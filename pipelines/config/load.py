@@ -9,6 +9,7 @@ the usual settings with the values of the file, and `--help all` every one.
 
 import os
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,14 @@ def _print_help(config: Config, command: str, own_flags: str, topic: str) -> Non
 
 def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
     """The pipeline in a YAML file, with overrides by dotted key. Raises ConfigError with one line per error."""
-    values = read_yaml_file(path)
-    for key, value in sorted((overrides or {}).items(), key=lambda override: override[0].count(".")):  # a section before its settings
+    return parse_with_overrides(read_yaml_file(path), overrides or {}, str(path))
+
+
+def parse_with_overrides(values: dict[str, Any], overrides: Mapping[str, Any], origin: str) -> Config:
+    """Validates plain values, in which each override has replaced the setting of its dotted key. Raises as `parse` does."""
+    for key, value in sorted(overrides.items(), key=lambda override: override[0].count(".")):  # a section before its settings
         _set(values, key, value)
-    return parse(values, str(path), frozenset(overrides or {}))
+    return parse(values, origin, frozenset(overrides))
 
 
 def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset(), recorded: bool = False) -> Config:

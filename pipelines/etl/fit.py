@@ -73,7 +73,7 @@ class RowSummary:
         return sum(self.rows.values()) + sum(self.refused.values())
 
 
-def fit(summary: RowSummary, dataset: Dataset, handed_on: Mapping[str, int]) -> dict[str, FittedEncoder]:
+def fit_columns(summary: RowSummary, dataset: Dataset, handed_on: Mapping[str, int]) -> dict[str, FittedEncoder]:
     """Fit the encoders. `handed_on` are the rows of each table that the query reads.
 
     Raises SourceError if no row is left, or a split that the config asks for has none, ConfigError if the rows cannot fit an encoder.

@@ -19,7 +19,7 @@ from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, co
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.data.versions.sources import Sources
 from pipelines.etl import splits
-from pipelines.etl.fit import RowSummary, column_profile, fit, gather
+from pipelines.etl.fit import RowSummary, column_profile, fit_columns, gather
 from pipelines.etl.quality import check_quarantined, refuse_unexpected
 from pipelines.etl.quarantine import sample_refused, write_malformed
 from pipelines.etl.query import run_query
@@ -83,7 +83,7 @@ def make(
         refusable = malformed.refused.total() + row_summary.query_rows
         if refused.total() > limit * refusable:
             check_quarantined(refusable, refused, limit, malformed.samples | sample_refused(judged).samples)
-        encoders = fit(row_summary, dataset, tables_read.handed_on)
+        encoders = fit_columns(row_summary, dataset, tables_read.handed_on)
         shares = compare_shares(judged, row_summary.rows, dataset, cuts.note if cuts else "")
     with stages("write"), source_errors(config.source):
         parts = part_numbers(bytes_per_split(judged, row_summary.rows, encoders), dataset.part_bytes)

@@ -37,11 +37,9 @@ def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable |
     cells = {path: read_cells(sample, dialect, path) for path, sample in samples.items()}
     _check_columns(cells)
     table = pa.concat_tables([part.table for part in cells.values()])
-    if not len(table):
-        raise SourceError(f"{data} has a header and no rows; give a file that has some")
     rows = round(sum(len(part.table) / samples[path].share for path, part in cells.items()) * len(paths) / len(read))
     is_complete = len(read) == len(paths) and all(sample.is_complete for sample in samples.values())
-    broken = sum(part.broken * len(part.table) for part in cells.values()) / len(table)
+    broken = sum(part.broken * len(part.table) for part in cells.values()) / max(len(table), 1)
     marks = missing_marks(table)
     mark = marks[0] if marks and not dialect.is_aligned else ""
     typed = [_without_dots(type_column(name, table[name].combine_chunks(), mark, is_complete)) for name in table.column_names]

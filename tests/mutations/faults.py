@@ -191,7 +191,7 @@ FAULTS = (
         "tests/unit/test_stragglers.py -k shards",
     ),
     Fault(
-        *("etl", "pipelines/etl/splits.py", "_share(split_hash(rows, split))", "_share(F.col(ROW))"),
+        *("etl", "pipelines/etl/splits.py", "_) = _share(split_hash(rows, split))", "_) = _share(F.col(ROW))"),
         "tests/integration/test_etl_splits.py -k group",
     ),
     Fault(

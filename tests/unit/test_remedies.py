@@ -9,6 +9,7 @@ import config_remedies
 import pytest
 import remedies
 import remedies_of_data
+import remedies_of_frames
 import remedies_of_init
 import remedies_of_machine
 import remedies_of_models
@@ -26,6 +27,7 @@ CASES = {
     **remedy_cases.CASES,
     **remedies_of_strategies.CASES,
     **remedies_of_data.CASES,
+    **remedies_of_frames.CASES,
     **remedies_of_init.CASES,
     **remedies_of_models.CASES,
     **remedies_of_training.CASES,

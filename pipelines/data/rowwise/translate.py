@@ -105,7 +105,7 @@ def _branches(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> list[Roww
             _only(node, {"this", "expression", "distinct", "with_"})
             if node.args.get("distinct"):
                 raise UntranslatableError("UNION without ALL takes rows together")
-            sources = _with(node, sources)
+            sources = add_common_tables(node, sources)
             first, second = _branches(node.this, sources), _branches(node.expression, sources)
             return [
                 *first,
@@ -116,7 +116,7 @@ def _branches(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> list[Roww
             source = node.args.get("from_")
             if source is None:
                 raise UntranslatableError("it reads no table")
-            return [_select(node, source.this.alias_or_name, branch) for branch in _branches(source.this, _with(node, sources))]
+            return [_select(node, source.this.alias_or_name, branch) for branch in _branches(source.this, add_common_tables(node, sources))]
     raise UntranslatableError(f"{node.key} is not row by row")
 
 
@@ -129,7 +129,7 @@ def _only(node: exp.Expr, allowed: set[str]) -> None:
         raise UntranslatableError("an alias names columns")
 
 
-def _with(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> Mapping[str, list[Rowwise]]:
+def add_common_tables(node: exp.Expr, sources: Mapping[str, list[Rowwise]]) -> Mapping[str, list[Rowwise]]:
     clause = node.args.get("with_")
     if clause is None:
         return sources

@@ -1,0 +1,73 @@
+"""A fitted model, as a notebook uses it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.pyfunc import PyFuncModel
+from pandas import DataFrame
+
+from pipelines.config import Config
+from pipelines.data.versions.manifest import Manifest
+from pipelines.launch.run import Result
+from pipelines.notebook.frames import plain_table
+from pipelines.serving.model import load_model
+from pipelines.tracking import browse_line
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """The result of `api.fit`."""
+
+    config: Config
+    """The settings that were chosen, and given."""
+    dataset: Manifest
+    """The dataset version that the model was trained on."""
+    result: Result
+
+    @property
+    def run_id(self) -> str:
+        """ID of the training in MLflow."""
+        return self.result.run_id
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the best epoch by name, such as `test/auc`; without those that are not defined."""
+        return self.result.metrics
+
+    @cached_property
+    def model(self) -> PyFuncModel:
+        """The model, as MLflow loads it: `model.predict` takes raw rows."""
+        return load_model(self.config.tracking.uri, self.result.model)
+
+    def predict(self, frame: Any) -> DataFrame:
+        """Predict the rows of a frame, raw as those that the model was fitted on, in their order; the target may be missing.
+
+        Raises SourceError for a frame that no table can hold. A row that cannot be encoded has its reason in the column `refused`."""
+        rows = plain_table(frame).to_pandas()
+        inputs = self.model.metadata.get_input_schema()
+        return self.model.predict(rows[[name for name in inputs.input_names() if name in rows]])
+
+    @cached_property
+    def page(self) -> str:
+        """Where the run's page is: a file, or the address of the artifact."""
+        artifacts = MlflowClient(self.config.tracking.uri).get_run(self.run_id).info.artifact_uri
+        folder = artifacts.removeprefix("file://")
+        return str(Path(folder) / PAGE) if folder.startswith("/") else f"{artifacts}/{PAGE}"
+
+    def _repr_html_(self) -> str:
+        """The table of metrics that a notebook shows."""
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{value:.4f}</td></tr>" for name, value in sorted(self.metrics.items()))
+        counts = ", ".join(f"{split} {summary.rows:,}" for split, summary in self.dataset.splits.items())
+        facts = (
+            f"model <code>{escape(self.result.model)}</code>",
+            f"rows: {counts}",
+            f"page: {escape(self.page)}",
+            browse_line(self.config),
+        )
+        return f"<b>{escape(self.config.name)}</b><table>{rows}</table><p>{'<br>'.join(filter(None, facts))}</p>"

@@ -1,0 +1,109 @@
+"""Writes a data frame as a Parquet file, so that a frame is a raw table like any other."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.config.did_you_mean import name_list
+from pipelines.errors import SourceError
+from pipelines.runtime.atomic import write_file
+
+log = logging.getLogger(__name__)
+
+
+def is_frame(data: Any) -> bool:
+    """Whether `data` is a frame and not a path."""
+    return isinstance(data, pa.Table) or any(hasattr(data, method) for method in ("toArrow", "to_arrow", "__arrow_c_stream__", "iloc"))
+
+
+def store_frame(frame: Any, folder: Path) -> Path:
+    """Write a frame to a file of this folder, unless it is there already, and return its path.
+
+    Equal rows in the same order make the same file, whatever the frame's library, chunks and index. Raises SourceError for a frame that
+    no table can hold."""
+    table = plain_table(frame)
+    if empty := [field.name for field in table.schema if pa.types.is_null(field.type)]:
+        log.info("columns without any value are left out: %s", name_list(empty))
+        table = table.drop_columns(empty)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", store_schema=False)
+    content = sink.getvalue()
+    path = folder / f"{sha256(content).hexdigest()[:16]}.parquet"
+    if not path.exists():
+        write_file(path, content)
+    return path
+
+
+def plain_table(frame: Any) -> pa.Table:
+    """The frame's rows in one chunk, without its index, as types that Spark reads: categories as their values, times in microseconds."""
+    if hasattr(frame, "iloc"):  # pandas would convert names to text
+        _check_names(list(frame.columns))
+    table = _arrow_table(frame)
+    _check_names(table.column_names)
+    if not table.num_rows or not table.num_columns:
+        raise SourceError(f"the frame has {table.num_rows} rows and {table.num_columns} columns; pass one with rows and columns")
+    columns = [_plain_column(name, table.column(name)) for name in table.column_names]
+    # Without the metadata, in which pandas keeps its index and its own types.
+    return pa.table(dict(zip(table.column_names, columns, strict=True))).combine_chunks()
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    if other := [name for name in names if not isinstance(name, str)]:
+        raise SourceError(f"the frame has a column called {other[0]!r}, which is no text; rename it, as by frame.columns = [...]")
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise SourceError(f"the frame has several columns called {repeated[0]}; rename or drop all but one")
+
+
+def _arrow_table(frame: Any) -> pa.Table:
+    if isinstance(frame, pa.Table):
+        return frame
+    try:
+        if hasattr(frame, "iloc"):
+            if type(frame.index).__name__ != "RangeIndex":
+                log.info("the frame's index is left out; reset_index() makes it a column")
+            return pa.Table.from_pandas(frame, preserve_index=False)
+        if hasattr(frame, "toArrow"):  # Spark
+            return frame.toArrow()
+        if hasattr(frame, "collect"):  # a lazy frame of Polars
+            frame = frame.collect()
+        return frame.to_arrow() if hasattr(frame, "to_arrow") else pa.table(frame)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        reason = "; ".join(map(str, error.args)).splitlines()[0]
+        raise SourceError(f"the frame cannot become a table: {reason}; convert that column to one type, as by .astype(str)") from error
+
+
+def _plain_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _plain_column(name, column.cast(kind.value_type))
+    if pa.types.is_timestamp(kind):
+        return _microseconds(column)
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    if pa.types.is_unsigned_integer(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):
+        return to_long(name, column)
+    large = {pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.large_binary(): pa.binary(), pa.binary_view(): pa.binary()}
+    return column.cast(large[kind]) if kind in large else column
+
+
+def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times as microseconds, rounded down; with a time zone, as the moment in UTC."""
+    kind = pa.timestamp("us", "UTC" if column.type.tz else None)
+    if column.type.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
+    return column.cast(kind)
+
+
+def to_long(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Unsigned integers, durations and times of day as long integers: Spark has no such types."""
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"column {name} of type {column.type} has a value above 2^63 - 1; convert it to text or to float") from error
