@@ -66,8 +66,9 @@ def process_runs(name: str) -> Condition:
 
 
 def stage_is_over(stage: str) -> Condition:
-    """Whether ETL has said that a stage is over."""
-    return lambda job, folder: re.search(rf"^{stage} +[\d.]+ s$", job.log.read_text(errors="replace"), re.MULTILINE)
+    """Whether ETL has told of the end of a stage, in lines of JSON."""
+    event = re.compile(rf'"event": "stage".*"stage": "{stage}"')
+    return lambda job, folder: event.search(job.log.read_text(errors="replace"))
 
 
 def step_is_made(step: int) -> Condition:
@@ -141,7 +142,7 @@ def etl_fault(job_exit: Exit, stage: str, number: int, folder: Path, under_submi
 def etl(folder: Path, stage: str, way: str, number: int, under_submit: bool) -> tuple[Exit, str]:
     """Send a signal to ETL in a stage. Returns how it ended, and what is not as documented."""
     pipeline = write_pipeline(folder, new_store(folder))
-    job = Job([*(SPARK_SUBMIT if under_submit else []), "jobs/etl.py", str(pipeline)], folder / "job.log", **ETL)
+    job = Job([*(SPARK_SUBMIT if under_submit else []), "jobs/etl.py", str(pipeline), "--json"], folder / "job.log", **ETL)
     wait_for_stage(job, stage, lambda: ETL_STAGES[stage](job, folder))
     job_exit = send_signal(job, way, number, folder / "mlflow.db")
     return job_exit, etl_fault(job_exit, stage, number, folder, under_submit)
