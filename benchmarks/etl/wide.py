@@ -8,8 +8,8 @@ integer and one is text of 20 values; integers and text become vocabularies.
 """
 
 import argparse
+import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -88,17 +88,14 @@ def measure(folder: Path, rows: int, columns: int, cores: str) -> Row:
     environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": submit_arguments(cores, MEMORY)}
     start = time.perf_counter()
     process = subprocess.run(
-        [sys.executable, str(ROOT / "jobs" / "etl.py"), str(settings)],
+        [sys.executable, str(ROOT / "jobs" / "etl.py"), str(settings), "--json"],
         cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     seconds = time.perf_counter() - start
     if process.returncode:
         sys.exit(f"{process.stdout}\n{settings}: exit code {process.returncode}")
-    stages = {
-        name: float(seconds_of_stage)
-        for name, seconds_of_stage in re.findall(r"(\w+) +([\d.]+) s$", process.stdout, re.MULTILINE)
-        if name in STAGES
-    }
+    events = [json.loads(line) for line in process.stdout.splitlines() if line.startswith('{"event": "stage"')]
+    stages = {event["stage"]: event["seconds"] for event in events if event["stage"] in STAGES}
     return {"columns": columns, "rows": rows, "seconds": seconds, "cells/s": int(rows * columns / seconds), **stages}
 
 
