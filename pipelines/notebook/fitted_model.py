@@ -14,10 +14,9 @@ from pipelines.config import Config
 from pipelines.data.versions.manifest import Manifest
 from pipelines.launch.run import Result
 from pipelines.notebook.frames import plain_table
+from pipelines.report.filing import REPORT
 from pipelines.serving.model import load_model
 from pipelines.tracking import browse_line
-
-PAGE = "report.html"
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class FittedModel:
         """Where the run's page is: a file, or the address of the artifact."""
         artifacts = MlflowClient(self.config.tracking.uri).get_run(self.run_id).info.artifact_uri
         folder = artifacts.removeprefix("file://")
-        return str(Path(folder) / PAGE) if folder.startswith("/") else f"{artifacts}/{PAGE}"
+        return str(Path(folder) / REPORT) if folder.startswith("/") else f"{artifacts}/{REPORT}"
 
     def _repr_html_(self) -> str:
         """The table of metrics that a notebook shows."""

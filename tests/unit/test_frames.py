@@ -35,10 +35,11 @@ def test_equal_rows_make_one_file_whatever_library_holds_them(tmp_path: Path) ->
         for frame in (FRAME, table, chunks, indexed, pa.RecordBatchReader.from_batches(table.schema, table.to_batches()))
     }
     assert len(files) == 1
-    stored = pq.read_table(files.pop())
+    (path,) = files
+    stored = pq.read_table(path)
     assert [str(field.type) for field in stored.schema] == ["double", "string", "timestamp[us, tz=UTC]", "string", "int64", "int64"]
     assert stored["time"][1].as_py().isoformat() == "2020-05-31T22:00:00+00:00"
-    assert store_frame(FRAME.assign(number=[1.5, 2.0, 3.0]), tmp_path) not in files
+    assert store_frame(FRAME.assign(number=[1.5, 2.0, 3.0]), tmp_path) != path
 
 
 def test_what_duckdb_answers_is_a_frame() -> None:
