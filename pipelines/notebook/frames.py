@@ -85,6 +85,10 @@ def _plain_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return _plain_column(name, column.cast(kind.value_type))
     if pa.types.is_timestamp(kind):
         return _microseconds(column)
+    if pa.types.is_interval(kind):
+        raise SourceError(f"column {name} of type {kind} can be stored in no table; drop it")
+    if pa.types.is_time32(kind):
+        column = column.cast(pa.int32())
     if pa.types.is_float16(kind):
         return column.cast(pa.float32())
     if pa.types.is_unsigned_integer(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):

@@ -52,6 +52,12 @@ def test_nanoseconds_are_rounded_down() -> None:
     assert plain_table(table)["time"].cast(pa.int64()).to_pylist() == [-1, 1]
 
 
+@pytest.mark.parametrize("kind", [pa.time32("s"), pa.time64("us"), pa.duration("ns"), pa.uint8()], ids=str)
+def test_types_that_spark_lacks_become_long_integers(kind: pa.DataType) -> None:
+    column = plain_table(pa.table({"a": pa.array([7, None], kind)}))["a"]
+    assert column.type == pa.int64() and column.to_pylist() == [7, None]
+
+
 def test_a_column_without_any_value_locks_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pipelines")
     stored = pq.read_table(store_frame(pd.DataFrame({"a": [1, 2], "nothing": [None, None]}), tmp_path))
@@ -71,6 +77,7 @@ def test_an_index_is_left_out_and_that_is_said(caplog: pytest.LogCaptureFixture)
         (pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])), r"called \('a', 'b'\), which is no text"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "has several columns called a; rename or drop all but one"),
         (pd.DataFrame({"mixed": [1, "x", None]}), "failed for column mixed .*; convert that column to one type, as by .astype"),
+        (pa.table({"a": pa.array([(1, 1, 1)], pa.month_day_nano_interval())}), "column a of type month_day_nano_interval can be"),
         (pd.DataFrame({"a": []}), "has 0 rows and 1 columns; pass one with rows and columns"),
         (pd.DataFrame({"a": np.array([2**64 - 1], "uint64")}), r"column a of type uint64 has a value above 2\^63 - 1; convert it"),
     ],
