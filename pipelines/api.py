@@ -145,10 +145,11 @@ def report(uri: str, *run_ids: str) -> str:
 def open_loader(config: Config, split: str = "train", order: Order | None = None) -> Loader:
     """Open that version as batches of tensors, one epoch after another; by default in the order of a training."""
     from pipelines.data.loader import Loader
-    from pipelines.data.versions.versions import open_version
+    from pipelines.data.versions.versions import include_passthrough, open_version
     from pipelines.train.state import train_order
 
-    return Loader(open_version(config.dataset.path, config.data_identity), split, order or train_order(config))
+    version = include_passthrough(open_version(config.dataset.path, config.data_identity), config.task.passthrough)
+    return Loader(version, split, order or train_order(config))
 
 
 def load_model(config: Config, uri: str = "") -> PyFuncModel:

@@ -52,6 +52,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"dataset.features": {"rich": "standardize"}},
         ({"dataset.features": {"wealth": {"encoder": "standardize", "column": "rich"}}},),
     ),
+    "with which a weight may be negative": (
+        {"task.sample_weight": "importance", "dataset.passthrough": {"importance": "identity"}},
+        ({"dataset.passthrough": {"importance": "weight"}},),
+    ),
     "decides the split of each row; leave stratify out": (
         {"dataset.split": {"by": "job", "stratify": "job"}},
         (

@@ -45,25 +45,32 @@ def training(
     numbered: bool = False,
     nan_row: int | None = None,
     one_class: tuple[str, ...] = (),
+    weight_scale: float | None = None,
     **train: Any,
 ) -> Config:
     """The config of a training on numbers x0, x1, …, whose label says whether x0 · x1 + x2 / 2 is positive.
 
     The version that it names holds `rows` rows to train, a quarter as many to validate and to test. With `numbered`,
-    x7 is the row's number within its split; in row `nan_row` to train x0 is not a number. Splits in `one_class` have label 1 only.
+    x7 is the row's number within its split; in row `nan_row` to train x0 is not a number. Splits in `one_class` have label 1 only. With
+    `weight_scale`, rows have weights of 0, 1, 2 and 3 times that.
     """
     features = {f"x{number}": "identity" for number in range(FEATURES)}
+    passthrough = {} if weight_scale is None else {"passthrough": {"weight": "weight"}}
+    task = {**(task or {}), **({"sample_weight": "weight"} if passthrough else {})}
     config = parse(
         {
             "name": "toy",
             "source": {"tables": {"points": {"format": "parquet", "path": "points"}}},
-            "dataset": {"path": str(folder / "data"), "features": features, "target": {"label": "binary"}},
-            "task": task if task and "kind" in task else {"kind": "tabular", "hidden": [32, 32], **(task or {})},
+            "dataset": {"path": str(folder / "data"), "features": features, "target": {"label": "binary"}, **passthrough},
+            "task": task if "kind" in task else {"kind": "tabular", "hidden": [32, 32], **task},
             "train": {"storage": str(folder / "runs"), "global_batch": 64, "epochs": 3, "lr": 0.01, **train},
             "tracking": {"uri": uri or new_store(folder), "log_every_seconds": 0.2},
         },
         "toy",
     )
+
+    def weights(rows: int) -> dict[str, np.ndarray]:
+        return {"weight": (np.arange(rows) % 4 * (weight_scale or 0.0)).astype("float32")} if passthrough else {}
 
     def write(path: Path) -> None:
         generator = np.random.default_rng(0)
@@ -71,7 +78,7 @@ def training(
         written = write_version(
             path,
             {
-                split: [_points(generator, count, numbered, nan_row if split == "train" else None, split in one_class)]
+                split: [_points(generator, count, numbered, nan_row if split == "train" else None, split in one_class) | weights(count)]
                 for split, count in parts.items()
                 if count
             },
@@ -146,10 +153,18 @@ def _points(generator: np.random.Generator, rows: int, numbered: bool, nan_row: 
 def _as_etl_would(version: Version, config: Config) -> None:
     """Give the version's manifest what ETL knows beside the rows: encoders' states, the raw schema, the config."""
     raw = pa.schema([*((f"x{number}", pa.float32()) for number in range(FEATURES)), ("label", pa.bool_())])
-    states = {"identity": {"impute": None, "dtype": "float32"}, "binary": {"classes": ["false", "true"], "counts": [1, 1]}}
+    states: dict[str, dict[str, Any]] = {
+        "identity": {"impute": None, "dtype": "float32"},
+        "binary": {"classes": ["false", "true"], "counts": [1, 1]},
+        "weight": {"mean": 1.0},
+    }
     encoders = {
         name: version.manifest.encoders[name].model_copy(
-            update={"feature": settings.model_dump(mode="json"), "state": states[settings.encoder]}
+            update={
+                "feature": settings.model_dump(mode="json"),
+                "state": states[settings.encoder],
+                "column": version.manifest.encoders[name].column.model_copy(update={"role": config.dataset.column_role(name)}),
+            }
         )
         for name, settings in config.dataset.encoders.items()
     }

@@ -71,6 +71,22 @@ class Config(Section):
                 raise ValueError(f"task.slices: {name} is no column of the dataset, which has {name_list(columns, name)}; {remedy}")
         return self
 
+    @model_validator(mode="after")
+    def _weights_are_weights(self) -> "Config":
+        name, columns = self.task.sample_weight, self.dataset.passthrough
+        if not name:
+            return self
+        if name not in columns:
+            listed = f"which has {name_list(columns, name)}" if columns else "which is empty"
+            remedy = suggestion(name, columns, f"add passthrough: {{{name}: weight}} to dataset")
+            raise ValueError(f"task.sample_weight: {name} is no column of dataset.passthrough, {listed}; {remedy}")
+        if columns[name].encoder != "weight":
+            raise ValueError(
+                f"task.sample_weight: {name} has the encoder {columns[name].encoder}, with which a weight may be negative; set "
+                f"dataset.passthrough.{name} to weight"
+            )
+        return self
+
     @property
     def experiment(self) -> str:
         return self.tracking.experiment or self.name
@@ -99,8 +115,9 @@ class Config(Section):
 
     @property
     def model_identity(self) -> str:
-        """Hex digest of the settings that, with the dataset, determine the model: `task` without slices, and `train` without placement."""
-        excluded: Any = {**self.placement, "task": {"slices"}}
+        """Hex digest of the settings that, with the dataset, determine the model: of `task` those that change it, and `train` without
+        placement."""
+        excluded: Any = {**self.placement, "task": self.task.excluded_from_identity}
         settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=excluded)
         settings["train"] = to_recorded(settings["train"])
         return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.section import Section
 
+_NEWER = ("sample_weight",)
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -20,9 +21,25 @@ class TaskSettings(Section):
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """Weights of the classes in the loss, for a target with classes: a list, or `balanced` for the inverse of the share of each class
     in the training split."""
+    sample_weight: str = ""
+    """Column of `dataset.passthrough` with the encoder `weight`: the weight of each row in the loss, beside that of its class. The mean is
+    that of the global batch's weights, on any number of workers. Other metrics count every row once."""
     slices: tuple[str, ...] = ()
     """Columns of the dataset for whose values the run's page shows results separately: features, the target or carried columns of
     categories, such as those of the encoders vocabulary, binary or quantile. They do not change the model."""
+
+    @property
+    def passthrough(self) -> tuple[str, ...]:
+        """Columns of `dataset.passthrough` that batches of the task have, for its loss and its metrics."""
+        return (self.sample_weight,) if self.sample_weight else ()
+
+    @property
+    def excluded_from_identity(self) -> set[str]:
+        """Settings that change no model, and those that are newer than the identities of earlier runs, while they have their defaults."""
+        return {
+            "slices",
+            *(name for name in _NEWER if name in (fields := type(self).model_fields) and getattr(self, name) == fields[name].default),
+        }
 
 
 class TabularSettings(TaskSettings):
@@ -70,6 +87,8 @@ class LanguageSettings(TaskSettings):
     kind: Literal["language"] = "language"
     class_weights: Literal["none"] = "none"
     """Always `none`, because the task has no target with classes."""
+    sample_weight: Literal[""] = ""
+    """Always empty, because the task has a loss of its own."""
     layers: PositiveInt = 4
     """Number of transformer blocks, each with self-attention and a perceptron."""
     heads: PositiveInt = 4
@@ -98,6 +117,8 @@ class ForecastingSettings(TaskSettings):
     kind: Literal["forecasting"] = "forecasting"
     class_weights: Literal["none"] = "none"
     """Always `none`, because the task has no target with classes."""
+    sample_weight: Literal[""] = ""
+    """Always empty, because the task has a loss of its own."""
     kernel: PositiveInt = 25
     """Window of the moving average that is the trend, in time steps; an odd number."""
 
@@ -167,6 +188,8 @@ class NextItemSettings(TaskSettings):
     kind: Literal["next_item"] = "next_item"
     class_weights: Literal["none"] = "none"
     """Always `none`, because the task has no target with classes."""
+    sample_weight: Literal[""] = ""
+    """Always empty, because the task has a loss of its own."""
     width: PositiveInt = 50
     """Width of the vector of an item and of every layer."""
     blocks: PositiveInt = 2

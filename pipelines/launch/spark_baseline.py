@@ -27,7 +27,7 @@ from pipelines.config import Config
 from pipelines.data.loader.reader import Reader
 from pipelines.data.sources.distribute import distribute
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
-from pipelines.data.versions.versions import Version, open_version
+from pipelines.data.versions.versions import Version, include_passthrough, open_version
 from pipelines.errors import ConfigError
 from pipelines.report.evaluation import pack
 from pipelines.report.filing import file_baseline
@@ -39,7 +39,6 @@ from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import BinaryTarget, QuantityTarget
 from pipelines.tasks.values import Value, metric_values, missing_reasons, numbers_only, to_number
-from pipelines.train.evaluate import include_passthrough
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +50,7 @@ _SCHEMA = StructType(
         StructField("features", VectorUDT()),
         StructField("target", DoubleType()),
         StructField("weight", DoubleType()),
+        StructField("row_weight", DoubleType()),
         StructField("row", LongType()),
     ]
 )
@@ -114,12 +114,15 @@ def _evaluate(task: Supervised, model: Any, rows: dict[str, DataFrame], split: s
     if split not in rows:
         return {}, {}
     output = F.array("prediction") if isinstance(task.target, QuantityTarget) else vector_to_array(F.col("rawPrediction"))
-    table = model.transform(rows[split]).select(output.alias("output"), "target", "row").toArrow().sort_by("row").combine_chunks()
+    table = (
+        model.transform(rows[split]).select(output.alias("output"), "target", "row_weight", "row").toArrow().sort_by("row").combine_chunks()
+    )
     outputs = torch.from_numpy(table["output"].combine_chunks().flatten().to_numpy().reshape(len(table), -1).copy())
     # For two classes, the raw prediction of Spark is the negative logit and the logit.
     outputs = outputs[:, 1:] if isinstance(task.target, BinaryTarget) else outputs
     metrics = task.metrics()
-    task.update(metrics, outputs, {task.data.target.name: torch.from_numpy(table["target"].to_numpy().copy())})
+    columns = {task.data.target.name: "target", task.settings.sample_weight: "row_weight"}
+    task.update(metrics, outputs, {name: torch.from_numpy(table[column].to_numpy().copy()) for name, column in columns.items()})
     return {f"{split}/{name}": value for name, value in metric_values(metrics).items()}, {split: outputs}
 
 
@@ -129,7 +132,11 @@ def _evaluation_data(
     """Collect data for figures of each split, as the evaluation of a training does, from the outputs of its rows."""
     evaluations = []
     for split, predicted in outputs.items():
-        reader, details, first = Reader(include_passthrough(version, task.settings.slices), split), task.details(), 0
+        reader, details, first = (
+            Reader(include_passthrough(version, (*task.settings.slices, *task.settings.passthrough)), split),
+            task.details(),
+            0,
+        )
         details.expect(len(predicted))
         for number, count in enumerate(reader.group_rows.tolist()):
             batch = {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}
@@ -145,10 +152,12 @@ def _rows(spark: SparkSession, version: Version, split: str, task: Supervised) -
     groups = version.split_row_groups(split)
     parts = [[number for number, group in enumerate(groups) if group.part == part] for part in sorted({group.part for group in groups})]
     weights = None if task.class_weights is None else task.class_weights.numpy()
-    return distribute(spark, parts, partial(_part, version, split, weights), _SCHEMA)
+    return distribute(spark, parts, partial(_part, version, split, weights, sample_weight=task.settings.sample_weight), _SCHEMA)
 
 
-def _part(version: Version, split: str, weights: np.ndarray | None, numbers: list[int]) -> Iterator[pa.RecordBatch]:
+def _part(
+    version: Version, split: str, class_weights: np.ndarray | None, numbers: list[int], sample_weight: str = ""
+) -> Iterator[pa.RecordBatch]:
     reader = Reader(version, split)
     target = version.manifest.target
     features = [column for column in version.columns if column.role == "feature"]
@@ -157,8 +166,9 @@ def _part(version: Version, split: str, weights: np.ndarray | None, numbers: lis
         values = reader.read(number)
         truth = values[target.name]
         row = np.arange(ends[number] - len(truth), ends[number])
-        weight = np.ones(len(truth)) if weights is None else weights[truth.astype(int)].astype(float)
-        columns = [_vectors(features, values), pa.array(truth.astype(float)), pa.array(weight), pa.array(row)]
+        row_weight = values[sample_weight].astype(float) if sample_weight else np.ones(len(truth))
+        weight = row_weight if class_weights is None else class_weights[truth.astype(int)] * row_weight
+        columns = [_vectors(features, values), *map(pa.array, (truth.astype(float), weight, row_weight, row))]
         yield pa.record_batch(columns, names=_SCHEMA.names)
 
 

@@ -57,6 +57,7 @@ def training_facts(data: RunData) -> Facts:
         ("rows refused by ETL", sum(manifest.get("quarantined", {}).values()) if manifest else None),
         ("sources", _sources(manifest)),
         ("made by ETL run", Code(run.tags.get("dataset.run_id", "") or "none")),
+        ("weight of a row in the loss", config.get("task", {}).get("sample_weight")),
         ("code", Code(run.tags.get("git.commit", "") or "no git checkout")),
         *(_baseline_facts(run) if data.is_baseline else _optimizer_facts(run, config.get("train", {}))),
         ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),

@@ -1,4 +1,4 @@
-"""The part of a supervised task that does not depend on the network: target, loss, metrics and class weights."""
+"""The part of a supervised task that does not depend on the network: target, loss, metrics and weights of classes and rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
 from pipelines.tasks.targets import QuantityTarget, target_kind
-from pipelines.tasks.trivial import Centre, ClassShares, TrivialPredictor
+from pipelines.tasks.trivial import Centre, ClassShares, Mean, TrivialPredictor
 
 
 class Supervised(Task):
@@ -33,11 +33,10 @@ class Supervised(Task):
         return self.target.monitor
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        target = batch[self.data.target.name]
-        losses = self._losses(model(batch).float(), target)
-        if self.class_weights is None:
+        losses = self._losses(model(batch).float(), batch[self.data.target.name])
+        weights = self._weights(losses, batch)
+        if weights is None:
             return losses.sum(), losses.new_full((), len(losses))
-        weights = self._weights(losses, target)
         return (losses * weights).sum(), weights.sum()
 
     def metrics(self) -> MetricCollection:
@@ -47,24 +46,25 @@ class Supervised(Task):
         output, target = output.detach().cpu().double(), batch[self.data.target.name].cpu()
         self.target.update(metrics, output, target)
         losses = self.target.losses(output, target)
-        metrics["loss"].update(losses, self._weights(losses, target))
+        metrics["loss"].update(losses, self._weights(losses, batch))
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
-        """For classes, their shares, which for the loss are those of the weight; for a number the mean, and for its absolute error the
-        median."""
-        column, data = self.data.target.name, self.data
+        """For classes, their shares, which for the loss are those of the weight; for a number the mean, which for the loss is that of the
+        weight, and for its absolute error the median."""
+        column, data, row_weight = self.data.target.name, self.data, self.settings.sample_weight
         if isinstance(self.target, QuantityTarget):
             return [
                 Centre("mean", np.mean, column, ("rmse", "mse", "r2"), data.decode),
                 Centre("median", np.median, column, ("mae",)),
-                Centre("mean", np.mean, column, ("loss",)),
+                Mean(column, ("loss",), row_weight) if row_weight else Centre("mean", np.mean, column, ("loss",)),
             ]
         classes = len(self.target.classes)
         shares = ClassShares(column, classes, data.class_counts, self.outputs)
-        if self.class_weights is None:
+        if self.class_weights is None and not row_weight:
             return [shares]
         shares.stands_for = tuple(str(name) for name in self.metrics() if name != "loss")
-        return [shares, ClassShares(column, classes, data.class_counts, self.outputs, self.class_weights.tolist(), ("loss",))]
+        weights = () if self.class_weights is None else self.class_weights.tolist()
+        return [shares, ClassShares(column, classes, data.class_counts, self.outputs, weights, ("loss",), row_weight)]
 
     def details(self) -> Details:
         kind = QuantityDetails if isinstance(self.target, QuantityTarget) else ClassDetails
@@ -83,9 +83,14 @@ class Supervised(Task):
         losses_of_members = self.target.losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1]))
         return losses_of_members.view(output.shape[:2]).mean(1)
 
-    def _weights(self, losses: Tensor, target: Tensor) -> Tensor:
-        """Weight of each row, with the shape, dtype and device of the losses."""
-        return torch.ones_like(losses) if self.class_weights is None else self.class_weights.to(losses)[target.long()]
+    def _weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
+        """Weight of each row, with the shape, dtype and device of the losses: its class's times its own; None if all are 1."""
+        column = self.settings.sample_weight
+        of_rows = batch[column].to(losses) if column else None
+        if self.class_weights is None:
+            return of_rows
+        of_classes = self.class_weights.to(losses)[batch[self.data.target.name].to(losses.device).long()]
+        return of_classes if of_rows is None else of_classes * of_rows
 
 
 def class_weights(settings: TaskSettings, data: Data) -> Tensor | None:

@@ -67,16 +67,20 @@ class ClassShares(TrivialPredictor):
         outputs: int,
         weights: Sequence[float] = (),
         stands_for: tuple[str, ...] = (),
+        row_weight: str = "",
     ) -> None:
-        """`counts` are the rows of each class, if they are known. With class weights, the shares are of the weight."""
+        """`counts` are the rows of each class, if they are known. With weights of classes, or a column `row_weight`, the shares are of
+        the weight."""
         self.stands_for = stands_for
         self._target, self._outputs, self._weights = target, outputs, np.array(weights or [1.0] * classes)
-        self.reads_rows = len(counts) != classes or not sum(counts)
-        self._counts = np.zeros(classes, np.int64) if self.reads_rows else np.array(counts, np.int64)
+        self._row_weight = row_weight
+        self.reads_rows = bool(row_weight) or len(counts) != classes or not sum(counts)
+        self._counts = np.zeros(classes) if self.reads_rows else np.array(counts, np.float64)
 
     def fit(self, batch: Batch) -> None:
         if self.reads_rows:
-            self._counts += np.bincount(batch[self._target].numpy().astype(np.int64), minlength=len(self._counts))
+            weights = batch[self._row_weight].double().numpy() if self._row_weight else None
+            self._counts += np.bincount(batch[self._target].numpy().astype(np.int64), weights, minlength=len(self._counts))
 
     def output(self, batch: Batch) -> Tensor:
         """A class without rows or weight has half a row's share, since no logit is −∞."""
@@ -111,6 +115,25 @@ class Centre(TrivialPredictor):
 
     def output(self, batch: Batch) -> Tensor:
         return torch.full((row_count(batch), 1), self._value, dtype=torch.float64)
+
+
+class Mean(TrivialPredictor):
+    """The mean of each entry of the encoded target, over rows or over their weights."""
+
+    name = "mean"
+
+    def __init__(self, target: str, stands_for: tuple[str, ...], row_weight: str = "") -> None:
+        self.stands_for, self._target, self._row_weight = stands_for, target, row_weight
+        self._total, self._weight = np.zeros(1), 0.0
+
+    def fit(self, batch: Batch) -> None:
+        values = batch[self._target].double().numpy().reshape(row_count(batch), -1)
+        weights = batch[self._row_weight].double().numpy() if self._row_weight else np.ones(len(values))
+        self._total, self._weight = self._total + weights @ values, self._weight + weights.sum()
+
+    def output(self, batch: Batch) -> Tensor:
+        mean = self._total / self._weight if self._weight else self._total
+        return torch.from_numpy(mean).expand(row_count(batch), -1)
 
 
 def invert_decoding(target_value: float, decode: Decode, guess: float, low: float, high: float) -> float:

@@ -6,14 +6,14 @@ shards. So the best epoch does not depend on the number of workers.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 from torchmetrics import MetricCollection
 
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader, Order
-from pipelines.data.versions.versions import Version
+from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.details import Details, EvaluationData, Part
 from pipelines.tasks.trivial import TrivialPredictor
@@ -42,7 +42,8 @@ class Evaluation:
         self._split, self._task, self._strategy = split, task, strategy
         self._rows, self._monitor = version.rows(split), settings.monitor
         self._shards = settings.shards
-        self._model_columns = [column.name for column in version.columns if column.role != "carried"]
+        passthrough = task.settings.passthrough
+        self._task_columns = [column.name for column in version.columns if column.role != "carried" or column.name in passthrough]
         self.evaluation_data: EvaluationData | None = None
         """The details of the last call, on rank 0; None if there are none."""
         self.trivial: Sequence[TrivialPredictor] = ()
@@ -55,7 +56,7 @@ class Evaluation:
         self._loader = None
         if self._rows:
             self._loader = Loader(
-                include_passthrough(version, task.settings.slices),
+                include_passthrough(version, (*task.settings.slices, *task.settings.passthrough)),
                 split,
                 order,
                 strategy.mesh.worker_shards(settings.shards),
@@ -101,7 +102,7 @@ class Evaluation:
         for number in range(most_shards):
             owned = number < len(microbatches)
             rows = microbatches[number] if owned else {name: values[:0] for name, values in microbatches[0].items()}
-            inputs = {name: rows[name] for name in self._model_columns}
+            inputs = {name: rows[name] for name in self._task_columns}
             output = self._strategy.predict(inputs)
             if row_count(rows):
                 output = output.detach().cpu()
@@ -173,13 +174,3 @@ class Evaluation:
             for other in remaining:
                 metric.merge_state(other[name])
         return merged
-
-
-def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
-    """The version with carried columns of these names as features, which batches have."""
-    encoders = dict(version.manifest.encoders)
-    for name in names:
-        column = encoders[name].column
-        if column.role == "carried":
-            encoders[name] = encoders[name].model_copy(update={"column": column.model_copy(update={"role": "feature"})})
-    return replace(version, manifest=version.manifest.model_copy(update={"encoders": encoders}))

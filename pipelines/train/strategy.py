@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.data.loader import Loader
-from pipelines.data.versions.versions import Version
+from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.runtime.weights import model_weights
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.mesh import Mesh
@@ -71,7 +71,7 @@ class Strategy(ABC):
         """The loader of the training rows that this worker computes."""
         settings = config.train
         return self.loader_class(
-            version,
+            include_passthrough(version, task.settings.passthrough),
             "train",
             train_order(config),
             self.mesh.worker_shards(settings.shards),

@@ -14,6 +14,7 @@ import remedies_of_init
 import remedies_of_machine
 import remedies_of_models
 import remedies_of_strategies
+import remedies_of_targets
 import remedies_of_training
 import remedy_cases
 from config_remedies import GONE
@@ -26,6 +27,7 @@ FOUND = remedies.message_places()
 CASES = {
     **remedy_cases.CASES,
     **remedies_of_strategies.CASES,
+    **remedies_of_targets.CASES,
     **remedies_of_data.CASES,
     **remedies_of_frames.CASES,
     **remedies_of_init.CASES,

@@ -1,6 +1,7 @@
 """Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.data.features` implements them.
 
-`numbers`, `categories`, `arrays` and `tokens` define the settings of the built-in encoders, all derived from the class in `base`.
+`numbers`, `categories`, `arrays`, `tokens` and `targets` define the settings of the built-in encoders, all derived from the
+class in `base`.
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from pipelines.config.features.numbers import (
     QuantileSettings,
     StandardizeSettings,
 )
+from pipelines.config.features.targets import WeightSettings
 from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokensSettings
 from pipelines.config.plugins import is_class_path, plugin_settings
 
@@ -28,13 +30,13 @@ __all__ = [
     "ALONE", "BUILT_IN", "BinarySettings", "BpeSettings", "BytesSettings", "CharactersSettings", "EncoderSettings", "Feature",
     "FourierSettings", "HashSettings", "IdentitySettings", "ImageSettings", "LabelSettings", "Log1pSettings", "LogMelSettings",
     "MinMaxSettings", "NormalQuantileSettings", "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings",
-    "StandardizeSettings", "TokensSettings", "VocabularySettings", "settings_of",
+    "StandardizeSettings", "TokensSettings", "VocabularySettings", "WeightSettings", "settings_of",
 ]  # fmt: skip
 
 BUILT_IN = (
     StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | FourierSettings |
     IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | HashSettings | BinarySettings | LabelSettings |
-    ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings
+    ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings
 )  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)

@@ -4,7 +4,8 @@
 2. `statistics`  summarise a column of the training split. Sums are computed by `exact_sums`, independent of the order of rows;
                  numbers are sampled (`sample`), and pieces of text (`pretokenize`) counted.
 3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays` and `audio` (a
-                 `spectrogram`) implement encoders with one output row per row, `tokens` those that pack documents into windows.
+                 `spectrogram`) implement encoders with one output row per row, `targets` that of weights, `tokens` those that pack
+                 documents into windows.
 4. `encoding`    makes `FittedEncoder` records for the manifest from settings and statistics, and applies them to raw rows, with a reason
                  for each row that it refuses.
 """

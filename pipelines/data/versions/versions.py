@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -149,3 +149,15 @@ def _check(version: Version) -> None:
     for split, summary in version.manifest.splits.items():
         if version.rows(split) != summary.rows:
             raise CorruptError(f"{path} has {version.rows(split)} rows in {split}; the manifest says {summary.rows}; {DAMAGED}")
+
+
+def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
+    """The version with carried columns of these names as features, which batches have."""
+    if not names:
+        return version
+    encoders = dict(version.manifest.encoders)
+    for name in names:
+        column = encoders[name].column
+        if column.role == "carried":
+            encoders[name] = encoders[name].model_copy(update={"column": column.model_copy(update={"role": "feature"})})
+    return replace(version, manifest=version.manifest.model_copy(update={"encoders": encoders}))

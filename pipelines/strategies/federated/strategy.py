@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
-from pipelines.data.versions.versions import Version
+from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.strategies.federated.client import Client
 from pipelines.strategies.federated.clients import check_federated
 from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
@@ -68,7 +68,8 @@ class Federated(Strategy):
 
     def open_loader(self, config: Config, version: Version, task: Task) -> Rounds:
         order = replace(train_order(config), remainder="keep")  # clients use all their rows, however few there are
-        return Rounds(version, order, self._clients, self._context, draws=task.draws)
+        rows = include_passthrough(version, task.settings.passthrough)
+        return Rounds(rows, order, self._clients, self._context, draws=task.draws)
 
     def step(self, batch: Round, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One round. It has no gradient, so its norm is -1."""
