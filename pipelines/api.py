@@ -64,19 +64,22 @@ def init(data: str | Path, target: str = "", output: str | Path = "") -> Draft:
     return draft
 
 
-def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None, name: str = "") -> FittedModel:
+def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None, name: str = "", task: Any = None) -> FittedModel:
     """From data to a model in MLflow, with the settings that `init` chooses, and `overrides` by dotted key.
 
     `data` is a path, or a frame of pandas, Polars, Arrow or Spark, which is stored in LOCKSTEP_HOME/data/frames by the digest of its
-    rows: equal rows and settings make the same model, or find it. `name` is that of the pipeline and its experiment. Raises ConfigError
-    or SourceError, before anything starts, if no config can be made."""
+    rows: equal rows and settings make the same model, or find it. `name` is that of the pipeline and its experiment. `task` replaces the
+    network: a function that takes the encoded columns and returns a torch.nn.Module, or the values of `task`. Raises ConfigError or
+    SourceError, before anything starts, if no config can be made."""
     from pipelines.config.load import parse_with_overrides
     from pipelines.config.reading import from_yaml
     from pipelines.init.draft import Request
     from pipelines.init.drafting import config_path, draft_config, pipeline_name
     from pipelines.init.yaml_text import yaml_text
     from pipelines.notebook.frames import is_frame, store_frame
+    from pipelines.notebook.section_values import task_values
 
+    network = {} if task is None else task_values(task)
     from_frame = is_frame(data)
     path = store_frame(data, home() / "data" / "frames") if from_frame else Path(absolute_path(str(data), home()))
     name = name or ("frame" if from_frame else pipeline_name(config_path(path, "")))
@@ -84,6 +87,9 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     for assumption in draft.assumptions:
         logging.getLogger(__name__).warning("%s", assumption)
     values = from_yaml(yaml_text(draft))
+    if network:
+        weights = {name: value for name, value in values["task"].items() if name == "class_weights"}
+        values["task"] = {**weights, **network}
     config = with_absolute_paths(parse_with_overrides(values, overrides or {}, f"the settings for {name}"), home())
     manifest = prepare(config)
     from pipelines.notebook.fitted_model import FittedModel

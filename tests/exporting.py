@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pyarrow as pa
@@ -34,14 +35,16 @@ class Eigenvalues(nn.Module):
         return torch.linalg.eigvalsh(rows["pixels"].float()[:, 0])
 
 
-def model_of_many_encoders(folder: Path, hidden: tuple[int, ...] = (16,), splits: tuple[str, ...] = ("train", "test")) -> Exported:
-    """Its splits are the same rows."""
+def model_of_many_encoders(
+    folder: Path, hidden: tuple[int, ...] = (16,), splits: tuple[str, ...] = ("train", "test"), task: dict[str, Any] | None = None
+) -> Exported:
+    """Its splits are the same rows. `task` is in place of a perceptron with these hidden layers."""
     folder.mkdir(exist_ok=True)
     config = parse(
         {
             **CONFIG,
             "dataset": {**CONFIG["dataset"], "path": str(folder / "data")},
-            "task": {"kind": "tabular", "hidden": list(hidden)},
+            "task": task or {"kind": "tabular", "hidden": list(hidden)},
             "tracking": {"uri": new_store(folder)},
             "export": {"path": str(folder / "exports"), "hls4ml": {"rows": 50}},
         },

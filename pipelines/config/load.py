@@ -18,6 +18,7 @@ from pydantic import ValidationError, create_model
 
 from pipelines.config import flags as command_line
 from pipelines.config.effects import ineffective_settings
+from pipelines.config.functions import task_settings
 from pipelines.config.help import help_text, is_topic, short_help
 from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
@@ -26,7 +27,7 @@ from pipelines.config.renamed_keys import check_keys, from_recorded
 from pipelines.config.section import show_value
 from pipelines.config.source import FileTableSettings
 from pipelines.config.strategies import strategy_section
-from pipelines.config.task import KINDS, TaskSettings, settings_class
+from pipelines.config.task import KINDS, TaskSettings
 from pipelines.config.wording import error_lines
 from pipelines.errors import ConfigError
 
@@ -103,7 +104,7 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
         check_keys(values, origin, flags)
     task = values.get("task")
     try:
-        kind = settings_class(str(task.get("kind", "tabular"))) if isinstance(task, dict) else KINDS["tabular"]
+        kind = task_settings(task) if isinstance(task, dict) else KINDS["tabular"]
     except ValueError as error:
         raise ConfigError(f"{origin}: task.kind: {error}") from error
     model: type[Config] = _config_class(kind)

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import BUILT_IN, EncoderSettings
+from pipelines.config.functions import FunctionSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
 from pipelines.config.source import Source, Table, TableSettings
@@ -74,7 +75,9 @@ def _encoders() -> list[str]:
 
 def _tasks() -> list[str]:
     every_task = section_table("### Every task, including your own", TaskSettings)
-    return [every_task, *(section_table(f"### `{name}`", kind, without=tuple(TaskSettings.model_fields)) for name, kind in KINDS.items())]
+    common = tuple(TaskSettings.model_fields)
+    built_in = (section_table(f"### `{name}`", kind, without=common) for name, kind in KINDS.items())
+    return [every_task, *built_in, section_table("### A function of your own, `module:function`", FunctionSettings, without=common)]
 
 
 def _strategies() -> list[str]:

@@ -28,6 +28,7 @@ def check_training(config: Config, version: Version) -> None:
     task = build_task(config.task, version.manifest)
     task.choose_monitor(settings.monitor)
     task.details()
+    task.check()
     strategy_class(settings).check(settings, task, version)
     check_single_rows(settings, task, rows)
     _check_effects(config, version, task, steps)

@@ -1,5 +1,6 @@
-"""For notebooks: frames become Parquet, and a fitted model answers with frames.
+"""For notebooks: frames become Parquet, functions become text, and a fitted model answers with frames.
 
-1. `frames`        writes a pandas, Polars, Arrow or Spark frame as a Parquet file, named by the digest of its rows.
-2. `fitted_model`  is what `api.fit` returns: the config, metrics and page of a run, and predictions for frames.
+1. `frames`           writes a pandas, Polars, Arrow or Spark frame as a Parquet file, named by the digest of its rows.
+2. `section_values`   are the values that a file would have, of sections and functions; `function_source` is the text of a function.
+3. `fitted_model`     is what `api.fit` returns: the config, metrics and page of a run, and predictions for frames.
 """

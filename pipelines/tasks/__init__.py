@@ -6,7 +6,7 @@
 3. `supervised`  is the base class of tasks with such a target, for any network, with class weights.
 4. `tabular`     is a perceptron over numbers and indices, or an `ensemble` of several that share weights; `vision` a small network or a
                  `resnet` over images, `text` and `speech` convolutions over words and spectrograms, and `recommendation` matrix
-                 factorization or DLRM.
+                 factorization or DLRM. `network_function` has the network that a function of the user's makes.
 5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` a DLinear over the
                  history of series. These three have their own outputs and metrics.
 6. `stages`      cuts a model into parts that different workers compute.

@@ -39,6 +39,10 @@ class Task(ABC):
         self.settings = settings
         self.data = data
 
+    def check(self) -> None:
+        """Raise ConfigError, before a worker starts, if the model cannot be made or does not fit the dataset; nothing by default."""
+        return
+
     @property
     @abstractmethod
     def monitor(self) -> Monitor:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipelines.config import Config, TaskSettings
+from pipelines.config.functions import FunctionSettings
 from pipelines.config.plugins import import_class, is_class_path
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
@@ -12,6 +13,7 @@ from pipelines.data.features.encoding import placeholder_encoders
 from pipelines.data.versions.manifest import FittedEncoder, Manifest, tensor_columns
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Task
+from pipelines.tasks.network_function import load_function
 
 
 def build_task(settings: TaskSettings, manifest: Manifest) -> Task:
@@ -31,6 +33,8 @@ def check_task(config: Config) -> None:
     """
     weights = config.task.class_weights
     encoders = placeholder_encoders(config.dataset, len(weights) if isinstance(weights, tuple) and weights else 3)
+    if isinstance(config.task, FunctionSettings):
+        load_function(config.task)
     if encoders is None or is_class_path(config.task.kind):
         return
     task = import_class(config.task.implementation, Task, "a task")(config.task, task_data(encoders))  # type: ignore[type-abstract]

@@ -41,18 +41,32 @@ class Tabular(Supervised):
         return {name: LayerPlan("rows" if number % 2 else "columns") for number, name in enumerate(paired)}
 
 
-class Perceptron(nn.Module):
-    """Embeds columns of indices, concatenates all columns, and applies fully connected layers."""
+class FeatureVector(nn.Module):
+    """Embeds columns of indices, and concatenates all columns."""
 
-    def __init__(self, features: tuple[TensorColumn, ...], outputs: int, settings: Settings, average: Callable[[Tensor], Tensor]) -> None:
-        """`average` makes one output of the members' outputs, if there are several members."""
+    def __init__(self, features: Sequence[TensorColumn], embedding: int | None = None) -> None:
+        """`embedding` is the width of each embedding; by default, it grows with the number of values."""
         super().__init__()
         indexed = [column for column in features if _is_index(column)]
         self.indices = tuple(column.name for column in indexed)
         self.numbers = tuple(column.name for column in features if not _is_index(column))
         # A list, because a ModuleDict refuses columns with the name of one of its methods, such as `type`.
-        self.embeddings = nn.ModuleList([_embedding(column, settings) for column in indexed])
-        width = sum(_width(column, settings) * prod(column.shape) for column in features)
+        self.embeddings = nn.ModuleList([_embedding(column, embedding) for column in indexed])
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The columns side by side, shape (rows, width)."""
+        vectors = [embedding(batch[name]) for name, embedding in zip(self.indices, self.embeddings, strict=True)]
+        numbers = [batch[name].float() for name in self.numbers]
+        return torch.cat([values.unsqueeze(-1).flatten(1) for values in (*vectors, *numbers)], dim=1)
+
+
+class Perceptron(FeatureVector):
+    """Applies fully connected layers to the columns side by side."""
+
+    def __init__(self, features: tuple[TensorColumn, ...], outputs: int, settings: Settings, average: Callable[[Tensor], Tensor]) -> None:
+        """`average` makes one output of the members' outputs, if there are several members."""
+        super().__init__(features, settings.embedding)
+        width = vector_width(features, settings.embedding)
         members, layers = settings.members, list[nn.Module]()
         for hidden in settings.hidden:
             linear = nn.Linear(width, hidden) if members == 1 else SharedLinear(members, width, hidden, is_first=not layers)
@@ -68,14 +82,17 @@ class Perceptron(nn.Module):
 
     def inputs(self, batch: Batch) -> Tensor:
         """The columns side by side, shape (rows, width)."""
-        vectors = [embedding(batch[name]) for name, embedding in zip(self.indices, self.embeddings, strict=True)]
-        numbers = [batch[name].float() for name in self.numbers]
-        return torch.cat([values.unsqueeze(-1).flatten(1) for values in (*vectors, *numbers)], dim=1)
+        return super().forward(batch)
 
 
-def _embedding(column: TensorColumn, settings: Settings) -> nn.Embedding:
+def vector_width(features: Sequence[TensorColumn], embedding: int | None = None) -> int:
+    """Width of a `FeatureVector`."""
+    return sum(_width(column, embedding) * prod(column.shape) for column in features)
+
+
+def _embedding(column: TensorColumn, width: int | None) -> nn.Embedding:
     """A standard deviation of 0.1: torch's default of 1 outweighs the other inputs. On adult, test AUC is 0.928 with 0.1, 0.924 with 1."""
-    embedding = nn.Embedding(column.cardinality or 0, _width(column, settings))
+    embedding = nn.Embedding(column.cardinality or 0, _width(column, width))
     nn.init.normal_(embedding.weight, std=0.1)
     return embedding
 
@@ -84,11 +101,11 @@ def _is_index(column: TensorColumn) -> bool:
     return column.cardinality is not None and not is_binary(column)
 
 
-def _width(column: TensorColumn, settings: Settings) -> int:
+def _width(column: TensorColumn, embedding: int | None) -> int:
     """Number of inputs for one value of the column: 1 for a number, the width of the embedding for an index.
 
     The default width is four times the fourth root of the number of values: 5 for 2, 10 for 32, 23 for 1,000, 127 for a million.
     """
     if column.cardinality is None or not _is_index(column):
         return 1
-    return settings.embedding or ceil(4 * column.cardinality**0.25)
+    return embedding or ceil(4 * column.cardinality**0.25)

@@ -212,7 +212,7 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
             "waves.failing:Net",
             "'waves.failing:Net' cannot be imported: ZeroDivisionError: division by zero; correct the module",
         ),
-        ("dataset.features.level.encoder", "waves.settings:OneLayer", "is not an encoder's settings"),
+        ("dataset.features.level.encoder", "waves.settings:Gentle", "is not an encoder's settings"),
         ("dataset.features.level.encoder", "pipelines.config:EncoderSettings", "has no implementation; set `implementation"),
         ("dataset.features.level.low", None, "must be a number"),
         ("dataset.features.slope", "standarize", "no encoder standarize; did you mean standardize?"),

@@ -10,6 +10,7 @@ import pytest
 import remedies
 import remedies_of_data
 import remedies_of_frames
+import remedies_of_functions
 import remedies_of_init
 import remedies_of_machine
 import remedies_of_models
@@ -30,6 +31,7 @@ CASES = {
     **remedies_of_targets.CASES,
     **remedies_of_data.CASES,
     **remedies_of_frames.CASES,
+    **remedies_of_functions.CASES,
     **remedies_of_init.CASES,
     **remedies_of_models.CASES,
     **remedies_of_training.CASES,
@@ -82,6 +84,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         'send_request(port, "/metrics")[0] == 200',
     ),
     "Too many requests wait; send it again later": ("integration/test_endpoint_http.py", "set(statuses) == {200, 503}"),
+    "which this server does not run; train with the function": ("unit/test_served_functions.py", "serves_a_model_of_a_module_s_function"),
+    "than the config, which would run; use the config of the run": ("unit/test_served_functions.py", "read_subject(config, from_source"),
     "has no operator for {} of torch; write the network without it": ("integration/test_export.py", "network=Sums()"),
     "has no test rows to compare models on; give dataset.split": ("integration/test_export.py", "has no test rows to compare models on"),
     "which lacks the encoder {}; encode these columns yourself": ("integration/test_export.py", "encode these columns yourself"),

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from pipelines.config import Config
+from pipelines.config.functions import holds_code
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version, open_version
-from pipelines.errors import DatasetError
+from pipelines.errors import ConfigError, DatasetError
 from pipelines.serving.export.numeric import Numeric, find_numeric
 from pipelines.serving.model.model import read_model
 from pipelines.serving.model.predictor import input_schema
@@ -93,11 +94,14 @@ class Subject:
 def read_subject(config: Config, run_id: str) -> Subject:
     """Read the model of a run, and its dataset version.
 
-    Raises TrackingError if the run has no model, CorruptError if its files were altered, and DatasetError if the version that
+    Raises TrackingError if the run has no model, CorruptError if its files were altered, ConfigError if it has code of its own in its
+    settings, and DatasetError if the version that
     `dataset` describes is another one than the model was trained on.
     """
     with run_model_files(config.tracking.uri, run_id) as (uri, folder):
         settings, manifest, weights, digest = read_model(folder)
+    if holds_code(settings) and settings.model_dump(include={"source"}) != config.task.model_dump(include={"source"}):
+        raise ConfigError(f"run {run_id} has another function in task.source than the config, which would run; use the config of the run")
     version = open_version(config.dataset.path, config.data_identity)
     if version.digest != manifest.digest:
         raise DatasetError(

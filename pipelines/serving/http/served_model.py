@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pipelines.config.did_you_mean import name_list
+from pipelines.config.functions import holds_code
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
-from pipelines.errors import LockstepError, SourceError
+from pipelines.errors import ConfigError, LockstepError, SourceError
 from pipelines.serving.model import REFUSED, Predictor
 from pipelines.serving.model.columns import to_arrow
 from pipelines.serving.model.model import read_model
@@ -147,9 +148,15 @@ def _finite(value: Any) -> Any:
 
 
 def load_served_model(tracking_uri: str, model: str, version: str) -> ServedModel:
-    """Load a version, and predict one row of zeros with it. Raises TrackingError if it is not there, CorruptError if it was altered."""
+    """Load a version, and predict one row of zeros with it. Raises TrackingError if it is not there, CorruptError if it was altered, and
+    ConfigError if it has code of its own in its settings, which would run here."""
     with registered_model_files(tracking_uri, model, version) as folder:
         settings, manifest, weights, digest = read_model(folder)
+    if holds_code(settings):
+        raise ConfigError(
+            f"{model} has its network's function in task.source, which this server does not run; "
+            "train with the function in a module, or serve it by mlflow models serve"
+        )
     return ServedModel(Predictor(settings, manifest, weights), version, digest, example_row(input_example(manifest)))
 
 

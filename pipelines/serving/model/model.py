@@ -19,9 +19,9 @@ from torch import Tensor
 import pipelines
 from pipelines.config import Config, EncoderSettings, TaskSettings
 from pipelines.config.features import encoder_settings
-from pipelines.config.task import settings_class
+from pipelines.config.functions import FunctionSettings, read_task
 from pipelines.data.versions.manifest import Manifest, parse_manifest
-from pipelines.errors import CorruptError, TrackingError
+from pipelines.errors import CorruptError, MismatchError, TrackingError
 from pipelines.runtime.weights import WEIGHTS, WEIGHTS_INDEX, model_digest, read_files, write_files
 from pipelines.serving.model.archive import write_archive
 from pipelines.serving.model.predictor import Predictor
@@ -70,12 +70,18 @@ def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor],
 
 def _parts(files: Mapping[str, Path], digest: str) -> tuple[TaskSettings, Manifest, dict[str, Tensor]]:
     config, manifest, weights = (files[name] for name in (*FILES, "weights"))
-    task = json.loads(config.read_bytes())["task"]
-    settings = settings_class(task["kind"]).model_validate(task)
+    settings = _read_task(json.loads(config.read_bytes())["task"])
     served = read_files(weights)
     if (present := model_digest(served)) != digest:
         raise CorruptError(f"{weights} contains model {present[:12]}…, but {digest[:12]}… was logged; log it again with jobs/train.py")
     return settings, parse_manifest(manifest.read_bytes(), str(manifest)), served
+
+
+def _read_task(task: dict[str, Any]) -> TaskSettings:
+    try:
+        return read_task(task)
+    except ValueError as error:
+        raise MismatchError(f"task.kind is {task['kind']}: {error}") from error
 
 
 def load_model(tracking_uri: str, uri: str) -> PyFuncModel:
@@ -195,6 +201,8 @@ def software_requirements(task: TaskSettings, encoders: Iterable[EncoderSettings
     may read files that stand beside it.
     """
     modules = [type(task).__module__, task.implementation]
+    if isinstance(task, FunctionSettings) and not task.source:
+        modules.append(task.kind)
     modules += [module for settings in encoders for module in (type(settings).__module__, settings.implementation)]
     packages = {module.partition(":")[0].partition(".")[0] for module in modules} - {PACKAGE.name}
     installed = packages_distributions() if packages else {}  # it reads the files of every distribution, for a second
