@@ -17,6 +17,16 @@ SHARDED = {"train.strategy.kind": "sharded", "train.strategy.shard": 4, "train.w
 LOCAL = {"train.strategy.kind": "local_sgd"}
 SERVERS = {"train.strategy.kind": "parameter_server"}
 NONE: dict[str, Any] = {}
+LAGS = {"source.windows": {"order": "age", "by": "job", "lags": {"age": 1}}, "dataset.split": {"group": "job"}}
+BY_TIME = {"dataset.split": {"time": "age", "validation": 40, "test": 60}}
+FORECAST: dict[str, Any] = {
+    "source.windows": {"order": "age", "by": "job", "columns": "load", "history": 2, "horizon": 1},
+    "dataset.split": {"group": "job"},
+    "dataset.features": {"history": "scale"},
+    "dataset.target": {"future": "scale"},
+    "task.kind": "forecasting",
+}
+SCALE = {"encoder": "scale", "shape": [2, 1]}
 GONE = "gone"
 """In place of a value: the setting is not there."""
 
@@ -61,6 +71,53 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         (
             {"dataset.split": {"by": "job"}},
             {"dataset.split": {"train": 0.8, "validation": 0.1, "test": 0.1, "stratify": "job"}},
+        ),
+    ),
+    ", or give each series to one split, as": (
+        {**LAGS, "dataset.split": {"train": 0.8, "validation": 0.1, "test": 0.1}},
+        (BY_TIME, {"dataset.split": {"group": "job"}}),
+    ),
+    "a row's past might be in a later split": (
+        {**LAGS, "dataset.split": {"time": "day", "validation": 40, "test": 60}},
+        (BY_TIME, {"source.windows": {"order": "day", "by": "job", "lags": {"age": 1}}}),
+    ),
+    "which moves rows by chance, but a row of source.windows": (
+        {**LAGS, "dataset.split": {"by": "part", "validation": 0.1}},
+        (BY_TIME, {"dataset.split": {"by": "part"}}),
+    ),
+    "which is in the row's future, the target of": (
+        {**FORECAST, "dataset.features": {"load": "standardize"}},
+        ({"dataset.features": {"history": "scale"}},),
+    ),
+    "{} is set, but {}; set them together": (
+        {**FORECAST, "source.windows": {"order": "age", "by": "job", "columns": "load", "lags": {"load": 1}}},
+        ({"source.windows": FORECAST["source.windows"]},),
+    ),
+    "is of 1 row, which has no deviation; take 2 rows": (
+        {**LAGS, "source.windows": {"order": "age", "by": "job", "rolling": {"age": {"std": 1}}}},
+        ({"source.windows": {"order": "age", "by": "job", "rolling": {"age": {"std": 2}}}},),
+    ),
+    "so that each row would be a series; leave it out of by": (
+        {**LAGS, "source.windows": {"order": "age", "by": ["job", "age"], "lags": {"age": 1}}},
+        ({"source.windows": {"order": "age", "by": ["job"], "lags": {"age": 1}}},),
+    ),
+    "it makes no column; set lags, rolling, or columns": (
+        {**LAGS, "source.windows": {"order": "age", "by": "job"}},
+        (
+            {"source.windows": {"order": "age", "by": "job", "lags": {"age": 1}}},
+            {"source.windows": {"order": "age", "by": "job", "rolling": {"age": {"mean": 3}}}},
+            {"source.windows": {"order": "age", "by": "job", "columns": "age", "history": 2}},
+        ),
+    ),
+    "is named more than once; name it once": (
+        {**LAGS, "source.windows": {"order": "age", "by": "job", "lags": {"age": [1, 1]}}},
+        ({"source.windows": {"order": "age", "by": "job", "lags": {"age": [1]}}},),
+    ),
+    "moments_of is set, and so is mean or deviation": (
+        {**FORECAST, "dataset.features": {"history": {**SCALE, "moments_of": ["load"], "mean": [0], "deviation": [1]}}},
+        (
+            {"dataset.features": {"history": {**SCALE, "moments_of": ["load"]}}},
+            {"dataset.features": {"history": {**SCALE, "mean": [0], "deviation": [1]}}},
         ),
     ),
     "stratify and group are both": (

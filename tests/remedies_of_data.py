@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from config_remedies import VALUES
+from fitting import fit
 from installations import session
 from pyarrow.fs import FileInfo, LocalFileSystem
 from pyspark.sql.types import IntegerType, StructField, StructType
@@ -42,6 +43,7 @@ from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint
 from pipelines.config.source import TableSettings
 from pipelines.config.task import settings_class
+from pipelines.config.windows import WindowSettings
 from pipelines.data.sources import content, footers
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.idx import IdxSource, read_columns
@@ -73,6 +75,7 @@ from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, check_model_pipeline
 from pipelines.serving.batch.run import _check_apart
+from pipelines.serving.batch.series import check_windows_are_complete
 from pipelines.serving.batch.source import set_input_paths
 from pipelines.serving.http.forms import parse_rows
 from pipelines.spark import ambient_settings as ambient
@@ -351,6 +354,13 @@ def gzip_blocks(folder: Path, length: int | None = None) -> list[bytes]:
     return list(content.blocks(write(folder, "a.gz", gzip.compress(bytes(range(256)) * 99)[:length])))
 
 
+def fit_scale(column: str) -> Any:
+    """Fit the scale of arrays on another column."""
+    rows = pa.table({"history": [[[1.0]], [[2.0]]], "load": [2.0, 3.0]})
+    settings = {"encoder": "scale", "shape": [1, 1], "moments_of": [column]}
+    return fit({"history": settings}, {"load": "identity"}, rows)
+
+
 @contextmanager
 def small_chunks() -> Iterator[None]:
     with mock.patch.object(footers, "CHUNK_BYTES", 2**20):
@@ -523,6 +533,14 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "takes the columns of another query than the config's": (
         lambda folder: check_model_pipeline(config(), model(source={"query": "SELECT 1"})),
         (lambda folder: check_model_pipeline(config(), model()),),
+    ),
+    "it is fitted on numbers; name columns of single": (
+        lambda folder: fit_scale("history"),
+        (lambda folder: fit_scale("load"),),
+    ),
+    "rows of its series before it; give the last": (
+        lambda folder: check_windows_are_complete(WindowSettings(order="hour", lags={"load": (3,)}), 2, 0),
+        (lambda folder: check_windows_are_complete(WindowSettings(order="hour", lags={"load": (3,)}), 5, 2),),
     ),
     "holds no predictions; run jobs/predict.py first": (
         lambda folder: output.open_predictions(str(folder)),

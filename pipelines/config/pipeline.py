@@ -17,6 +17,8 @@ from pipelines.config.source import Source
 from pipelines.config.task import TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
+from pipelines.config.window_rules import window_faults
+from pipelines.config.windows import complete_scales
 
 # Settings of `train` that determine where and how it runs. They change neither the rows of a step nor, with `exact` on one kind
 # of processor, the weights.
@@ -60,6 +62,17 @@ class Config(Section):
         sql: Any = {"source": {"query", "expect"}}
         if secrets := list(find_secrets(self.model_dump(mode="json", by_alias=True, exclude=sql))):
             raise ValueError(f"{', '.join(secrets)}: holds a password or a token, {ELSEWHERE}")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scales_are_those_of_the_windows(cls, values: Any) -> Any:
+        return complete_scales(values) if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _windows_stay_in_their_split(self) -> "Config":
+        if self.source.windows and (faults := list(window_faults(self.source.windows, self.dataset))):
+            raise ValueError("; ".join(faults))
         return self
 
     @model_validator(mode="after")

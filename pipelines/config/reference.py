@@ -17,6 +17,7 @@ from pipelines.config.task import KINDS, TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
 from pipelines.config.training import BalanceSettings, Checkpoint
+from pipelines.config.windows import WindowSettings
 
 INTRODUCTION = """# Every setting
 
@@ -48,6 +49,7 @@ def _sections() -> list[str]:
         "`source`": Source,
         "`source.tables.NAME`": Table,
         "`source.tables.NAME`, read by a class of your own": TableSettings,
+        "`source.windows`": WindowSettings,
         "`dataset`": Dataset,
         "`dataset.split`, by shares": ByFraction,
         "`dataset.split`, by a column": ByColumn,

@@ -9,6 +9,7 @@ from pipelines.config.ddl import ddl_faults
 from pipelines.config.options import Value, check_options
 from pipelines.config.section import Fraction, Name, Section, Text
 from pipelines.config.table_formats import FORMATS
+from pipelines.config.windows import WindowSettings
 
 ROWS_OF_ONE_FILE = ("csv", "json", "parquet", "text")
 """Formats that make each row from one file."""
@@ -116,6 +117,8 @@ class Source(Section):
     """Raw tables by the name that the query uses. In the query, a name with spaces or - needs backticks."""
     query: str = ""
     """Spark SQL over the tables, for joins and cleaning. May be empty with a single table; then all of its columns are taken."""
+    windows: WindowSettings | None = Field(None, exclude_if=lambda windows: windows is None)
+    """Columns made of the rows before a row, such as lags; without it, there are none."""
     expect: dict[Name, str] = {}
     """SQL conditions by name. A row for which a condition is false or NULL is quarantined, with the name as the reason."""
     max_quarantined: Fraction = 0.01

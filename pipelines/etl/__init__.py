@@ -5,9 +5,9 @@
                  `determinism` refuses nondeterministic functions, and warns of expressions whose result may vary. `raw_schema`
                  has the types of its columns.
 3.  `identity`   names the version by the identities of its raw tables and by the config. The room `data.sources` reads tables.
-4.  `query`      runs over the tables' views; `text_casts` says where it makes numbers of text. `served` translates it for the
-                 served model, and `served_check` compares the translation with Spark on rows of the source and on extreme ones,
-                 `served_check_rows`.
+4.  `query`      runs over the tables' views, and `windows` adds columns that are made of several rows; `text_casts` says
+                 where it makes numbers of text. `served` translates it for the served model, and `served_check` compares the
+                 translation with Spark on rows of the source and on extreme ones, `served_check_rows`.
 5.  `quality`    decides once whether a row of the query is refused, and for which reason.
 6.  `splits`     gives every row its identity, split, part and position, by hashes of its key and content. `strata` finds where the
                  rows of each value are cut, if the split is stratified.

@@ -26,6 +26,7 @@ from pipelines.etl.query import run_query
 from pipelines.etl.served import translate_query
 from pipelines.etl.shares import compare_shares, compare_window_shares
 from pipelines.etl.text_casts import text_cast_notes
+from pipelines.etl.windows import check_order, describe_left_out
 from pipelines.etl.write import RawRowSelection, WritingJob, bytes_per_split, part_numbers, splits_with_raw_rows, write_parts
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.progress import Stages
@@ -61,6 +62,7 @@ def make(
     dataset, limit = config.dataset, config.source.max_quarantined
     with stages("read"), source_errors(config.source):
         tables_read, malformed = _read(spark, tables, attempt, limit)
+        series_rows = _check_series(spark, config)
         rows = run_query(spark, config, is_deterministic=not warnings)
         notes = (*tables_read.notes, *text_cast_notes(query_execution(rows).analyzed()))
         log_notes((*warnings, *notes))
@@ -90,6 +92,9 @@ def make(
         allowed = int(limit * refusable) - malformed.refused.total()
         raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(row_summary.rows, encoders))
         written = write_parts(judged, WritingJob(attempt, encoders, parts, dataset.row_group_bytes, allowed, raw_rows))
+    if config.source.windows and (left_out := describe_left_out(config.source.windows, series_rows, row_summary.query_rows)):
+        notes = (*notes, left_out)
+        log_notes((left_out,))
     balance = row_counts(tables_read, malformed, row_summary, written)
     written.add(malformed)
     check_quarantined(refusable, written.refused, limit, written.samples)
@@ -108,6 +113,12 @@ def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float
     malformed = write_malformed(tables_read.malformed, attempt) if tables_read.malformed else Report()
     check_quarantined(tables_read.rows_parsed, malformed.refused, limit, malformed.samples)
     return tables_read, malformed
+
+
+def _check_series(spark: SparkSession, config: Config) -> int:
+    """The rows of the query before `source.windows` leaves some out; 0 without it."""
+    windows = config.source.windows
+    return check_order(spark.sql(config.source.sql), windows, config.dataset.split) if windows else 0
 
 
 def expect(rows: DataFrame, config: Config, is_deterministic: bool) -> DataFrame:

@@ -21,6 +21,7 @@ from pipelines.etl import splits
 from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
 from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.splits import INTERNAL
+from pipelines.etl.windows import add_windows, check_columns_read
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
 from pipelines.spark.plans import JavaObject, items, kind, nodes
 
@@ -39,6 +40,9 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     with source_errors(source, "source.query"):
         check_query(spark, source.sql, source.tables)
         rows = spark.sql(source.sql)
+        if source.windows:
+            check_columns_read(rows, source.windows)
+        rows = query_rows(spark, config)
         check_columns_of_query(rows, config)
         check_columns(config.dataset, raw_schema(rows))
         plan = query_execution(rows).analyzed()
@@ -95,8 +99,14 @@ def check_condition(spark: SparkSession, key: str, condition: str, tables: Colle
 def run_query(spark: SparkSession, config: Config, is_deterministic: bool) -> DataFrame:
     """The query's rows, which fitting and writing both read: they are persisted if they are expensive to compute, or if the query is
     not deterministic."""
-    rows = spark.sql(config.source.sql)
+    rows = query_rows(spark, config)
     return rows if is_deterministic and _is_cheap(query_execution(rows).withCachedData()) else rows.persist()
+
+
+def query_rows(spark: SparkSession, config: Config) -> DataFrame:
+    """The query's rows with the columns of `source.windows`."""
+    rows, windows = spark.sql(config.source.sql), config.source.windows
+    return add_windows(rows, windows, config.dataset.split) if windows else rows
 
 
 def check_columns_of_query(rows: DataFrame, config: Config) -> None:

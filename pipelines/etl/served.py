@@ -48,6 +48,8 @@ def translate_query(spark: SparkSession, config: Config, rows: DataFrame) -> Ser
 
 def _translate(spark: SparkSession, config: Config, rows: DataFrame) -> TranslatedQuery | None:
     """The query before its comparison with Spark. None if it computes nothing."""
+    if config.source.windows:
+        raise UntranslatableError("source.windows takes several rows together")
     schemas = {name: raw_schema(spark.table(name)) for name in config.source.tables}
     branches = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
     translations = [_translate_branch(branch, config, rows, schemas[branch.table]) for branch in branches]

@@ -98,6 +98,11 @@ def assign_split(rows: DataFrame, split: Split, cuts: Cuts | None = None) -> Dat
     return refuse(rows.withColumn(SPLIT, number), F.when(F.col(SPLIT).isNull(), F.lit(reason)))
 
 
+def split_number(rows: DataFrame, split: ByColumn | ByTime) -> Column:
+    """The index in SPLITS of a row's split, before rows of `train` move to validation; NULL if it has none."""
+    return _column_split_number(split) if isinstance(split, ByColumn) else _split_by_time(rows, split)
+
+
 def split_hash(rows: DataFrame, split: Split) -> Column:
     """The hash that decides a row's split: rows with the same one go to one split."""
     return _hash("group", rows, (split.group,)) if isinstance(split, ByFraction) and split.group else F.col(ROW)
@@ -151,10 +156,14 @@ def _stratum(rows: DataFrame, split: ByFraction) -> Column:
 
 
 def _split_by_column(split: ByColumn) -> Column:
-    name = exact_column(split.by).cast("string")
     moved = _share(F.col(ROW)) < _limit(Fraction(str(split.validation)))
-    published = F.coalesce(*[F.when(name == split_name, number) for number, split_name in enumerate(SPLITS)])
-    return F.when((name == SPLITS[TRAIN]) & moved, VALIDATION).otherwise(published)
+    published = _column_split_number(split)
+    return F.when((published == TRAIN) & moved, VALIDATION).otherwise(published)
+
+
+def _column_split_number(split: ByColumn) -> Column:
+    name = exact_column(split.by).cast("string")
+    return F.coalesce(*[F.when(name == split_name, number) for number, split_name in enumerate(SPLITS)])
 
 
 def _split_by_time(rows: DataFrame, split: ByTime) -> Column:

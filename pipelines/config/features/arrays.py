@@ -5,29 +5,44 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.features.base import EncoderSettings
+from pipelines.config.section import Text
 
 
 class ScaleSettings(EncoderSettings):
-    """(x − mean) / deviation for each number of an array, as float32. Means and deviations are given here and not computed from
-    the training split, which contains most values many times if windows overlap."""
+    """(x − mean) / deviation for each number of an array, as float32. Means and deviations are given, or those of columns of the query in
+    the training split: not of the arrays, which contain most values many times if windows overlap."""
 
     implementation: ClassVar[str] = "pipelines.data.features.arrays:Scale"
     encoder: Literal["scale"] = "scale"
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
-    """Shape of the arrays, such as [336, 7] for 336 hours of 7 series; every row must have this shape."""
-    mean: tuple[float, ...]
+    """Shape of the arrays, such as [336, 7] for 336 hours of 7 series; every row must have this shape. `history` and `future` of
+    `source.windows` have theirs by default."""
+    mean: tuple[float, ...] = ()
     """Mean of each entry of the last axis."""
-    deviation: tuple[PositiveFloat, ...]
+    deviation: tuple[PositiveFloat, ...] = ()
     """Standard deviation of each entry of the last axis."""
+    moments_of: tuple[Text, ...] = Field((), exclude_if=lambda columns: not columns)
+    """Columns of the query, one for each entry of the last axis, whose mean and deviation in the training split are taken. `history` and
+    `future` of `source.windows` are fitted on its `columns` by default."""
 
     @model_validator(mode="after")
     def _every_entry_has_its_numbers(self) -> "ScaleSettings":
-        if not len(self.mean) == len(self.deviation) == self.shape[-1]:
+        entries = self.shape[-1]
+        if self.moments_of and (self.mean or self.deviation):
+            raise ValueError("moments_of is set, and so is mean or deviation; remove moments_of, or mean and deviation")
+        if self.moments_of and len(self.moments_of) != entries:
+            raise ValueError(
+                f"moments_of has {len(self.moments_of)} columns; the last axis of shape {list(self.shape)} needs {entries}, one an entry"
+            )
+        if not self.moments_of and not len(self.mean) == len(self.deviation) == entries:
             raise ValueError(
                 f"mean has {len(self.mean)} numbers and deviation {len(self.deviation)}; "
-                f"the last axis of shape {list(self.shape)} needs {self.shape[-1]} of each"
+                f"the last axis of shape {list(self.shape)} needs {entries} of each, or as many columns in moments_of"
             )
         return self
+
+    def learns_from(self, feature: str) -> tuple[str, ...]:
+        return self.moments_of or self.inputs(feature)
 
 
 class ImageSettings(EncoderSettings):

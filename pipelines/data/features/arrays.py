@@ -16,6 +16,7 @@ from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.numbers import identity_dtype
 from pipelines.data.features.raw import is_list, is_number, numbers
+from pipelines.data.features.statistics import MOMENTS
 from pipelines.data.versions.schema import Role, TensorColumn
 
 # Pillow's modes by number of channels.
@@ -58,18 +59,36 @@ class Array(Encoder[config.IdentitySettings]):
 
 class Scale(Encoder[config.ScaleSettings]):
     """Subtracts a mean and divides by a deviation for each entry of the last axis. Rows with another shape, or with results out of the
-    range of float32, are refused."""
+    range of float32, are refused. State: `mean` and `deviation`, unless the settings have them."""
+
+    @classmethod
+    def needs(cls, settings: config.ScaleSettings) -> frozenset[str]:
+        return frozenset({MOMENTS}) if settings.moments_of else frozenset()
 
     @classmethod
     def refusal(cls, settings: config.ScaleSettings, kind: pa.DataType) -> str:
         return "" if is_number(_nesting(kind, settings.shape)) else "it takes arrays of numbers, flat or nested like the shape"
+
+    @classmethod
+    def learning_refusal(cls, settings: config.ScaleSettings, kind: pa.DataType) -> str:
+        if not settings.moments_of:
+            return cls.refusal(settings, kind)
+        return "" if is_number(kind) else "it is fitted on numbers; name columns of single numbers in moments_of"
+
+    @classmethod
+    def fit(cls, settings: config.ScaleSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+        if not settings.moments_of:
+            return {}
+        moments = [column.moments for column in inputs]
+        return {"mean": [column.mean for column in moments], "deviation": [column.deviation or 1.0 for column in moments]}
 
     def column(self, name: str, role: Role) -> TensorColumn:
         return TensorColumn(name=name, dtype="float32", shape=self.settings.shape, role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         elements, has_shape = _flatten(inputs[0], self.settings.shape)
-        exact = (numbers(elements).reshape(-1, self.settings.shape[-1]) - self.settings.mean) / self.settings.deviation
+        mean, deviation = self._moments
+        exact = (numbers(elements).reshape(-1, self.settings.shape[-1]) - mean) / deviation
         with np.errstate(over="ignore"):
             scaled = exact.astype(np.float32).ravel()
         missing = ~np.isfinite(scaled)
@@ -77,7 +96,14 @@ class Scale(Encoder[config.ScaleSettings]):
         return _scatter(scaled, missing, has_shape, self.settings.shape)
 
     def decode(self, values: np.ndarray) -> np.ndarray:
-        return values.astype(np.float64) * self.settings.deviation + self.settings.mean
+        mean, deviation = self._moments
+        return values.astype(np.float64) * deviation + mean
+
+    @property
+    def _moments(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Mean and deviation of each entry of the last axis."""
+        settings = self.settings
+        return self.state.get("mean", settings.mean), self.state.get("deviation", settings.deviation)
 
 
 class Image(Encoder[config.ImageSettings]):

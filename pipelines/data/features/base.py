@@ -61,6 +61,11 @@ class Encoder(ABC, Generic[Settings]):
         """Why columns of this type cannot be encoded, and the remedy; empty if they can."""
 
     @classmethod
+    def learning_refusal(cls, settings: Settings, kind: pa.DataType) -> str:
+        """Why the encoder cannot be fitted on columns of this type, and the remedy; empty if it can."""
+        return cls.refusal(settings, kind)
+
+    @classmethod
     def fit(cls, settings: Settings, inputs: Sequence[Input]) -> dict[str, Any]:
         """Compute the state from the training split. Raises ConfigError if the split has no usable values."""
         return {}

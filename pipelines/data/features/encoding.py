@@ -85,9 +85,12 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
                 yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint} ({column_list})' if hint else column_list}"
                 continue
             kind = schema.field(column).type
-            if reason := implementation(settings).refusal(settings, kind):
+            encoder = implementation(settings)
+            refusal = encoder.refusal(settings, kind) if column in settings.inputs(name) else ""
+            learning_refusal = encoder.learning_refusal(settings, kind) if column in settings.learns_from(name) else ""
+            if reason := refusal or learning_refusal:
                 yield f"{_key(dataset, name)}: {settings.encoder} cannot encode column {column}, which is {kind}: {reason}"
-            elif {COUNTS, WORDS} <= needed[column] and WORDS in implementation(settings).needs(settings):
+            elif {COUNTS, WORDS} <= needed[column] and WORDS in encoder.needs(settings):
                 yield (
                     f"{_key(dataset, name)}: {settings.encoder} splits column {column} into words, and another encoder takes whole values; "
                     f"give each its own column, such as {column} AS {column}_whole in the query"

@@ -4,6 +4,7 @@
 2. `source`    finds the tables to read, and whether the model takes their rows or those of the config's query.
    `formats` detects that files are Parquet, whatever the config says; `schema_cast` converts their rows to the schema of the table;
    `missing_columns` finds the columns that only the target needs, and the input lacks.
+   `series` checks that the input has the rows that `source.windows` needs before those to predict.
 3. `worker`    runs in Spark's tasks: a model in a process of its own predicts record batches, and the rows are written.
 4. `output`    is the manifest of the files: it is committed, and read again.
 5. `run`       goes from a config, a model and an input to a committed output.

@@ -16,6 +16,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from pipelines.config import Config
 from pipelines.config.did_you_mean import name_list
+from pipelines.config.source import Source
 from pipelines.data.rowwise.translate import columns_in, rowwise, source_columns
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.sources.base import RawTable, raw_tables
@@ -26,6 +27,7 @@ from pipelines.data.sources.records import cut, split_fields
 from pipelines.errors import ConfigError
 from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.etl.splits import exact_column
+from pipelines.etl.windows import add_windows
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.serving.batch.model import Model
 from pipelines.spark.plans import items, nodes
@@ -157,9 +159,16 @@ def _query_reads(spark: SparkSession, config: Config, schemas: Schemas, expect: 
     for name, schema in schemas.items():
         # An RDD, since the optimizer would make one empty relation of all.
         spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).createOrReplaceTempView(f"`{name}`")
-    rows = spark.sql(config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
+    rows = rows_to_predict(spark, config.source).withColumn(REASON, F.lit(None).cast("string"))
     features = {column for name, settings in config.dataset.features.items() for column in settings.inputs(name)}
-    return Reads(_source_columns(refuse_unexpected(rows, expect), [*features, REASON]), _source_columns(rows, _targets(config)))
+    targets = _targets(config).intersection(rows.columns)  # a prediction has no column `future` of source.windows
+    return Reads(_source_columns(refuse_unexpected(rows, expect), [*features, REASON]), _source_columns(rows, targets))
+
+
+def rows_to_predict(spark: SparkSession, source: Source) -> DataFrame:
+    """The query's rows, with the columns that `source.windows` makes of the rows before them."""
+    rows = spark.sql(source.sql)
+    return add_windows(rows, source.windows) if source.windows else rows
 
 
 def _source_columns(rows: DataFrame, columns: Iterable[str]) -> frozenset[str]:

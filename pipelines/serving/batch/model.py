@@ -61,8 +61,9 @@ def check_model_pipeline(config: Config, model: Model) -> None:
         raise ConfigError(
             f"--model {model.uri} is a model of the pipeline {pipeline}, and the config is {config.name}; give its own config"
         )
-    if model.takes == "query" and source and (source.get("query") or "") != config.source.query:
+    windows = config.source.windows and config.source.windows.model_dump(mode="json")
+    if model.takes == "query" and source and (source.get("query") or "", source.get("windows")) != (config.source.query, windows):
         raise ConfigError(
-            f"--model {model.uri} takes the columns of another query than the config's source.query; give the config it was trained "
-            "with, or train a model with this one"
+            f"--model {model.uri} takes the columns of another query than the config's source.query, or of other source.windows; "
+            "give the config it was trained with, or train a model with this one"
         )

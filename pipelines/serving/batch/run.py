@@ -38,6 +38,7 @@ from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, fetch_model
 from pipelines.serving.batch.output import Predictions
+from pipelines.serving.batch.series import check_windows_are_complete, count_rows_of_series
 from pipelines.serving.batch.source import InputTables, open_input, set_input_paths
 from pipelines.serving.batch.worker import WRITTEN, Job, predict_rows
 from pipelines.serving.model.columns import misfits
@@ -110,7 +111,8 @@ def _default_columns(source: InputTables, names: Sequence[str]) -> tuple[str, ..
     targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)}
     features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
     left_out = (targets - features).union(*(schema.names for schema in source.lacking.values())) if source.lacking else set()
-    return tuple(name for name in names if name not in left_out)
+    windows = source.config.source.windows
+    return tuple(name for name in names if name not in left_out.union(windows.generated if windows else ()))
 
 
 def _predict(
@@ -154,7 +156,9 @@ def _settings(source: InputTables, model: Model, keep: tuple[str, ...]) -> dict[
     """The values that decide the output besides the bytes of the input, as JSON has them."""
     section = source.config.source
     dumped = section.model_dump(mode="json", by_alias=True, include={"tables"}, exclude=section.excluded_from_identity)
-    query = {"query": section.sql, "expect": dict(section.expect)} if model.takes == "query" else {}
+    query: dict[str, Any] = {"query": section.sql, "expect": dict(section.expect)} if model.takes == "query" else {}
+    if query and section.windows:
+        query["windows"] = section.windows.model_dump(mode="json")
     tables = {name: dumped["tables"][name] for name in source.tables}
     return {"format": output.FORMAT, "model": model.about["digest"], "takes": model.takes, "tables": tables, "keep": list(keep), **query}
 
@@ -168,11 +172,13 @@ def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, sna
     malformed = Report()
     for refused in (tables.malformed, unfit):
         malformed.add(write_malformed(refused, job.attempt) if refused is not None else Report())
+    series_rows = count_rows_of_series(spark, source.config.source) if job.takes == "query" else 0
     rows = source.rows(spark, job.takes)
     suit_columns(rows)
     weigh_batches(rows, sum(file.bytes for table in source.tables.values() for file in table.state()) / max(tables.rows_parsed, 1))
     task_rows = rows.mapInArrow(partial(predict_rows, job), WRITTEN).collect()
     report = merge_reports([row.report for row in task_rows])
+    check_windows_are_complete(source.config.source.windows, series_rows, report.accepted + report.refused.total())
     report.add(malformed)
     faults = {reason: count for reason, count in report.refused.items() if reason not in model.dropping}
     check_quarantined(report.accepted + sum(faults.values()), faults, source.config.source.max_quarantined, report.samples)

@@ -22,7 +22,7 @@ from pipelines.errors import ConfigError
 from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.etl.query import check_query
 from pipelines.etl.splits import exact_column
-from pipelines.serving.batch.missing_columns import drop_missing_columns
+from pipelines.serving.batch.missing_columns import drop_missing_columns, rows_to_predict
 from pipelines.serving.batch.model import Model
 from pipelines.serving.batch.schema_cast import cast_to_schema
 from pipelines.serving.model.process import Takes
@@ -69,7 +69,7 @@ class InputTables:
         """
         if takes == "query":
             with source_errors(self.config.source, "source.query"):
-                rows = spark.sql(self.config.source.sql).withColumn(REASON, F.lit(None).cast("string"))
+                rows = rows_to_predict(spark, self.config.source).withColumn(REASON, F.lit(None).cast("string"))
             return refuse_unexpected(rows, applicable(self.config))
         frames = [spark.table(f"`{name}`") for name in self.tables]
         shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
@@ -178,6 +178,8 @@ def _table_schema(name: str, table: Table) -> StructType:
 
 def _branches(config: Config, columns: Mapping[str, list[str]]) -> list[str]:
     """The tables whose rows the query takes one by one; none if it is not row by row."""
+    if config.source.windows:
+        return []
     try:
         return list(dict.fromkeys(branch.table for branch in rowwise(config.source.sql, columns)))
     except UntranslatableError:
@@ -189,4 +191,6 @@ def applicable(config: Config) -> dict[str, str]:
     dataset = config.dataset
     features = {column for name, settings in dataset.features.items() for column in settings.inputs(name)}
     targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)} - features
+    if config.source.windows and config.source.windows.horizon:
+        targets |= set(config.source.windows.columns)
     return {name: text for name, text in config.source.expect.items() if not any(target.lower() in text.lower() for target in targets)}

@@ -102,5 +102,6 @@ def decode_target(values: np.ndarray, form: Mapping[str, Any]) -> np.ndarray:
         case "normal_quantile":
             return np.interp(values, state["deviates"], state["points"])
         case "scale":
-            return values * settings["deviation"] + settings["mean"]
+            moments = {**settings, **state}
+            return values * moments["deviation"] + moments["mean"]
     return values

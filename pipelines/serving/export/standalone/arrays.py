@@ -32,13 +32,13 @@ def array(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column)
 
 @encoder("scale")
 def scale(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
-    shape = tuple(settings["shape"])
+    shape, moments = tuple(settings["shape"]), {**settings, **state}
     encoded, refused = np.zeros((len(column.values), *shape), np.float32), np.zeros(len(column.values), bool)
     for row, value in enumerate(column.values):
         elements = reshape(value, shape)
         if elements is not None:
             with np.errstate(over="ignore"):
-                encoded[row] = (elements.astype(np.float64) - settings["mean"]) / settings["deviation"]
+                encoded[row] = (elements.astype(np.float64) - moments["mean"]) / moments["deviation"]
         refused[row] = elements is None or not np.isfinite(encoded[row]).all()
     encoded[refused] = 0
     return encoded, refused

@@ -1,0 +1,236 @@
+"""`source.windows`: columns of the rows before a row, without a look into the future, served as they were made."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from promotions import finished_run, untrained_weights
+from pyspark.sql import DataFrame, SparkSession
+from stores import new_store
+from trainings import open_dataset
+
+from pipelines import api
+from pipelines.config import Config, parse
+from pipelines.config.dataset import ByColumn, ByFraction, ByTime
+from pipelines.config.windows import WindowSettings
+from pipelines.errors import ConfigError, SourceError
+from pipelines.etl.run import run
+from pipelines.etl.windows import add_windows, check_columns_read, check_order
+
+STATISTICS: dict[Any, Any] = {"mean": (4,), "std": (4,), "sum": (2,), "max": (2,)}
+LOADS = WindowSettings(order="hour", by=("meter",), lags={"load": (1, 3)}, rolling={"load": STATISTICS})
+START = np.datetime64("2017-01-01T00")
+
+
+def loads(meters: int = 3, hours: int = 60) -> pd.DataFrame:
+    """Hourly loads of meters, with decimals that no sum of floats has exactly."""
+    random = np.random.default_rng(5)
+    frames = [
+        pd.DataFrame({"meter": f"m{meter}", "hour": START + np.arange(hours), "load": random.normal(size=hours).round(3) * 10**meter})
+        for meter in range(meters)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def spark_rows(spark: SparkSession, frame: pd.DataFrame, seed: int = 0) -> DataFrame:
+    """The rows in any order and in as many partitions as the seed says."""
+    shuffled = frame.sample(frac=1, random_state=seed)
+    return spark.createDataFrame(shuffled.assign(hour=shuffled["hour"].dt.tz_localize("UTC"))).repartition(1 + 3 * seed)
+
+
+def sequential(values: np.ndarray) -> tuple[float, float]:
+    """Mean and deviation, summed from the first value to the last."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total / len(values), float(np.std(values, ddof=1))
+
+
+def test_p6_values_are_of_the_rows_strictly_before_and_of_their_order_alone(spark: SparkSession) -> None:
+    frame = loads()
+    results = [
+        add_windows(spark_rows(spark, frame, seed), LOADS).toPandas().sort_values(["meter", "hour"], ignore_index=True) for seed in (0, 2)
+    ]
+    pd.testing.assert_frame_equal(results[0], results[1], check_exact=True)
+    assert len(results[0]) == 3 * (60 - LOADS.rows_before)
+    for meter, rows in results[0].groupby("meter"):
+        values = frame.loc[frame["meter"] == meter, "load"].to_numpy()
+        for position, row in enumerate(rows.itertuples(), LOADS.rows_before):
+            mean, deviation = sequential(values[position - 4 : position])
+            assert (row.load, row.load_lag_1, row.load_lag_3) == (values[position], values[position - 1], values[position - 3])
+            assert (row.load_mean_4, row.load_max_2) == (mean, values[position - 2 : position].max())
+            assert row.load_std_4 == pytest.approx(deviation, rel=1e-12)
+
+
+def test_null_is_a_value_of_a_lag_and_is_left_out_of_statistics(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT * FROM VALUES (1, 1D), (2, NULL), (3, 3D), (5, 7D), (9, NULL), (10, NULL), (11, 0D) AS t(hour, load)")
+    windows = WindowSettings(order="hour", lags={"load": (1,)}, rolling={"load": {"mean": (2,), "std": (2,), "min": (2,)}})
+    rows_with_windows = [tuple(row)[2:] for row in add_windows(rows, windows).orderBy("hour").collect()]
+    deviation = np.sqrt(8)
+    expected = [(None, 1.0, None, 1.0), (3.0, 3.0, None, 3.0), (7.0, 5.0, deviation, 3.0), (None, 7.0, None, 7.0), (None,) * 4]
+    assert rows_with_windows == expected
+
+
+def future_hours(rows: DataFrame) -> list[float]:
+    return sorted(row["future"][0][0] for row in rows.collect())
+
+
+def test_p7_no_future_lies_in_two_splits(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT CAST(id AS int) AS hour, id, CASE WHEN id < 10 THEN 'train' WHEN id < 14 THEN 'test' END AS part FROM range(20)"
+    )
+    windows = WindowSettings(order="hour", columns=("id",), history=2, horizon=3)
+    by_time = add_windows(rows, windows, ByTime(time="hour", validation="10", test="14"))
+    assert future_hours(by_time) == [*range(2, 8), 10, 11, *range(14, 18)]
+    assert future_hours(add_windows(rows, windows, ByColumn(by="part"))) == [*range(2, 8), 10, 11, *range(14, 18)]
+    assert future_hours(add_windows(rows, windows, ByFraction(group="id"))) == list(range(2, 18))
+    first = by_time.orderBy("hour").head()
+    assert first and (first["history"], first["future"]) == ([[0.0], [1.0]], [[2.0], [3.0], [4.0]])
+    to_predict = add_windows(rows, windows)
+    assert "future" not in to_predict.columns and to_predict.count() == 18
+
+
+@pytest.mark.parametrize(
+    ("values", "by", "message"),
+    [
+        (
+            "(1, 'a', 'train'), (1, 'a', 'train'), (2, 'a', 'train')",
+            (),
+            "hour comes twice within a series, as hour 1 does",
+        ),
+        ("(1, 'a', 'train'), (1, 'b', 'train')", (), "make one row of them by GROUP BY in source.query, or name in source.windows.by"),
+        ("(1, NULL, 'train'), (1, NULL, 'train')", ("meter",), "as meter NULL, hour 1 does (1 times"),
+        ("(NULL, 'a', 'train'), (1, 'a', 'train')", (), "1 of 2 rows have no hour, and so no place in their series; add WHERE hour IS NOT"),
+        (
+            "(1, 'a', 'test'), (2, 'a', NULL), (3, 'a', 'train')",
+            (),
+            "part goes back to an earlier split 1 times, as at hour 3; in",
+        ),
+    ],
+)
+def test_rows_without_a_place_in_their_series_are_one_line(spark: SparkSession, values: str, by: tuple[str, ...], message: str) -> None:
+    rows = spark.sql(f"SELECT * FROM VALUES {values} AS t(hour, meter, part)")
+    with pytest.raises(SourceError) as caught:
+        check_order(rows, WindowSettings(order="hour", by=by, lags={"hour": (1,)}), ByColumn(by="part"))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_remedies_of_order_and_of_splits_work(spark: SparkSession) -> None:
+    values = "(1, 'a', 'train'), (1, 'b', 'train'), (NULL, 'a', 'train'), (2, 'a', 'test'), (3, 'b', 'train')"
+    sql = f"SELECT * FROM VALUES {values} AS t(hour, m, p)"
+    windows = WindowSettings(order="hour", by=("m",), lags={"hour": (1,)})
+    assert check_order(spark.sql(f"{sql} WHERE hour IS NOT NULL"), windows, ByColumn(by="p")) == 4
+    grouped = spark.sql(f"SELECT hour, min(m) AS m FROM ({sql}) WHERE hour IS NOT NULL GROUP BY hour")
+    assert check_order(grouped, WindowSettings(order="hour", lags={"hour": (1,)})) == 3
+
+
+@pytest.mark.parametrize(
+    ("windows", "message"),
+    [
+        ({"lags": {"laod": [1]}}, "source.windows.lags.laod: the query gives no column laod; did you mean load?"),
+        ({"order": "text"}, "source.windows.order: column text is string, which has no order of time; CAST it to timestamp, date or a"),
+        ({"rolling": {"text": {"mean": 2}}}, "source.windows.rolling.text: column text is string, and not a number; CAST it"),
+        ({"columns": ["text"], "history": 2}, "source.windows.columns: column text is string, and not a number; CAST it"),
+        ({"lags": {"load": [7]}}, "source.windows makes load_lag_7, and so does source.query; rename it there with AS"),
+    ],
+)
+def test_columns_that_no_window_can_read_are_one_line(spark: SparkSession, windows: dict[str, Any], message: str) -> None:
+    rows = spark.sql("SELECT 1 AS hour, 'x' AS text, 2D AS load, 3D AS LOAD_LAG_7")
+    with pytest.raises(ConfigError) as caught:
+        check_columns_read(rows, WindowSettings.model_validate({"order": "hour", "lags": {"load": [1]}, **windows}))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_remedies_of_columns_work(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT CAST(text AS int) AS text, 3D AS other FROM VALUES ('1'), ('2') AS t(text)")
+    windows = WindowSettings(order="text", rolling={"text": {"mean": (1,)}}, lags={"other": (7,)})
+    check_columns_read(rows, windows)
+
+
+def pipeline(folder: Path, frames: list[pd.DataFrame], **dataset: Any) -> Config:
+    (folder / "in").mkdir(parents=True, exist_ok=True)
+    for number, frame in enumerate(frames):
+        frame.to_csv(folder / f"in/{number}.csv", index=False)
+    table = {
+        "format": "csv",
+        "path": str(folder / "in"),
+        "schema": "meter string, hour timestamp, load double",
+        "options": {"header": True},
+    }
+    windows = {"order": "hour", "by": "meter", "lags": {"load": [1, 2]}, "rolling": {"load": {"mean": 3, "std": 3}}}
+    values: dict[str, Any] = {
+        "name": "loads",
+        "source": {"tables": {"loads": table}, "query": "SELECT * FROM loads", "windows": windows, "expect": {"load": "load < 1e9"}},
+        "dataset": {
+            "path": str(folder / "data"),
+            "split": {"time": "hour", "validation": "2017-01-02", "test": "2017-01-02 12:00:00"},
+            "features": dict.fromkeys(("load_lag_1", "load_lag_2", "load_mean_3", "load_std_3"), "standardize"),
+            "target": {"load": "standardize"},
+            **dataset,
+        },
+        "task": {"kind": "tabular", "hidden": [4]},
+        "tracking": {"uri": new_store(folder)},
+    }
+    return parse(values, "loads.yaml")
+
+
+@pytest.fixture(scope="module")
+def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Config:
+    config = pipeline(tmp_path_factory.mktemp("loads"), [loads()])
+    run(config)
+    return config
+
+
+def test_p6_the_digest_is_of_the_rows_and_not_of_files(config: Config, tmp_path: Path) -> None:
+    frame = loads().sample(frac=1, random_state=3)
+    halves = [frame.iloc[:50], frame.iloc[50:]]
+    manifest = run(pipeline(tmp_path, halves))
+    assert manifest.digest == open_dataset(config).digest
+    assert manifest.notes == (
+        "source.windows: 9 of the query's 180 rows are left out, since they do not have 3 rows of their series before them",
+    )
+    assert [split.rows for split in manifest.splits.values()] == [63, 36, 72]
+
+
+def test_p7_a_batch_predicts_from_the_last_rows(config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, uri = finished_run(config, untrained_weights(config, seed=1))
+    frame = loads()
+    last = pd.concat([rows.tail(4) for _, rows in frame.groupby("meter")])
+    last.loc[last["hour"] == last["hour"].max(), "load"] = np.nan  # not known yet
+    last.to_csv(tmp_path / "last.csv", index=False)
+    with caplog.at_level(logging.INFO):
+        result = api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "last.csv")])
+    assert (result.rows_out, result.refused) == (3, {})
+    assert "9 of 12 rows are not predicted, since they have fewer than 3 rows of their series before them" in caplog.text
+    predicted = api.open_predictions(str(tmp_path / "out")).to_table().to_pandas().sort_values("meter", ignore_index=True)
+    assert "load_lag_1" not in predicted and "hour" in predicted
+    values = [rows["load"].to_numpy() for _, rows in frame.groupby("meter")]
+    statistics = [sequential(value[-4:-1]) for value in values]
+    features = {
+        "load_lag_1": [value[-2] for value in values],
+        "load_lag_2": [value[-3] for value in values],
+        "load_mean_3": [mean for mean, _ in statistics],
+        "load_std_3": [deviation for _, deviation in statistics],
+    }
+    expected = api.load_model(config, uri).predict(pd.DataFrame(features))
+    np.testing.assert_allclose(predicted["prediction"], expected["prediction"], rtol=1e-6)
+    last.groupby("meter").tail(2).to_csv(tmp_path / "short.csv", index=False)
+    with pytest.raises(SourceError, match="none of the 6 rows has 3 rows of its series before it; give the last 3 rows of each series"):
+        api.predict(config, uri, str(tmp_path / "short"), [str(tmp_path / "short.csv")])
+
+
+def test_a_forecast_needs_no_scale_by_hand(spark: SparkSession, tmp_path: Path) -> None:
+    config = pipeline(tmp_path, [loads()])
+    values = config.model_dump(mode="json", by_alias=True) | {"task": {"kind": "forecasting", "kernel": 3}}
+    values["source"]["windows"] = {"order": "hour", "by": ["meter"], "columns": ["load"], "history": 5, "horizon": 4}
+    values["dataset"] |= {"features": {"history": "scale"}, "target": {"future": "scale"}}
+    manifest = run(parse(values, "loads.yaml"))
+    assert [split.rows for split in manifest.splits.values()] == [3 * (24 - 5 - 3), 3 * (12 - 3), 3 * (24 - 3)]
+    trained = np.concatenate([rows["load"].to_numpy()[5:21] for _, rows in loads().groupby("meter")])
+    state = manifest.encoders["future"].state
+    assert state == manifest.encoders["history"].state
+    np.testing.assert_allclose([state["mean"][0], state["deviation"][0]], [trained.mean(), trained.std()], rtol=1e-12)
+    assert manifest.encoders["future"].column.shape == (4, 1)
