@@ -7,7 +7,7 @@
     run.predict(new_rows)                        # a frame in, a frame out
 
     draft = api.init("data/raw/churn.csv", target="left")    # writes conf/churn.yaml
-    config = api.read_config("conf/digits.yaml", {"train.epochs": 2})
+    config = api.read_config("conf/digits.yaml", {"train.epochs": 2})    # or api.Config(name="digits", source=…), without a file
     manifest = api.prepare(config)               # a dataset version, as `lockstep etl` makes it
     result = api.train(config)                   # its model in MLflow, as `lockstep train` does
     result.metrics["test/accuracy"]              # of the best epoch, on validation and test, by name
@@ -25,8 +25,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config import Config, home, load
+from pipelines import config as configs
+from pipelines.config import home, load
 from pipelines.config.load import absolute_path, with_absolute_paths
+from pipelines.notebook.section_values import build_config
 
 if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
     from pipelines.serving.registry.run import Decision
 
 
-def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
+Config = build_config
+
+
+def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> configs.Config:
     """Read a pipeline's YAML file, with overrides by dotted key. Relative paths start at LOCKSTEP_HOME, by default the
     current folder."""
     return with_absolute_paths(load(path, dict(overrides or {})), home())
@@ -97,7 +102,7 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     return FittedModel(config, manifest, train(config))
 
 
-def prepare(config: Config) -> Manifest:
+def prepare(config: configs.Config) -> Manifest:
     """Make the dataset version that the config describes, unless it exists. Its run in MLflow has a page about the data.
 
     Raises ConfigError before it reads anything if the task does not fit the columns. What only the rows decide is a warning at the end."""
@@ -112,28 +117,28 @@ def prepare(config: Config) -> Manifest:
     return manifest
 
 
-def train(config: Config) -> Result:
+def train(config: configs.Config) -> Result:
     """Train the model on that version, or resume an interrupted run, and log the model in MLflow."""
     from pipelines.launch.run import train
 
     return train(config)
 
 
-def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
+def verify(config: configs.Config, run_id: str, steps: int | None = None) -> bool:
     """Train a finished run again, or its first steps, and return whether the result is bitwise identical."""
     from pipelines.launch.verify import verify
 
     return verify(config, run_id, steps)
 
 
-def export(config: Config, run_id: str, target: str) -> Path:
+def export(config: configs.Config, run_id: str, target: str) -> Path:
     """Write the model of a run for a target such as `onnx`, compare it with the model in MLflow, and return its folder."""
     from pipelines.serving.export.run import export
 
     return export(config, run_id, target)
 
 
-def baseline(config: Config) -> dict[str, float]:
+def baseline(config: configs.Config) -> dict[str, float]:
     """Fit a linear model on that version, and return its metrics, `validation/…` and `test/…`."""
     from pipelines.launch.spark_baseline import fit_baseline
 
@@ -148,7 +153,7 @@ def report(uri: str, *run_ids: str) -> str:
     return report_page(uri, run_ids)
 
 
-def open_loader(config: Config, split: str = "train", order: Order | None = None) -> Loader:
+def open_loader(config: configs.Config, split: str = "train", order: Order | None = None) -> Loader:
     """Open that version as batches of tensors, one epoch after another; by default in the order of a training."""
     from pipelines.data.loader import Loader
     from pipelines.data.versions.versions import include_passthrough, open_version
@@ -158,7 +163,7 @@ def open_loader(config: Config, split: str = "train", order: Order | None = None
     return Loader(version, split, order or train_order(config))
 
 
-def load_model(config: Config, uri: str = "") -> PyFuncModel:
+def load_model(config: configs.Config, uri: str = "") -> PyFuncModel:
     """Load a model from MLflow, `models:/…`; without a URI, the newest one of the config's experiment."""
     from pipelines import tracking
     from pipelines.serving import model as serve
@@ -166,21 +171,21 @@ def load_model(config: Config, uri: str = "") -> PyFuncModel:
     return serve.load_model(config.tracking.uri, uri or tracking.newest_model(config))
 
 
-def promote(config: Config, run_id: str) -> Decision:
+def promote(config: configs.Config, run_id: str) -> Decision:
     """Make the model of a run the champion of MLflow's registry if it passes the gates of `config.registry`."""
     from pipelines.serving.registry.run import promote
 
     return promote(config, run_id)
 
 
-def rollback(config: Config) -> Decision:
+def rollback(config: configs.Config) -> Decision:
     """Make the champion before the present one the champion again."""
     from pipelines.serving.registry.run import rollback
 
     return rollback(config)
 
 
-def predict(config: Config, model: str, output: str, inputs: Sequence[str] = (), keep: Sequence[str] = ()) -> Predictions:
+def predict(config: configs.Config, model: str, output: str, inputs: Sequence[str] = (), keep: Sequence[str] = ()) -> Predictions:
     """Predict the rows of `inputs`, `[TABLE=]PATH`, with the model `models:/…`, into a folder, unless that is done already.
 
     Without inputs, the tables of the config are read. `keep` are the columns to write beside the predictions, by default all."""
@@ -189,7 +194,7 @@ def predict(config: Config, model: str, output: str, inputs: Sequence[str] = (),
     return predict_tables(config, model, inputs, absolute_path(output, home()), keep)
 
 
-def diagnose(config: Config | None = None) -> Iterator[Diagnosis]:
+def diagnose(config: configs.Config | None = None) -> Iterator[Diagnosis]:
     """Examine this machine, and the servers of a config: a line for each check, with its remedy where something is wrong."""
     from pipelines.doctor.examine import diagnoses
 

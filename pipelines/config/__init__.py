@@ -12,6 +12,7 @@
 6. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
                    `functions` reads the settings of a function that makes a network.
 7. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.
+                   `sections` has all sections by name, for a config that is built in Python.
 8. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file. `renamed_keys` knows
                    yesterday's keys.
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from pipelines.config.did_you_mean import suggestion
-from pipelines.config.section import show_value
+from pipelines.config.wording import show_value
 
 TYPES = (
     *("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "decimal", "dec"),

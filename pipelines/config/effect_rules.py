@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.config.section import Section, show_value
+from pipelines.config.section import Section
+from pipelines.config.wording import show_value
 
 NOTHING: tuple[Any, ...] = (None, False, "none", "", (), {}, 0, 0.0)
 """Values that ask for nothing, and so need no effect."""

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from pipelines.config.reading import describe_yaml_error, from_yaml
-from pipelines.config.section import show_value
+from pipelines.config.wording import show_value
 from pipelines.errors import ConfigError
 
 

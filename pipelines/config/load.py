@@ -24,11 +24,10 @@ from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
 from pipelines.config.reading import read_yaml_file
 from pipelines.config.renamed_keys import check_keys, from_recorded
-from pipelines.config.section import show_value
 from pipelines.config.source import FileTableSettings
 from pipelines.config.strategies import strategy_section
 from pipelines.config.task import KINDS, TaskSettings
-from pipelines.config.wording import error_lines
+from pipelines.config.wording import error_lines, show_value
 from pipelines.errors import ConfigError
 
 

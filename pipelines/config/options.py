@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pipelines.config import secrets
 from pipelines.config.did_you_mean import suggestion
 from pipelines.config.secrets import is_secret
-from pipelines.config.section import show_value
 from pipelines.config.table_formats import FORMATS, JSON_OPTIONS, TEXT_OPTIONS
+from pipelines.config.wording import show_value
 
 _SWITCHES = {
     option.lower()

@@ -1,11 +1,13 @@
 """Base class of all config sections: frozen, without unknown keys, documented field by field."""
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-SHOWN_CHARACTERS = 80
+from pipelines.config.wording import error_lines
+from pipelines.errors import ConfigError
+
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -26,21 +28,24 @@ def expand_kind(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-def show_value(value: Any) -> str:
-    """A value as YAML writes it, shortened to fit into one line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    text = str(value)
-    text = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
-    return text if text and text.isprintable() else repr(text)
-
-
 class Section(BaseModel):
     """Settings of one part of a pipeline. The string below a field is its documentation."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True, validate_default=True, allow_inf_nan=False
     )
+
+    if not TYPE_CHECKING:  # types of the arguments are those of the fields
+
+        def __init__(self, **values: Any) -> None:
+            """Raises ConfigError with a line for each setting that is wrong."""
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                name = type(self).__name__
+                raise ConfigError("\n".join(error_lines(error, type(self), values, name, frozenset()))) from error
+
+        __init__.__pydantic_base_init__ = True  # pydantic calls it for no section within another, whose errors have a place there
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

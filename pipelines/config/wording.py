@@ -8,7 +8,6 @@ from pydantic import BaseModel, ValidationError
 
 from pipelines.config.did_you_mean import suggestion
 from pipelines.config.secrets import has_login, is_secret
-from pipelines.config.section import show_value
 
 _LIST, _MAPPING = "must be a list, such as [first, second]", "must be a mapping, such as {{name: value}}"
 _NUMBER, _WHOLE, _SWITCH = "must be a number", "must be a whole number", "must be true or false"
@@ -42,6 +41,16 @@ _WORDS = {
     "recursion_loop": "must not contain itself",
 }
 MOST_NAMES = 20
+SHOWN_CHARACTERS = 80
+
+
+def show_value(value: Any) -> str:
+    """A value as YAML writes it, shortened to fit into one line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = str(value)
+    text = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+    return text if text and text.isprintable() else repr(text)
 
 
 def error_lines(error: ValidationError, model: type[BaseModel], values: Any, origin: str, flags: frozenset[str]) -> list[str]:

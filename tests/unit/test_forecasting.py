@@ -86,7 +86,7 @@ def test_columns_that_are_no_history_are_named(shapes: tuple[tuple[int, ...], ..
 
 
 def test_an_average_has_a_middle() -> None:
-    with pytest.raises(ValidationError, match="kernel is 24; a centred moving average needs an odd number of steps, such as 25"):
+    with pytest.raises(ConfigError, match="kernel is 24; a centred moving average needs an odd number of steps, such as 25"):
         Settings(kernel=24)
 
 

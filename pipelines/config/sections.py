@@ -1,0 +1,48 @@
+"""All sections of a config, for one that is built in Python: `api.Config(name=…, source=Source(…), train=Train(epochs=3), …)`."""
+
+from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.features import (
+    BinarySettings,
+    BpeSettings,
+    BytesSettings,
+    CharactersSettings,
+    FourierSettings,
+    HashSettings,
+    IdentitySettings,
+    ImageSettings,
+    LabelSettings,
+    Log1pSettings,
+    LogMelSettings,
+    MinMaxSettings,
+    NormalQuantileSettings,
+    QuantileSettings,
+    ScaleSettings,
+    SequenceSettings,
+    StandardizeSettings,
+    VocabularySettings,
+    WeightSettings,
+)
+from pipelines.config.serving import Endpoint, Export, Registry
+from pipelines.config.source import Source, Table
+from pipelines.config.task import (
+    ForecastingSettings,
+    LanguageSettings,
+    NextItemSettings,
+    RecommendationSettings,
+    SpeechSettings,
+    TabularSettings,
+    TextSettings,
+    VisionSettings,
+)
+from pipelines.config.tracking import Tracking
+from pipelines.config.train import Train
+from pipelines.config.training import BalanceSettings, Checkpoint
+
+__all__ = [
+    "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFraction", "ByTime", "BytesSettings", "CharactersSettings",
+    "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings", "IdentitySettings",
+    "ImageSettings", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NextItemSettings",
+    "NormalQuantileSettings", "QuantileSettings", "RecommendationSettings", "Registry", "ScaleSettings", "SequenceSettings", "Source",
+    "SpeechSettings", "StandardizeSettings", "Table", "TabularSettings", "TextSettings", "Tracking", "Train", "VisionSettings",
+    "VocabularySettings", "WeightSettings",
+]  # fmt: skip

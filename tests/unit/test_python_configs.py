@@ -1,0 +1,91 @@
+"""A config built in Python is that of a file: equal, with the same identities, and refused with the same lines."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from config_remedies import VALUES
+
+from pipelines import api
+from pipelines.config.load import load, with_absolute_paths
+from pipelines.config.sections import ByFraction, Dataset, Source, StandardizeSettings, Table, TabularSettings, Tracking, Train
+from pipelines.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+SECTIONS = ("source", "dataset", "task", "train", "tracking", "export", "endpoint", "registry")
+SHIPPED = sorted(ROOT.glob("conf/*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", "/home/of/tests")
+
+
+def build_from(config: Any) -> Any:
+    """The config that is built from another one's sections."""
+    return api.Config(name=config.name, **{name: getattr(config, name) for name in SECTIONS if name in config.model_fields_set})
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_sections_of_a_file_s_config_build_an_equal_one(file: Path) -> None:
+    config = with_absolute_paths(load(file), Path("/home/of/tests"))
+    built = build_from(config)
+    assert built == config
+    assert (built.data_identity, built.model_identity) == (config.data_identity, config.model_identity)
+
+
+def test_sections_mappings_and_a_file_are_the_same_config(tmp_path: Path) -> None:
+    built = api.Config(
+        name="adult",
+        source=Source(tables={"people": Table(format="csv", path="train.csv", schema="age int, job string")}, query="SELECT * FROM people"),
+        dataset=Dataset(
+            path="data",
+            split=ByFraction(train=0.7, validation=0.1, test=0.2),
+            features={"age": StandardizeSettings(), "job": "vocabulary"},
+            target={"rich": "binary"},
+        ),
+        task=TabularSettings(hidden=(8,)),
+        train=Train(epochs=3, strategy="exact"),
+    )
+    split = {"train": 0.7, "validation": 0.1, "test": 0.2}
+    values = {**VALUES, "dataset": {**VALUES["dataset"], "split": split}, "task": {"kind": "tabular", "hidden": [8]}}
+    values["train"] = {"epochs": 3, "strategy": "exact"}
+    assert api.Config(**values) == built
+    file = tmp_path / "adult.yaml"
+    file.write_text(yaml.safe_dump(values))
+    assert api.read_config(file) == built
+    assert api.Config(**{**values, "task": "tabular"}).task == TabularSettings(hidden=(256, 128))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"train": {"lr": -1}}, "train.lr: must be greater than 0 (got -1)"),
+        ({"task": "tabluar"}, "task.kind: no kind 'tabluar'; did you mean tabular?"),
+        (
+            {"train": {"strategy": {"kind": "exact", "threds_per_shard": 1}}},
+            "train.strategy.threds_per_shard: no such setting; did you mean ",
+        ),
+        ({"tracking": Tracking(tags={"password": "x"})}, "tracking.tags.password: holds a password"),
+    ],
+)
+def test_an_error_is_the_line_of_a_file(tmp_path: Path, changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        api.Config(**{**VALUES, **changes})
+    assert line in str(error.value) and str(error.value).startswith("api.Config: ") and "\n" not in str(error.value)
+
+
+def test_a_section_refuses_its_own_settings_in_lines() -> None:
+    with pytest.raises(ConfigError) as error:
+        Train(lr=-1, epohcs=3)  # type: ignore[call-arg]
+    assert str(error.value).splitlines() == [
+        "Train: lr: must be greater than 0 (got -1)",
+        "Train: epohcs: no such setting; did you mean epochs? (got 3)",
+    ]
+
+
+def test_editors_and_notebooks_complete_settings() -> None:
+    assert {"epochs", "lr", "strategy"} <= inspect.signature(Train).parameters.keys()
+    assert next(iter(inspect.signature(api.Config).parameters)) == "name"
