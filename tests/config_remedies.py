@@ -215,6 +215,18 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"source.tables.people.schema": GONE},
         ({"source.tables.people.schema": "age int, name string"},),
     ),
+    "a name with * stands for features; name": (
+        {"dataset.target": {"r*": "binary"}},
+        ({"dataset.target": {"rich": "binary"}},),
+    ),
+    "packs one column into windows; name that": (
+        {"dataset.features": {"*": {"encoder": "bytes", "length": 8}}, "dataset.target": {}},
+        ({"dataset.features": {"job": {"encoder": "bytes", "length": 8}}, "task": {"kind": "language"}},),
+    ),
+    "a name with * names the columns itself; leave": (
+        {"dataset.features": {"a*": {"encoder": "log1p", "column": "age"}}},
+        ({"dataset.features": {"a*": "log1p"}},),
+    ),
     "train + validation + test is": ({"dataset.split": {"train": 0.5}}, ({"dataset.split": {"train": 0.8}},)),
 }
 """By a part of the message: the changes to VALUES that produce it, and those on top of them that each of its remedies names."""

@@ -7,10 +7,15 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config.dataset import Dataset
+from pipelines.config.features import is_pattern
 from pipelines.data.features import check_columns, fit_encoders, needs
+from pipelines.data.features.auto import Choice, choose
+from pipelines.data.features.auto_exact import settle
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.encoding import restore_encoder
-from pipelines.data.features.statistics import COUNTED, Accumulator, Statistics, statistics_from_summary
+from pipelines.data.features.patterns import name_columns
+from pipelines.data.features.raw import is_number, missing_values
+from pipelines.data.features.statistics import COUNTED, MOMENTS, Accumulator, Statistics, statistics_from_summary
 from pipelines.data.versions.manifest import FittedEncoder
 
 
@@ -26,6 +31,19 @@ def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -
     dataset = Dataset.model_validate({"path": "data", "features": features, "target": target})
     check_columns(dataset, raw.schema)
     return fit_encoders(dataset, gather_statistics(dataset, raw), raw.schema)
+
+
+def choose_in_memory(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -> Choice:
+    """The settled choice of `auto`, where all rows are in the sample and in the training split."""
+    dataset = Dataset.model_validate({"path": "data", "features": features, "target": target})
+    choice = choose(name_columns(dataset, raw.schema), [name for name in features if not is_pattern(name)], raw)
+    numbers = {column for column in raw.column_names if is_number(raw.schema.field(column).type)}
+    statistics = {
+        column: column_statistics(raw.column(column).combine_chunks(), needed | ({MOMENTS} if column in numbers else set()))
+        for column, needed in needs(choice.dataset).items()
+    }
+    missing = {column: missing_values(raw.column(column).combine_chunks()) for column in choice.columns_read}
+    return settle(choice, statistics, missing, len(raw))
 
 
 def gather_statistics(dataset: Dataset, raw: pa.Table) -> dict[str, Statistics]:

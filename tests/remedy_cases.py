@@ -10,19 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from config_remedies import VALUES
-from fitting import fit
+from fitting import choose_in_memory, fit
 from mlflow.entities import LoggedModelStatus
 from stores import new_store
 from versions import write_version
 
 from pipelines import commands
-from pipelines.config.dataset import ByFraction
+from pipelines.config.dataset import ByFraction, Dataset
 from pipelines.config.flags import parse_flags as read_flags
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.serving import Endpoint
 from pipelines.config.task import RecommendationSettings, TabularSettings, TextSettings, settings_class
+from pipelines.data.features.patterns import name_columns
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.loader.reader import Reader
@@ -74,6 +75,15 @@ def cut_text(text: str, written: str = "utf-8", length: int | None = None, **dia
 def fit_columns(settings: Any, target: Any = "identity", **columns: Any) -> Any:
     raw = pa.table({"y": list(range(3)), **columns})
     return fit({"a": settings} if not isinstance(settings, dict) or "encoder" in settings else settings, {"y": target}, raw)
+
+
+def name_features(features: Any, **more: pa.DataType) -> Any:
+    schema = pa.schema({"age": pa.int32(), "job": pa.string(), "y": pa.bool_(), **more})
+    return name_columns(Dataset.model_validate({"path": "data", "features": features, "target": {"y": "binary"}}), schema)
+
+
+def auto_features(features: Any, **columns: Any) -> Any:
+    return choose_in_memory(features, {"y": "binary"}, pa.table({**columns, "y": [True, False] * 50}))
 
 
 def version(folder: Path, label: Any = (0, 1, 1), cardinality: int | None = 2, **known: Any) -> Version:
@@ -325,6 +335,33 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
                 for encoder in ("vocabulary", {"encoder": "hash", "buckets": 4}, "label")
             ),
         ),
+    ),
+    "is read already, {}; remove this pattern, or": (
+        lambda folder: name_features({"*": "auto", "a*": "log1p"}),
+        (lambda folder: name_features({"*": "auto"}), lambda folder: name_features({"a*": "log1p", "*": "auto"})),
+    ),
+    "matches the column {} first; move {} before it": (
+        lambda folder: name_features({"*": "auto", "age": "log1p"}),
+        (lambda folder: name_features({"age": "log1p", "*": "auto"}),),
+    ),
+    "cannot name a tensor column: too long, reserved, or": (
+        lambda folder: name_features({"*": "auto"}, **{"a/b": pa.int64()}),
+        (lambda folder: name_features({"*": "auto"}, a_b=pa.int64()),),
+    ),
+    "name these columns above, or end the pattern": (
+        lambda folder: name_features({"*": "standardize"}),
+        (
+            lambda folder: name_features({"job": "vocabulary", "*": "standardize"}),
+            lambda folder: name_features({"*:number": "standardize"}),
+        ),
+    ),
+    "auto takes no column of type {}, as {} is; make": (
+        lambda folder: name_features({"day": "auto"}, day=pa.date32()),
+        (lambda folder: name_features({"day": "auto"}, day=pa.int32()),),
+    ),
+    "auto leaves out every column, {}; name a feature": (
+        lambda folder: auto_features({"*": "auto"}, a=[1.5] * 100),
+        (lambda folder: auto_features({"a": "standardize"}, a=[1.5] * 100),),
     ),
     "values are not numbers; CAST them in the query": (
         lambda folder: numbers(pa.array(["1"])),

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, PositiveInt, Tag, model_validator
 
-from pipelines.config.features import Feature
+from pipelines.config.features import AutoSettings, EncoderSettings, Feature, FeatureOrAuto, is_pattern
 from pipelines.config.section import Fraction, Section, Text
 
 
@@ -106,8 +106,10 @@ class Dataset(Section):
     max_share_error: Fraction = 0.3
     """How far the share of a split may be from the one that `split` asks for, beyond what chance explains. If it is farther, no version
     is made. Equal rows go to one split, and so do those of a group, so one of them may fill it. Smaller differences are only said."""
-    features: dict[ColumnName, Feature]
-    """Tensor columns that the model takes as input, by name. Other columns of the query are left out and listed in the log."""
+    features: dict[ColumnName, FeatureOrAuto]
+    """Tensor columns that the model takes as input, by name. Other columns of the query are left out and listed in the log. A name with `*`
+    stands for every column that it matches and that no entry above reads, such as `sensor_*`; with `:number`, `:text`, `:boolean`, `:time`
+    or `:array` behind it, for those of that kind. Key, target, `passthrough` and the columns of `split` are not matched."""
     target: dict[ColumnName, Feature] = {}
     """The one tensor column that the model predicts. With a packed feature there is none: the model predicts the next token."""
     passthrough: dict[ColumnName, Feature] = {}
@@ -116,6 +118,17 @@ class Dataset(Section):
     """Approximate encoded size of a part file, in bytes."""
     row_group_bytes: PositiveInt = 16 * 2**20
     """Approximate decoded size of a row group, in bytes; a row group has 64 to 262,144 rows."""
+
+    @model_validator(mode="after")
+    def _patterns_are_features(self) -> "Dataset":
+        if patterns := [name for name in (*self.target, *self.passthrough) if is_pattern(name)]:
+            raise ValueError(f"{patterns[0]}: a name with * stands for features; name each column of target and passthrough")
+        for name, settings in self.features.items():
+            if is_pattern(name) and settings.packs:
+                raise ValueError(f"{name}: {settings.encoder} packs one column into windows; name that column instead")
+            if is_pattern(name) and settings.inputs(name) != (name,):
+                raise ValueError(f"{name}: a name with * names the columns itself; leave column and columns out")
+        return self
 
     @model_validator(mode="after")
     def _columns_fit_together(self) -> "Dataset":
@@ -134,9 +147,18 @@ class Dataset(Section):
         return self
 
     @property
-    def encoders(self) -> dict[str, Feature]:
+    def encoders(self) -> dict[str, EncoderSettings]:
         """Features, carried columns and target by name, in the order of the tensor columns."""
         return {**self.features, **self.passthrough, **self.target}
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether each feature has a name and an encoder. Else the columns of the query decide names, and the rows decide encoders."""
+        return not self.has_auto and not any(map(is_pattern, self.features))
+
+    @property
+    def has_auto(self) -> bool:
+        return any(isinstance(settings, AutoSettings) for settings in self.features.values())
 
     def column_role(self, name: str) -> Literal["feature", "target", "carried"]:
         """The role of a tensor column: what it is to the model."""

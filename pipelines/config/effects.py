@@ -29,7 +29,7 @@ from pipelines.config.task import LanguageSettings, RecommendationSettings, Tabu
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:
-    return any(settings.encoder in ("vocabulary", "hash", "quantile") or ":" in settings.encoder for settings in features.values())
+    return any(settings.encoder in ("vocabulary", "hash", "quantile", "auto") or ":" in settings.encoder for settings in features.values())
 
 
 def _set_strategy(attribute: str) -> str:

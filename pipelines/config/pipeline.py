@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.config.dataset import Dataset
 from pipelines.config.did_you_mean import name_list, suggestion
+from pipelines.config.features import is_pattern, matches_name
 from pipelines.config.renamed_keys import restore_old_names, to_recorded
 from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
@@ -79,7 +80,7 @@ class Config(Section):
     def _slices_are_columns(self) -> "Config":
         columns = self.dataset.encoders
         for name in self.task.slices:
-            if name not in columns:
+            if name not in columns and not any(is_pattern(pattern) and matches_name(pattern, name) for pattern in columns):
                 remedy = suggestion(name, columns, "add it to dataset.passthrough")
                 raise ValueError(f"task.slices: {name} is no column of the dataset, which has {name_list(columns, name)}; {remedy}")
         return self
@@ -119,7 +120,9 @@ class Config(Section):
             excluded["split"] = {"stratify"}
         paths: Any = {"source": self.source.excluded_from_identity, "dataset": excluded}
         settings = self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
-        return {**settings, "dataset": restore_old_names("dataset", settings["dataset"])}
+        # Of patterns the first that matches counts, so their order decides; keys of a mapping are compared without one.
+        order = {} if self.dataset.is_resolved else {"feature_order": list(self.dataset.features)}
+        return {**settings, "dataset": {**restore_old_names("dataset", settings["dataset"]), **order}}
 
     @property
     def placement(self) -> dict[str, Any]:

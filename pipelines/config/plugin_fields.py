@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, create_model
 
 from pipelines.config.dataset import ColumnName, Dataset
-from pipelines.config.features import ALONE, BUILT_IN, EncoderSettings
+from pipelines.config.features import ALONE, BUILT_IN, AutoSettings, EncoderSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import Settings, is_class_path, plugin_settings
 from pipelines.config.section import Name
@@ -34,9 +34,11 @@ def plugin_config_fields(values: Mapping[str, Any], origin: str) -> dict[str, An
         source = create_model("Source", __base__=Source, __doc__=Source.__doc__, tables=(dict[Name, table], Source.model_fields["tables"]))  # type: ignore[valid-type]
         fields["source"] = (source, Config.model_fields["source"])
     if encoders := _plugin_settings(values, "dataset", ENCODER_MAPPINGS, "encoder", EncoderSettings, origin):
-        feature = Annotated[reduce(or_, encoders, BUILT_IN), Field(discriminator="encoder"), ALONE]  # type: ignore[valid-type]
-        columns = dict[ColumnName, feature]  # type: ignore[valid-type]
-        places: Any = {name: (columns, Dataset.model_fields[name]) for name in ENCODER_MAPPINGS}
+        places: Any = {}
+        for name in ENCODER_MAPPINGS:
+            built_in = BUILT_IN | AutoSettings if name == "features" else BUILT_IN
+            feature = Annotated[reduce(or_, encoders, built_in), Field(discriminator="encoder"), ALONE]  # type: ignore[valid-type]
+            places[name] = (dict[ColumnName, feature], Dataset.model_fields[name])  # type: ignore[valid-type]
         fields["dataset"] = (create_model("Dataset", __base__=Dataset, __doc__=Dataset.__doc__, **places), Config.model_fields["dataset"])
     return fields
 

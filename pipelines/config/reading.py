@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ class _Strict(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if repeated := sorted({key for key in keys if keys.count(key) > 1}):
+        if repeated := sorted(key for key, times in Counter(keys).items() if times > 1):
             raise yaml.constructor.ConstructorError(None, None, f"{', '.join(repeated)}: duplicate key; remove one", node.start_mark)
         return super().construct_mapping(node, deep)
 

@@ -6,7 +6,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
-from pipelines.config.features import BUILT_IN, EncoderSettings
+from pipelines.config.features import BUILT_IN, AutoSettings, EncoderSettings
 from pipelines.config.functions import FunctionSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
@@ -68,7 +68,7 @@ def _sections() -> list[str]:
 
 def _encoders() -> list[str]:
     every_encoder = section_table("### Every encoder, including your own", EncoderSettings)
-    built_in = get_args(BUILT_IN)
+    built_in = (AutoSettings, *get_args(BUILT_IN))
     return [
         every_encoder,
         *(section_table(f"### `{setting_schemas(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in built_in),

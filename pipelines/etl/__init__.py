@@ -11,13 +11,14 @@
 5.  `quality`    decides once whether a row of the query is refused, and for which reason.
 6.  `splits`     gives every row its identity, split, part and position, by hashes of its key and content. `strata` finds where the
                  rows of each value are cut, if the split is stratified.
-7.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. `key_hashes`
+7.  `auto_features` names the columns of patterns, and chooses encoders for `auto` by a sample of the training split.
+8.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. `key_hashes`
                  tells whether a key repeats. For the page about the data, `row_sample` samples rows, `value_counts` counts the
                  values of categories in every split, and `leakage` finds features that several splits have.
                  `shares` compares the shares of the splits with those that were asked for.
-8.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
+9.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
                  Some are also kept as they are.
-9.  `make`       ends with the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.
+10. `make`       ends with the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.
 
 `spark_stages` reads what Spark says about its own stages.
 """

@@ -9,7 +9,7 @@ data's page, on which nothing else depends.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -24,7 +24,9 @@ from pyspark.sql import functions as F
 from pipelines.config.dataset import Dataset
 from pipelines.config.features import SequenceSettings, VocabularySettings
 from pipelines.data.features import fit_encoders, needs
-from pipelines.data.features.raw import is_category, is_number, is_text
+from pipelines.data.features.auto import Choice
+from pipelines.data.features.auto_exact import settle
+from pipelines.data.features.raw import is_category, is_number, is_text, missing_values
 from pipelines.data.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, statistics_from_summary
 from pipelines.data.sources.folder_columns import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
@@ -34,7 +36,7 @@ from pipelines.etl.key_hashes import KeyHashes, has_repeated_key
 from pipelines.etl.quality import REASON, check_rows_left
 from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.splits import ALIKE, ROW, SPLIT, TRAIN, check_splits
-from pipelines.etl.summaries import GATHERED, VALUES, collect_summaries, count_batch, hash_batch, summary_batch
+from pipelines.etl.summaries import GATHERED, MISSING, VALUES, collect_summaries, count_batch, hash_batch, summary_batch
 
 Needs = dict[str, frozenset[str]]
 
@@ -65,6 +67,8 @@ class RowSummary:
     """Rows of a sample of contents, by split, as `leakage` counts them."""
     values: dict[str, ValueCounts] = field(default_factory=dict)
     """Rows by value and split, of the raw columns that have few values."""
+    missing: dict[str, int] = field(default_factory=dict)
+    """NULL and NaN of all splits, by the raw columns that were asked for."""
     keys_repeat: bool = False
     """Whether rows that are not refused seem to have the same key: their hashes are equal."""
 
@@ -73,25 +77,29 @@ class RowSummary:
         return sum(self.rows.values()) + sum(self.refused.values())
 
 
-def fit_columns(summary: RowSummary, dataset: Dataset, handed_on: Mapping[str, int]) -> dict[str, FittedEncoder]:
-    """Fit the encoders. `handed_on` are the rows of each table that the query reads.
+def fit_columns(summary: RowSummary, choice: Choice, handed_on: Mapping[str, int]) -> tuple[Choice, dict[str, FittedEncoder]]:
+    """Settle what was chosen for `auto`, and fit the encoders. `handed_on` are the rows of each table that the query reads.
 
     Raises SourceError if no row is left, or a split that the config asks for has none, ConfigError if the rows cannot fit an encoder.
     """
     check_rows_left(handed_on, summary.query_rows, summary.refused)
-    check_splits(summary.rows, dataset.split)
-    return fit_encoders(dataset, summary.statistics, summary.schema)
+    check_splits(summary.rows, choice.dataset.split)
+    settled = settle(choice, summary.statistics, summary.missing, sum(summary.rows.values())) if choice.columns else choice
+    return settled, fit_encoders(settled.dataset, summary.statistics, summary.schema)
 
 
-def gather(rows: DataFrame, dataset: Dataset) -> RowSummary:
-    """Count all rows, and describe those whose SPLIT is TRAIN and that are not refused."""
+def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = ()) -> RowSummary:
+    """Count all rows, and describe those whose SPLIT is TRAIN and that are not refused. In the columns `missing_in`, NULL and NaN of all
+    splits are counted."""
     schema = raw_schema(rows)
     # Moments of all numeric columns are cheap, and the profile needs them.
     column_needs = {
         column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()
     }
     pass_rows, hashed_columns = _select_columns(rows, dataset, schema, column_needs)
-    task_results = pass_rows.mapInArrow(partial(_gather, column_needs, hashed_columns, bool(dataset.key)), GATHERED).persist()
+    task_results = pass_rows.mapInArrow(
+        partial(_gather, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), GATHERED
+    ).persist()
     try:
         summaries, number_of_counts = collect_summaries(task_results)
         hashes = task_results.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
@@ -109,7 +117,8 @@ def gather(rows: DataFrame, dataset: Dataset) -> RowSummary:
     train_statistics = {column: statistics[column] for column in statistics if COUNTS in column_needs[column]}
     values = value_counts.value_counts(summaries.get(VALUES, {}), train_statistics)
     refused = summaries.get(REASON, {})
-    return RowSummary(by_split, refused, statistics, schema, samples, **contents, values=values, keys_repeat=keys_repeat)
+    missing = dict(zip(missing_in, summaries[MISSING], strict=True)) if summaries.get(MISSING) else {}
+    return RowSummary(by_split, refused, statistics, schema, samples, **contents, values=values, missing=missing, keys_repeat=keys_repeat)
 
 
 def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column_needs: Needs) -> tuple[DataFrame, list[str]]:
@@ -135,22 +144,25 @@ def _column_sql(column: str, kind: pa.DataType, needed: frozenset[str]) -> str:
     return f"{beginning} AS {column}"
 
 
-def _gather(column_needs: Needs, hashed_columns: list[str], has_key: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _gather(
+    column_needs: Needs, hashed_columns: list[str], missing_in: list[str], has_key: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """A partition's counts, summaries and hashes of keys, as rows of GATHERED. `leakage` hashes `hashed_columns`."""
     accumulators = {column: Accumulator(needed) for column, needed in column_needs.items()}
-    rows_counted = dict.fromkeys([SPLIT, REASON, ROW, ALIKE, VALUES, *column_needs], 0)
+    rows_counted = dict.fromkeys([SPLIT, REASON, ROW, ALIKE, VALUES, MISSING, *column_needs], 0)
     rows_by_split = np.zeros(len(SPLITS), np.int64)
     refused: Counter[str] = Counter()
     sample = row_sample.RowSample(has_key, row_sample.rows_per_split(len(column_needs)))
     contents, keys = leakage.ContentSample(), KeyHashes()
     values = value_counts.ValueCounter(column_needs, {column for column, needed in column_needs.items() if COUNTS in needed})
-    rows_since_drain = 0
+    rows_since_drain, missing = 0, np.zeros(len(missing_in), np.int64)
     for batch in _drop_refused(batches, refused):
         split, row = batch.column(SPLIT).to_numpy(), batch.column(ROW).to_numpy().view(np.uint64)
         raw = {column: batch.column(column) for column in column_needs}
         sample.add(raw, split, row)
         contents.add(leakage.likeness(batch.column(ALIKE).to_numpy().view(np.uint64), [raw[column] for column in hashed_columns]), split)
         values.add(raw, split)
+        missing += np.array([missing_values(raw[column]) for column in missing_in], np.int64)
         if has_key:
             keys.add(row)
         rows_by_split += np.bincount(split, minlength=len(SPLITS))
@@ -166,7 +178,7 @@ def _gather(column_needs: Needs, hashed_columns: list[str], has_key: bool, batch
     yield from _drain_counts(accumulators, column_needs, rows_counted)
     yield from map(hash_batch, keys.drain().to_batches())
     summaries: dict[str, Any] = {column: accumulator.summary() for column, accumulator in accumulators.items()}
-    summaries |= {SPLIT: rows_by_split.tolist(), REASON: refused}
+    summaries |= {SPLIT: rows_by_split.tolist(), REASON: refused, MISSING: missing.tolist()}
     summaries |= {ROW: sample.summary(), ALIKE: contents.summary(), VALUES: values.summary()}
     yield summary_batch(summaries, rows_counted)
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pipelines.config import Config
 from pipelines.config.features import BpeSettings
 from pipelines.data.features import ENCODERS_VERSION
+from pipelines.data.features.auto import AUTO_VERSION
 from pipelines.data.sources.base import RawTables
 from pipelines.data.versions.manifest import FORMAT
 from pipelines.data.versions.sources import Sources
@@ -35,4 +36,6 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
     }
     if any(isinstance(settings, BpeSettings) for settings in config.dataset.encoders.values()):
         inputs["tokenizers"] = version("tokenizers")
+    if config.dataset.has_auto:
+        inputs["auto"] = AUTO_VERSION
     return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]

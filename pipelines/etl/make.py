@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
 from pipelines.config.did_you_mean import name_list
+from pipelines.data.features.auto import Choice
+from pipelines.data.features.auto_exact import describe_choice
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import Tables, read_tables
@@ -19,6 +21,7 @@ from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, co
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.data.versions.sources import Sources
 from pipelines.etl import splits
+from pipelines.etl.auto_features import choose_features
 from pipelines.etl.fit import RowSummary, column_profile, fit_columns, gather
 from pipelines.etl.quality import check_quarantined, refuse_unexpected
 from pipelines.etl.quarantine import sample_refused, write_malformed
@@ -44,6 +47,18 @@ class WrittenAttempt:
     """Without run and sources."""
     report: Report
     summary: RowSummary
+    config: Config
+    """With the features that its patterns and `auto` stand for."""
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """All rows with their split, or the reason for refusing them, and what the encoders are fitted on."""
+
+    rows: DataFrame
+    cuts_note: str
+    choice: Choice
+    summary: RowSummary
 
 
 def make(
@@ -66,45 +81,56 @@ def make(
         rows = run_query(spark, config, is_deterministic=not warnings)
         notes = (*tables_read.notes, *text_cast_notes(query_execution(rows).analyzed()))
         log_notes((*warnings, *notes))
-        _log_query(rows, config)
-        translation = translate_query(spark, config, rows)
         suit_columns(rows, is_judged_cheaply=bool(dataset.key) and not config.source.expect)
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
     with stages("fit"), source_errors(config.source):
         expected = expect(rows, config, is_deterministic=not warnings)
-        cuts = splits.stratify(expected, dataset.split)
-        judged = splits.assign_split(expected, dataset.split, cuts)
-        row_summary = gather(judged, dataset)
-        if row_summary.keys_repeat:
-            distinct = splits.refuse_repeats(expected, dataset.key)
-            cuts = splits.stratify(distinct, dataset.split)
-            judged = splits.assign_split(distinct, dataset.split, cuts)
-            row_summary = gather(judged, dataset)
+        judged = _judge(expected, config, tables_read.rows_parsed)
+        if judged.summary.keys_repeat:
+            judged = _judge(splits.refuse_repeats(expected, dataset.key), config, tables_read.rows_parsed)
+        row_summary = judged.summary
         refused = malformed.refused + Counter(row_summary.refused)
         # A join or a GROUP BY changes the number of rows, so the limit applies to all records and rows that could be refused.
         refusable = malformed.refused.total() + row_summary.query_rows
         if refused.total() > limit * refusable:
-            check_quarantined(refusable, refused, limit, malformed.samples | sample_refused(judged).samples)
-        encoders = fit_columns(row_summary, dataset, tables_read.handed_on)
-        shares = compare_shares(judged, row_summary.rows, dataset, cuts.note if cuts else "")
+            check_quarantined(refusable, refused, limit, malformed.samples | sample_refused(judged.rows).samples)
+        choice, encoders = fit_columns(row_summary, judged.choice, tables_read.handed_on)
+        resolved = config.model_copy(update={"dataset": choice.dataset})
+        for line in describe_choice(choice):
+            log.info("%s", line)
+        _log_query(rows, resolved)
+        translation = translate_query(spark, resolved, rows)
+        shares = compare_shares(judged.rows, row_summary.rows, dataset, judged.cuts_note)
     with stages("write"), source_errors(config.source):
-        parts = part_numbers(bytes_per_split(judged, row_summary.rows, encoders), dataset.part_bytes)
+        parts = part_numbers(bytes_per_split(judged.rows, row_summary.rows, encoders), dataset.part_bytes)
         allowed = int(limit * refusable) - malformed.refused.total()
         raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(row_summary.rows, encoders))
-        written = write_parts(judged, WritingJob(attempt, encoders, parts, dataset.row_group_bytes, allowed, raw_rows))
+        written = write_parts(judged.rows, WritingJob(attempt, encoders, parts, dataset.row_group_bytes, allowed, raw_rows))
     if config.source.windows and (left_out := describe_left_out(config.source.windows, series_rows, row_summary.query_rows)):
         notes = (*notes, left_out)
         log_notes((left_out,))
     balance = row_counts(tables_read, malformed, row_summary, written)
     written.add(malformed)
     check_quarantined(refusable, written.refused, limit, written.samples)
-    manifest = describe_version(config, attempt, row_summary, encoders, written, balance, warnings).model_copy(update={"notes": notes})
+    manifest = describe_version(config, attempt, row_summary, encoders, written, balance, warnings).model_copy(
+        update={"notes": notes, "auto_reasons": dict(choice.reasons), "auto_left_out": dict(choice.left_out)}
+    )
     splits.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
-    if any(settings.packs for settings in dataset.encoders.values()) and not shares.said:
+    if any(settings.packs for settings in choice.dataset.encoders.values()) and not shares.said:
         shares = compare_window_shares(
             {split: windows.rows for split, windows in manifest.splits.items()}, sum(row_summary.rows.values()), dataset
         )
-    return WrittenAttempt(manifest.model_copy(update={"served_query": translation, "shares": shares}), written, row_summary)
+    return WrittenAttempt(manifest.model_copy(update={"served_query": translation, "shares": shares}), written, row_summary, resolved)
+
+
+def _judge(expected: DataFrame, config: Config, rows_parsed: int) -> JudgedRows:
+    """Split the rows, choose encoders for `auto`, and summarise the rows."""
+    dataset = config.dataset
+    cuts = splits.stratify(expected, dataset.split)
+    rows = splits.assign_split(expected, dataset.split, cuts)
+    choice = choose_features(rows, dataset, rows_parsed)
+    summary = gather(rows, choice.dataset, sorted(choice.columns_read))
+    return JudgedRows(rows, cuts.note if cuts else "", choice, summary)
 
 
 def _read(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float) -> tuple[Tables, Report]:

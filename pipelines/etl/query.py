@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.config import Config
 from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.data.features import check_columns
+from pipelines.data.features.patterns import name_columns
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.errors import ConfigError
@@ -44,7 +45,8 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
             check_columns_read(rows, source.windows)
         rows = query_rows(spark, config)
         check_columns_of_query(rows, config)
-        check_columns(config.dataset, raw_schema(rows))
+        schema = raw_schema(rows)
+        check_columns(name_columns(config.dataset, schema), schema)
         plan = query_execution(rows).analyzed()
     refuse_nondeterminism("source.query", plan)
     query_warnings = set(plan_warnings(plan))

@@ -106,26 +106,26 @@ def _make_version(
             with suppress(SystemExit), signals.admitted():  # a signal skips the rest, but is no failure
                 with _errors_as_warnings(attempt.root):
                     _sweep(attempt, folder)
-                survey = _survey(config, manifest, sources, attempts[0], stages)
+                survey = _survey(manifest, sources, attempts[0], stages)
                 with _errors_as_warnings(attempt.root):
                     tracked.finish(manifest, stages.seconds, survey.spark)
                 with _errors_as_warnings(attempt.root):
                     files = page(survey) if page is not None else {}
                     tracked.log_texts(files)
                     pages = [tracked.artifact_page(name) for name in files if name.endswith(".html")]
-                    tracked.describe(tracking.describe_etl(config, manifest, sum(stages.seconds.values()), *pages[:1]))
+                    tracked.describe(tracking.describe_etl(attempts[0].config, manifest, sum(stages.seconds.values()), *pages[:1]))
             mark_done()
             signals.forget()
     stages.log_seconds()
     return manifest
 
 
-def _survey(config: Config, manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:
+def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stages: Stages) -> Survey:
     assert stages.spark is not None, "rows have been read"
     summary, refused = written.summary, written.report.samples
     spark, events = spark_stages(stages.spark, stages.spans), event_log(stages.spark)
     page_data = summary.samples, summary.contents, refused, stages.seconds
-    return Survey(config, manifest, sources, *page_data, spark, events, summary.values)
+    return Survey(written.config, manifest, sources, *page_data, spark, events, summary.values)
 
 
 def _check_output_is_outside(config: Config, tables: RawTables) -> None:

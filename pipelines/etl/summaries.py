@@ -19,6 +19,8 @@ GATHERED = "column string, value string, count bigint, summary string, hashes bi
 _NAMES = ["column", "value", "count", "summary", "hashes"]
 VALUES = "__values"
 """The name of the summary of `value_counts`, which is of all columns."""
+MISSING = "__missing"
+"""The name of the NULL and NaN by column."""
 _COMBINERS: dict[str, Callable[[Any, Any], Any]] = {
     ROW: row_sample.merge_samples,
     ALIKE: leakage.combine_contents,
@@ -64,7 +66,7 @@ def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _combine_pair(name: str, first: Any, second: Any) -> Any:
-    if name == SPLIT:
+    if name in (SPLIT, MISSING):
         return np.add(first, second).tolist()
     if name in _COMBINERS:
         return _COMBINERS[name](first, second)

@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.data.features.column_facts import ColumnFacts, convert_column
 from pipelines.data.sources.content import file_errors
 from pipelines.errors import SourceError
-from pipelines.init.columns import ColumnFacts
 from pipelines.init.sample import PIECES, SAMPLE_BYTES, even_files
 from pipelines.init.table import SampledTable
-from pipelines.init.text_types import TypedColumn
 
 
 def read_parquet(paths: list[str], data: str) -> SampledTable:
@@ -28,7 +26,7 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
         table = pa.concat_tables(parts, promote_options="permissive")
     if not len(table):
         raise SourceError(f"{data} has no rows; give a file that has some")
-    columns = [ColumnFacts(_type(name, table[name])) for name in table.column_names]
+    columns = [ColumnFacts(convert_column(name, table[name])) for name in table.column_names]
     is_complete = len(table) == rows and len(read) == len(paths)
     return SampledTable({"format": "parquet", "path": data}, columns, round(rows * len(paths) / len(read)), is_complete)
 
@@ -48,30 +46,3 @@ def _sample(file: pq.ParquetFile, most_bytes: int) -> pa.Table:
 def _first_rows(file: pq.ParquetFile, groups: list[int], most_rows: int) -> Iterator[pa.RecordBatch]:
     for group in groups:
         yield from [next(file.iter_batches(batch_size=most_rows, row_groups=[group]))]
-
-
-def _type(name: str, values: pa.ChunkedArray) -> TypedColumn:
-    """The column in the types that facts are computed of."""
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        values, kind = values.cast(kind.value_type), kind.value_type
-    if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
-        return TypedColumn(name, "double", _flat(values.cast(pa.float64())))
-    if pa.types.is_unsigned_integer(kind) or pa.types.is_signed_integer(kind):
-        return TypedColumn(name, "long", _flat(values.cast(pa.int64(), safe=False)))
-    if pa.types.is_boolean(kind):
-        return TypedColumn(name, "boolean", _flat(values))
-    if pa.types.is_timestamp(kind):
-        return TypedColumn(name, "timestamp", pc.local_timestamp(_flat(values)) if kind.tz else _flat(values))
-    if pa.types.is_date(kind):
-        return TypedColumn(name, "date", _flat(values))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return TypedColumn(name, "string", _flat(values.cast(pa.large_string())))
-    is_list = pa.types.is_list(kind) and (
-        pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type) or pa.types.is_string(kind.value_type)
-    )
-    return TypedColumn(name, str(kind), _flat(values) if is_list else pa.nulls(len(values)))
-
-
-def _flat(values: pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks()

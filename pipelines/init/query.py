@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pipelines.data.features.column_facts import ColumnFacts
 from pipelines.init.column_names import sql_name
-from pipelines.init.columns import ColumnFacts
 from pipelines.init.table import SampledTable
 
 LINE_CHARACTERS = 120

@@ -2,7 +2,7 @@
 
 import re
 
-from pipelines.init.columns import ColumnFacts
+from pipelines.data.features.column_facts import ColumnFacts
 from pipelines.init.roles import Roles, depends_on
 from pipelines.init.target import TargetChoice
 

@@ -3,17 +3,26 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.column_roles import has_sentences
+from pipelines.data.features.encoder_choice import (
+    MOST_BINNED_COLUMNS,
+    Encoding,
+    NumberStyle,
+    encodings,
+    member,
+    place_encoding,
+    text_encoding,
+)
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.column_names import sql_name
-from pipelines.init.columns import ColumnFacts
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.encoders import MOST_BINNED_COLUMNS, Encoding, NumberStyle, encodings, member, place_encoding, text_encoding
 from pipelines.init.expectations import expectations
 from pipelines.init.moments import MomentPart, moment_parts, time_split
 from pipelines.init.network import LEAST_ROWS, recommendation, task_and_training, text_task
 from pipelines.init.query import Query
 from pipelines.init.ratings import rating_sides
-from pipelines.init.roles import Roles, find_roles, has_sentences
+from pipelines.init.roles import Roles, find_roles
 from pipelines.init.table import SampledTable
 from pipelines.init.table_files import find_table
 from pipelines.init.target import TargetChoice, choose_target

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipelines.config.did_you_mean import name_list, suggestion
+from pipelines.data.features.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
 from pipelines.init.column_names import column_names
-from pipelines.init.columns import ColumnFacts
 from pipelines.init.table import SampledTable
 
 NAMES = ("target", "label", "class", "y", "outcome")

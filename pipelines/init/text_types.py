@@ -1,12 +1,12 @@
 """The Spark type of a column of texts, by the grammar of numbers of `pipelines.data.sources.numbers`."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.data.features.column_facts import TypedColumn
 from pipelines.init.dialect import MARKS
 
 _WHOLE = r"^[+-]?[0-9]+$"
@@ -25,20 +25,6 @@ _DATE_FORMATS = {
 """Dates that no type of Spark reads by itself: by the pattern for Spark, what they look like, and the pattern for Arrow."""
 _MOST_WRONG = 0.005
 """Share of texts that a column of numbers may have: their records are refused, of which a version may have 1 %."""
-
-
-@dataclass(frozen=True)
-class TypedColumn:
-    """A column of a raw table, with the values that the query will see."""
-
-    name: str
-    ddl: str
-    """Its type in the schema of the table."""
-    values: pa.Array
-    """Of the type float64, int64, bool, timestamp, date32 or large_string, or a list."""
-    sql: str = ""
-    """What the query makes of the column, with {} for its name; empty if it is used_names as it is."""
-    doubt: str = ""
 
 
 def missing_marks(table: pa.Table) -> list[str]:

@@ -44,7 +44,8 @@ def check_before_etl(config: Config) -> None:
     if reserved := {ROW_NUMBERS, ROW_KEYS} & config.dataset.encoders.keys():
         raise ConfigError(f"a column of dataset is called {reserved.pop()}, a name that batches need; rename the feature")
     check_task(config)
-    config.train.strategy.check_columns({name: settings.encoder for name, settings in config.dataset.encoders.items()}, "dataset")
+    if config.dataset.is_resolved:  # else the dataset version says which columns there are
+        config.train.strategy.check_columns({name: settings.encoder for name, settings in config.dataset.encoders.items()}, "dataset")
 
 
 def refusal(config: Config) -> str:

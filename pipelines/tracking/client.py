@@ -16,6 +16,7 @@ from mlflow.entities import LifecycleStage, Param
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
+from pipelines.config.did_you_mean import name_list
 from pipelines.errors import TrackingError
 
 SQLITE = "sqlite:///"
@@ -140,7 +141,8 @@ def etl_settings(config: Config) -> dict[str, Any]:
     explicit = config.model_dump(
         mode="json", by_alias=True, include={"source", "dataset"}, exclude={"dataset": {"features"}}, exclude_unset=True
     )
-    return {**flatten(explicit), "dataset.features": len(config.dataset.features)}
+    features = config.dataset.features
+    return {**flatten(explicit), "dataset.features": len(features) if config.dataset.is_resolved else name_list(features)}
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from pipelines.config import parse
 from pipelines.config.dataset import ByFraction, Dataset
+from pipelines.data.features.auto import Choice
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 from pipelines.etl import fit as fitting
@@ -51,7 +52,7 @@ def table(spark: SparkSession) -> DataFrame:
 def fit(rows: DataFrame, settings: Dataset) -> tuple[dict[str, FittedEncoder], dict[str, dict[str, Any]]]:
     """The encoders, and the profiles of the raw columns."""
     summary = gather(rows, settings)
-    return fit_gathered(summary, settings, {}), {name: column_profile(column) for name, column in summary.statistics.items()}
+    return fit_gathered(summary, Choice(settings), {})[1], {name: column_profile(column) for name, column in summary.statistics.items()}
 
 
 def fit_as_json(rows: DataFrame) -> str:

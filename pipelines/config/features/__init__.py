@@ -1,7 +1,7 @@
 """Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.data.features` implements them.
 
 `numbers`, `categories`, `arrays`, `tokens` and `targets` define the settings of the built-in encoders, all derived from the
-class in `base`.
+class in `base`. `auto` stands for any of them, and has the names that stand for many columns.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, TypeAdapter
 
 from pipelines.config.features.arrays import ImageSettings, LogMelSettings, ScaleSettings
+from pipelines.config.features.auto import COLUMN_KINDS, AutoSettings, is_pattern, matches_name, split_pattern
 from pipelines.config.features.base import EncoderSettings
 from pipelines.config.features.categories import BinarySettings, HashSettings, LabelSettings, SequenceSettings, VocabularySettings
 from pipelines.config.features.numbers import (
@@ -27,10 +28,11 @@ from pipelines.config.features.tokens import BpeSettings, BytesSettings, Charact
 from pipelines.config.plugins import is_class_path, plugin_settings
 
 __all__ = [
-    "ALONE", "BUILT_IN", "BinarySettings", "BpeSettings", "BytesSettings", "CharactersSettings", "EncoderSettings", "Feature",
-    "FourierSettings", "HashSettings", "IdentitySettings", "ImageSettings", "LabelSettings", "Log1pSettings", "LogMelSettings",
-    "MinMaxSettings", "NormalQuantileSettings", "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings",
-    "StandardizeSettings", "TokensSettings", "VocabularySettings", "WeightSettings", "settings_of",
+    "ALONE", "BUILT_IN", "COLUMN_KINDS", "AutoSettings", "BinarySettings", "BpeSettings", "BytesSettings", "CharactersSettings",
+    "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings", "IdentitySettings", "ImageSettings",
+    "LabelSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NormalQuantileSettings", "NumericSettings",
+    "QuantileSettings", "ScaleSettings", "SequenceSettings", "StandardizeSettings", "TokensSettings", "VocabularySettings",
+    "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
 ]  # fmt: skip
 
 BUILT_IN = (
@@ -42,6 +44,7 @@ BUILT_IN = (
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)
 """The name of an encoder alone is short for its settings with all defaults."""
 Feature = Annotated[BUILT_IN, Field(discriminator="encoder"), ALONE]
+FeatureOrAuto = Annotated[BUILT_IN | AutoSettings, Field(discriminator="encoder"), ALONE]
 _FEATURE: TypeAdapter[EncoderSettings] = TypeAdapter(Feature)
 
 

@@ -6,7 +6,10 @@
 3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `arrays` and `audio` (a
                  `spectrogram`) implement encoders with one output row per row, `targets` that of weights, `tokens` those that pack
                  documents into windows.
-4. `encoding`    makes `FittedEncoder` records for the manifest from settings and statistics, and applies them to raw rows, with a reason
+4. `patterns`    names the columns that a pattern stands for. `auto` chooses encoders as `lockstep init` does, by a sample, and
+                 `auto_exact` corrects the choice by statistics of all rows. Their rules are `encoder_choice` and `column_roles`, which rest
+                 on `column_facts`.
+5. `encoding`    makes `FittedEncoder` records for the manifest from settings and statistics, and applies them to raw rows, with a reason
                  for each row that it refuses.
 """
 

@@ -23,7 +23,7 @@ def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
     for name, settings in dataset.encoders.items():
         for column in settings.inputs(name):
             needed.setdefault(column, frozenset())
-        for column in settings.learns_from(name):
+        for column in settings.learns_from(name) if not isinstance(settings, config.AutoSettings) else ():
             needed[column] = needed.get(column, frozenset()) | implementation(settings).needs(settings)
     return needed
 
@@ -62,9 +62,9 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
 def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEncoder] | None:
     """Encoders with the shapes and kinds of their columns before they are fitted, as if every label had so many `classes`.
 
-    None if one of them is a user's own, whose state is unknown.
+    None if one of them is a user's own, whose state is unknown, or if the query or the rows decide what the columns are.
     """
-    if any(is_class_path(settings.encoder) for settings in dataset.encoders.values()):
+    if not dataset.is_resolved or any(is_class_path(settings.encoder) for settings in dataset.encoders.values()):
         return None
     encoders = {}
     for name, settings in dataset.encoders.items():
@@ -83,6 +83,8 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
                 column_list = f"it gives {name_list(schema.names, column)}"
                 hint = suggestion(column, schema.names)
                 yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint} ({column_list})' if hint else column_list}"
+                continue
+            if isinstance(settings, config.AutoSettings):
                 continue
             kind = schema.field(column).type
             encoder = implementation(settings)

@@ -72,6 +72,13 @@ def numbers(values: pa.Array) -> np.ndarray:
     return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0
 
 
+def missing_values(values: pa.Array) -> int:
+    """How many values are NULL or NaN."""
+    if not types.is_floating(values.type):
+        return int(values.null_count)
+    return int(np.isnan(values.to_numpy(zero_copy_only=False)).sum())
+
+
 def categories(values: pa.Array) -> pa.Array:
     """Convert values to strings, with NULL for NaN; numbers, booleans and times as Arrow formats them.
 

@@ -118,6 +118,10 @@ class Manifest(Section):
     """Compared with those that `dataset.split` asks for."""
     profile: dict[str, Any] = {}
     """Statistics of the training split, by raw column."""
+    auto_reasons: dict[str, str] = {}
+    """Why `auto` chose the encoder of a feature, where it is not that of any such column."""
+    auto_left_out: dict[str, str] = {}
+    """Why `auto` made no feature of a column, by the columns of the query."""
     warnings: tuple[str, ...] = ()
     """Parts of the query or the sources that may make another run of the same config differ."""
     notes: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pipelines.config import Config
+from pipelines.config.features import encoder_settings
 from pipelines.errors import ConfigError
 from pipelines.serving.model.model import download_model
 from pipelines.serving.model.process import ModelProcess, Takes
@@ -52,6 +53,14 @@ def fetch_model(config: Config, uri: str, folder: str) -> Model:
     with tarfile.open(archive, "w") as tar:
         tar.add(files, "model", filter=lambda entry: None if "__pycache__" in entry.name else entry)
     return model
+
+
+def name_features(config: Config, model: Model) -> Config:
+    """The config with the model's features, if its own are patterns or `auto`."""
+    if config.dataset.is_resolved:
+        return config
+    features = {name: encoder_settings(values) for name, values in model.about["features"].items()}
+    return config.model_copy(update={"dataset": config.dataset.model_copy(update={"features": features})})
 
 
 def check_model_pipeline(config: Config, model: Model) -> None:

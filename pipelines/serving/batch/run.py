@@ -36,7 +36,7 @@ from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.run import check_unchanged, temporary_cache
 from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
-from pipelines.serving.batch.model import Model, fetch_model
+from pipelines.serving.batch.model import Model, fetch_model, name_features
 from pipelines.serving.batch.output import Predictions
 from pipelines.serving.batch.series import check_windows_are_complete, count_rows_of_series
 from pipelines.serving.batch.source import InputTables, open_input, set_input_paths
@@ -64,7 +64,7 @@ def predict_tables(config: Config, uri: str, inputs: Sequence[str], place: str, 
     with TemporaryDirectory(prefix="lockstep-model-") as folder:
         with stages("model"):
             model = fetch_model(config, uri, folder)
-        config, names = set_input_paths(config, inputs, str(model.about["table"]))
+        config, names = set_input_paths(name_features(config, model), inputs, str(model.about["table"]))
         _check_apart(place, config)
         config = detect_formats(config, names)
         with stages("spark"):

@@ -66,6 +66,7 @@ def load_verified(folder: Path, takes_query: bool) -> tuple[dict[str, Any], Any]
         "table": served.table if served else "",
         "conditions": list(served.conditions) if served else [],
         "inputs": _text(predictor.inputs),
+        "features": {name: fitted.feature for name, fitted in manifest.encoders.items() if fitted.column.role == "feature"},
     }
     return about, predictor
 

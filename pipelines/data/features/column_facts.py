@@ -8,10 +8,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.init.text_types import TypedColumn
-
 Kind = Literal["number", "text", "boolean", "moment", "list", "other"]
 MOST_COUNTED = 1_000_000
+
+
+@dataclass(frozen=True)
+class TypedColumn:
+    """A column of a raw table, with the values that the query will see."""
+
+    name: str
+    ddl: str
+    """Its type in the schema of the table."""
+    values: pa.Array
+    """Of the type float64, int64, bool, timestamp, date32 or large_string, or a list."""
+    sql: str = ""
+    """What the query makes of the column, with {} for its name; empty if it is used_names as it is."""
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,3 +125,30 @@ class ColumnFacts:
     def is_increasing(self) -> bool:
         """Whether no row has a smaller value than the row before it."""
         return self.kind in ("number", "moment") and self.nulls == 0 and bool(np.all(np.diff(self.places) >= 0))
+
+
+def convert_column(name: str, values: pa.ChunkedArray) -> TypedColumn:
+    """The column in the types that facts are computed of."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values, kind = values.cast(kind.value_type), kind.value_type
+    if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+        return TypedColumn(name, "double", _flat(values.cast(pa.float64())))
+    if pa.types.is_unsigned_integer(kind) or pa.types.is_signed_integer(kind):
+        return TypedColumn(name, "long", _flat(values.cast(pa.int64(), safe=False)))
+    if pa.types.is_boolean(kind):
+        return TypedColumn(name, "boolean", _flat(values))
+    if pa.types.is_timestamp(kind):
+        return TypedColumn(name, "timestamp", pc.local_timestamp(_flat(values)) if kind.tz else _flat(values))
+    if pa.types.is_date(kind):
+        return TypedColumn(name, "date", _flat(values))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return TypedColumn(name, "string", _flat(values.cast(pa.large_string())))
+    is_list = pa.types.is_list(kind) and (
+        pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type) or pa.types.is_string(kind.value_type)
+    )
+    return TypedColumn(name, str(kind), _flat(values) if is_list else pa.nulls(len(values)))
+
+
+def _flat(values: pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks()

@@ -1,12 +1,12 @@
-"""The encoders of a column, each with its reason."""
+"""The encoders of a column, each with its reason. `lockstep init` and `auto` share these rules."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.init.columns import ColumnFacts
-from pipelines.init.roles import has_sentences, is_array
+from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.column_roles import has_sentences, is_array
 
 MOST_BINNED_COLUMNS = 100
 """Columns of a table beyond which numbers have no bins besides: an embedding of each would outgrow the network."""
@@ -60,11 +60,21 @@ def encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> 
 def category(column: ColumnFacts) -> Encoding:
     """A vocabulary of the values, or hashes of very many."""
     reason = f"{column.distinct:,} distinct values{_nulls(column)}"
-    if column.distinct > _MOST_VALUES:
-        return Encoding(column.name, {"encoder": "hash", "buckets": _MOST_VALUES}, f"{reason}: hash")
-    if column.distinct > _RARE_VALUES:
-        return Encoding(column.name, {"encoder": "vocabulary", "min_count": 5}, f"{reason}: vocabulary of those that occur five times")
-    return Encoding(column.name, "vocabulary", f"{reason}: vocabulary")
+    encoder = category_encoder(column.distinct)
+    return Encoding(column.name, encoder, f"{reason}: {_category_words(encoder)}")
+
+
+def category_encoder(distinct: int) -> Any:
+    """The encoder of a column of so many distinct texts."""
+    if distinct >= _MOST_VALUES:
+        return {"encoder": "hash", "buckets": _MOST_VALUES}
+    return {"encoder": "vocabulary", "min_count": 5} if distinct > _RARE_VALUES else "vocabulary"
+
+
+def _category_words(encoder: Any) -> str:
+    if isinstance(encoder, str):
+        return encoder
+    return "hash" if encoder["encoder"] == "hash" else "vocabulary of those that occur five times"
 
 
 def member(column: ColumnFacts) -> Encoding:

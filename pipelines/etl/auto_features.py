@@ -1,0 +1,74 @@
+"""Chooses the encoders of `auto` features, by a sample of the training split.
+
+The sample is the rows of smallest hash, so files, partitions and cores have no influence, nor has which rows are read first. Equal rows
+have equal hashes: without a key they come all or none.
+"""
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.config.dataset import Dataset
+from pipelines.config.features import is_pattern
+from pipelines.data.features.auto import Choice, auto_columns, choose, target_column
+from pipelines.data.features.patterns import column_kind, name_columns
+from pipelines.data.sources.folder_columns import quote_name
+from pipelines.etl.quality import accepted_rows
+from pipelines.etl.raw_schema import raw_schema
+from pipelines.etl.splits import CONTENT, ROW, SPLIT, TRAIN, exact_column
+
+CELLS, LEAST_ROWS, MOST_ROWS = 4_000_000, 1_000, 100_000
+"""Cells of the sample, and its rows. The standard error of a share is at most 0.016 in the fewest rows."""
+_CELLS_OF = {"text": 16, "array": 64}
+"""Cells that a value counts for, by the kind of its column; others count for one."""
+_TEXT_LENGTH = 1_000
+_MARGIN = 1.5
+_HASH_BITS = 53
+
+
+def choose_features(rows: DataFrame, dataset: Dataset, expected_rows: int) -> Choice:
+    """Name the columns of patterns, and choose encoders for `auto`. `rows` have their split.
+
+    `expected_rows` is about the number of rows: it decides how many are looked at, and not what is chosen.
+    """
+    named = [name for name in dataset.features if not is_pattern(name)]
+    schema = raw_schema(rows)
+    with_names = name_columns(dataset, schema)
+    autos = auto_columns(with_names)
+    if not autos:
+        return Choice(with_names)
+    columns = list(dict.fromkeys([*autos.values(), target_column(with_names)]))
+    return choose(with_names, named, sample_rows(rows, {column: schema.field(column).type for column in columns}, expected_rows))
+
+
+def rows_of_sample(kinds: dict[str, pa.DataType]) -> int:
+    """How many rows are sampled of columns of these types."""
+    cells = sum(_CELLS_OF.get(column_kind(kind), 1) for kind in kinds.values())
+    return max(LEAST_ROWS, min(MOST_ROWS, CELLS // max(cells, 1)))
+
+
+def sample_rows(rows: DataFrame, kinds: dict[str, pa.DataType], expected_rows: int) -> pa.Table:
+    """The rows of train with the smallest hashes of their key, in that order, with the columns of these types."""
+    most = rows_of_sample(kinds)
+    train = accepted_rows(rows).where(F.col(SPLIT) == TRAIN)
+    share, place = min(1.0, _MARGIN * most / max(expected_rows, 1)), F.shiftrightunsigned(F.col(ROW), 64 - _HASH_BITS)
+    readable = [column for column, kind in kinds.items() if column_kind(kind)]
+    columns = [_beginning(column, kinds[column]) for column in readable]
+    while True:
+        limit = int(share * 2**_HASH_BITS)
+        table = train.where(place < limit).select(ROW, CONTENT, *columns).toArrow()
+        if len(table) >= most or share == 1:
+            break
+        share = min(1.0, share * max(2.0, _MARGIN * most / max(len(table), 1)))
+    # Of equal hashes those with the smaller content come first; rows with both equal are equal.
+    order = np.lexsort((table[CONTENT].to_numpy(), table[ROW].to_numpy().view(np.uint64)))[:most]
+    sample = table.take(pa.array(order))
+    return pa.table({name: sample[name] if name in sample.column_names else pa.nulls(len(sample), kind) for name, kind in kinds.items()})
+
+
+def _beginning(column: str, kind: pa.DataType) -> Column:
+    """A column, of a text its beginning."""
+    if column_kind(kind) != "text":
+        return exact_column(column)
+    return F.expr(f"substring({quote_name(column)}, 1, {_TEXT_LENGTH})").alias(column)
