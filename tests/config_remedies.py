@@ -120,6 +120,20 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
             {"dataset.features": {"history": {**SCALE, "mean": [0], "deviation": [1]}}},
         ),
     ),
+    "is set, which format {} does not read": (
+        {"source.tables": {"people": {**VALUES["source"]["tables"]["people"], "sheet": "Data"}}},
+        (
+            {"source.tables": VALUES["source"]["tables"]},
+            {"source.tables": {"people": {"format": "excel", "path": "a.xlsx", "schema": "age int", "sheet": "Data"}}},
+        ),
+    ),
+    "sqlite reads a table or a query": (
+        {"source.tables": {"people": {"format": "sqlite", "path": "a.db", "schema": "age int"}}},
+        (
+            {"source.tables": {"people": {"format": "sqlite", "path": "a.db", "schema": "age int", "table": "people"}}},
+            {"source.tables": {"people": {"format": "sqlite", "path": "a.db", "schema": "age int", "query": "SELECT 1 AS age"}}},
+        ),
+    ),
     "stratify and group are both": (
         {"dataset.split": {"stratify": "job", "group": "job"}},
         ({"dataset.split": {"stratify": "job"}}, {"dataset.split": {"group": "job"}}),

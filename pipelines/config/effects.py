@@ -59,7 +59,7 @@ TABLE = (
     Use("task.user", ".network", ("factors",), section_class=RecommendationSettings),
     Use("task.item", ".network", ("factors",), section_class=RecommendationSettings),
     Use("dataset.*.column", ".columns", ((),), remedy="put it into columns", section_class=FourierSettings),
-    Use("source.tables.*.schema", ".format", ("csv", "json", "parquet", "text", "idx", "package"), section_class=Table),
+    Use("source.tables.*.schema", ".format", ("csv", "json", "parquet", "text", "idx", "package", "excel", "sqlite"), section_class=Table),
     *(Use(f"registry.{name}", ".compare", (True,)) for name in ("tolerance", "confidence", "resamples", "seed")),
     Use("registry.metric", ".compare", (True,), unless=lambda config: bool(config.registry.slices)),
     *(Use(f"registry.{name}", ".slices", fits=is_given, remedy="name columns in registry.slices")

@@ -11,7 +11,7 @@ from pipelines.config.section import Fraction, Name, Section, Text
 from pipelines.config.table_formats import FORMATS
 from pipelines.config.windows import WindowSettings
 
-ROWS_OF_ONE_FILE = ("csv", "json", "parquet", "text")
+ROWS_OF_ONE_FILE = ("csv", "json", "parquet", "text", "excel", "sqlite")
 """Formats that make each row from one file."""
 
 
@@ -70,17 +70,24 @@ class Table(FileTableSettings):
 
     format: FormatName
     """Format of the files. `csv`, `json`, `parquet`, `text` and `binaryFile` are Spark's; `binaryFile` has one row with `path` and
-    `content` for each file. `tar` has such a row for each file in an archive, `idx` reads the files of MNIST, and `package` reads a
-    CSV file inside an installed Python package."""
+    `content` for each file. `tar` has such a row for each file in an archive, `idx` reads the files of MNIST, `excel` a sheet of
+    .xlsx files, `sqlite` a table of SQLite's, and `package` a CSV file inside an installed Python package."""
     ddl: str = Field("", alias="schema")
-    """Columns as Spark DDL: `age int, workclass string`. Required for CSV and JSON, where an inferred schema would depend on the rows.
+    """Columns as Spark DDL: `age int, workclass string`. Required for CSV, JSON, Excel and SQLite, where an inferred schema would depend on
+    the rows.
     A number in CSV and JSON has digits, a sign, a point and an exponent; NaN and Infinity are numbers only where an option names them.
     Keys of JSON match in any case, unless an option admits comments, single quotes or keys without quotes."""
     options: dict[str, Value] = {}
     """Options of Spark's reader for the format."""
     file_column: Annotated[str, AfterValidator(_check_file_column)] = ""
     """Name of a column to add: the path of the row's file, relative to the table's folder, or to that of its glob; of a single file, its
-    name. For `csv`, `json`, `parquet` and `text`; rows of `binaryFile` and `tar` have `path`."""
+    name. For `csv`, `json`, `parquet`, `text`, `excel` and `sqlite`; rows of `binaryFile` and `tar` have `path`."""
+    sheet: str = Field("", exclude_if=lambda sheet: not sheet)
+    """Of `excel`: the sheet to read; by default the only one that is not hidden."""
+    table: str = Field("", exclude_if=lambda table: not table)
+    """Of `sqlite`: the table or view to read."""
+    query: str = Field("", exclude_if=lambda query: not query)
+    """Of `sqlite`, in place of `table`: a SELECT in SQLite's SQL. It may not use the clock, or chance."""
 
     @field_validator("ddl")
     @classmethod
@@ -101,6 +108,15 @@ class Table(FileTableSettings):
         if self.file_column and self.format not in ROWS_OF_ONE_FILE:
             remedy = "select its column path" if self.format in ("binaryFile", "tar") else "remove it"
             raise ValueError(f"file_column is {self.file_column}, which format {self.format} does not add; {remedy}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_what_its_format_reads(self) -> "Table":
+        settings = {"sheet": "excel", "table": "sqlite", "query": "sqlite"}
+        if wrong := [name for name, reader in settings.items() if getattr(self, name) and self.format != reader]:
+            raise ValueError(f"{wrong[0]} is set, which format {self.format} does not read; remove it, or set format: {settings[wrong[0]]}")
+        if self.format == "sqlite" and bool(self.table) == bool(self.query):
+            raise ValueError(f"sqlite reads a table or a query ({'both' if self.table else 'neither'} is set); set one of table and query")
         return self
 
     @model_validator(mode="after")

@@ -31,8 +31,8 @@ def check_columns_read(rows: DataFrame, windows: WindowSettings) -> None:
     for column, setting in windows.columns_read.items():
         if column not in kinds:
             hint = suggestion(column, rows.columns)
-            given = f"it gives {name_list(rows.columns, column)}"
-            faults.append(f"source.windows.{setting}: the query gives no column {column}; {f'{hint} ({given})' if hint else given}")
+            columns = f"it gives {name_list(rows.columns, column)}"
+            faults.append(f"source.windows.{setting}: the query gives no column {column}; {f'{hint} ({columns})' if hint else columns}")
     if not faults and not isinstance(kinds[windows.order], NumericType | DateType | TimestampType | TimestampNTZType):
         kind = kinds[windows.order].simpleString()
         faults.append(
@@ -46,8 +46,8 @@ def check_columns_read(rows: DataFrame, windows: WindowSettings) -> None:
                 f"source.windows.{setting}: column {column} is {kinds[column].simpleString()}, and not a number; CAST it in source.query"
             )
     lower = {name.lower() for name in rows.columns}
-    if taken := [name for name in windows.generated if name.lower() in lower]:
-        faults.append(f"source.windows makes {name_list(taken)}, and so does source.query; rename it there with AS")
+    if repeated := [name for name in windows.generated if name.lower() in lower]:
+        faults.append(f"source.windows makes {name_list(repeated)}, and so does source.query; rename it there with AS")
     if faults:
         raise ConfigError("\n".join(faults))
 

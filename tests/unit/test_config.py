@@ -263,7 +263,7 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
         (
             "source.tables.people.format",
             "cvs",
-            "must be one of csv, json, parquet, text, binaryFile, idx, package, tar; did you mean csv? (got cvs)",
+            "must be one of csv, json, parquet, text, binaryFile, idx, package, excel, sqlite, tar; did you mean csv? (got cvs)",
         ),
         (
             "dataset.features.age",

@@ -44,7 +44,7 @@ THIRD_PARTIES = {
     "data.features": {"PIL", "numpy", "pyarrow", "pydantic", "tokenizers"},
     "data.loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
-    "data.sources": {"bracex", "numpy", "py4j", "pyarrow", "pyspark", "wcmatch"},
+    "data.sources": {"bracex", "numpy", "openpyxl", "py4j", "pyarrow", "pyspark", "wcmatch"},
     "tasks": {"numpy", "torch", "torchmetrics"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
@@ -175,10 +175,11 @@ print(callable(get_window), callable(scipy.signal.windows.hann))
 
 
 def test_a_packed_environment_has_what_executors_import() -> None:
-    """`tests/cluster/test_packed.py` sends one along; Spark brings PySpark and Py4J itself."""
+    """`tests/cluster/test_packed.py` sends one along; Spark brings PySpark and Py4J itself, and pack.sh adds
+    what an optional format needs where that is named."""
     (packed,) = re.findall(r'^packages=\((.*) "', (ROOT / "cluster/pack.sh").read_text(), re.MULTILINE)
     packages = ("config", "data.versions", "spark", "etl", "data.features", "data.sources")
-    modules = set().union(*(THIRD_PARTIES[package] for package in packages)) - {"pyspark", "py4j"}
+    modules = set().union(*(THIRD_PARTIES[package] for package in packages)) - {"pyspark", "py4j", "openpyxl"}
     distributions = packages_distributions()
     assert {distributions[module][0].lower() for module in modules} == {name.lower() for name in packed.split()}
 

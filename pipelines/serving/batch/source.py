@@ -27,7 +27,7 @@ from pipelines.serving.batch.model import Model
 from pipelines.serving.batch.schema_cast import cast_to_schema
 from pipelines.serving.model.process import Takes
 
-BY_FILE = ("csv", "json", "parquet", "text")
+BY_FILE = ("csv", "json", "parquet", "text", "excel", "sqlite")
 """Formats that make each row from one file."""
 
 
