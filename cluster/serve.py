@@ -6,7 +6,7 @@ python cluster/serve.py conf/adult.yaml [--endpoint.replicas 2] [--section.setti
 import sys
 from threading import Event
 
-from pipelines.commands import read_config_argument
+from pipelines.command_line import read_config_argument
 from pipelines.errors import exit_on_error
 
 

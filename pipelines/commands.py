@@ -10,16 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pipelines.command_line import log_to_stderr, read_config_and_output, read_config_argument, read_flags, speak_as, split_output_flag
 from pipelines.errors import ConfigError, exit_on_error
-from pipelines.runtime.interrupts import is_not_caused_by_signal
 
 if TYPE_CHECKING:
     from pipelines.config import Config
 
 Command = Callable[[str, list[str]], None]
 """Takes the program's name, for its usage, and the arguments."""
-_Flags = Mapping[str, Mapping[str, Any]]
-"""What `ArgumentParser.add_argument` takes, by flag."""
 _TEXT: Mapping[str, Any] = {"default": ""}
 _EXIT_CODE = "The exit code is 0, or that of the error that the first wrong line would be."
 _TEXTS: Mapping[str, Any] = {"nargs": "*", "default": []}
@@ -43,7 +41,7 @@ def write_first_config(program: str, arguments: list[str]) -> None:
 
 def etl(program: str, arguments: list[str]) -> None:
     """Make a dataset version from raw tables."""
-    config = _read_config_and_output(program, arguments)
+    config = read_config_and_output(program, arguments)
     from pipelines.api import prepare
     from pipelines.etl.summary import version_summary
     from pipelines.runtime.progress import tell
@@ -57,7 +55,7 @@ def etl(program: str, arguments: list[str]) -> None:
 
 def train(program: str, arguments: list[str]) -> None:
     """Train a model on a dataset version, and log it in MLflow."""
-    config = _read_config_and_output(program, arguments)
+    config = read_config_and_output(program, arguments)
     from pipelines.api import train
 
     train(config)
@@ -67,7 +65,7 @@ def train(program: str, arguments: list[str]) -> None:
 def verify(program: str, arguments: list[str]) -> None:
     """Train a finished run again, and compare bitwise: exit code 0 if it is identical, 1 if it differs."""
     flags = {"--run": _TEXT, "--steps": {"type": int}}
-    options, config = _read_flags(program, "--run RUN_ID [--steps FIRST_STEPS]", flags, arguments, logging.WARNING)
+    options, config = read_flags(program, "--run RUN_ID [--steps FIRST_STEPS]", flags, arguments, logging.WARNING)
     if not options.run or (options.steps is not None and options.steps < 1):
         raise ConfigError(
             f"--run is {options.run!r} and --steps {options.steps}; the first names the run to verify, the second is at least 1"
@@ -81,7 +79,7 @@ def export(program: str, arguments: list[str]) -> None:
     """Write the model of a run for other software or hardware, and compare it on every test row."""
     from pipelines.config.serving import EXPORTS
 
-    options, config = _read_flags(program, f"--run RUN_ID --to {'|'.join(EXPORTS)}", {"--run": _TEXT, "--to": _TEXT}, arguments)
+    options, config = read_flags(program, f"--run RUN_ID --to {'|'.join(EXPORTS)}", {"--run": _TEXT, "--to": _TEXT}, arguments)
     if not options.run or options.to not in EXPORTS:
         raise ConfigError(f"--run is {options.run!r} and --to {options.to!r}; name a finished training, and one of {', '.join(EXPORTS)}")
     from pipelines.api import export
@@ -103,7 +101,7 @@ def predict(program: str, arguments: list[str]) -> None:
     """Predict the rows of files or tables with a model, with Spark."""
     usage = "--model URI [--input [TABLE=]PATH ...] --output FOLDER [--keep COLUMN ...]"
     flags = {"--model": _TEXT, "--input": _TEXTS, "--output": _TEXT, "--keep": _TEXTS}
-    options, config = _read_flags(program, usage, flags, arguments)
+    options, config = read_flags(program, usage, flags, arguments)
     if not options.model or not options.output:
         raise ConfigError(f"--model is {options.model!r} and --output {options.output!r}; give the URI of a model, models:/…, and a folder")
     from pipelines.api import predict
@@ -115,7 +113,7 @@ def predict(program: str, arguments: list[str]) -> None:
 def promote(program: str, arguments: list[str]) -> None:
     """Make a run's model the champion if it passes the gates of the config, or roll back: exit code 8 if it does not."""
     flags = {"--run": _TEXT, "--rollback": {"action": "store_true"}}
-    options, config = _read_flags(program, "(--run RUN_ID | --rollback)", flags, arguments)
+    options, config = read_flags(program, "(--run RUN_ID | --rollback)", flags, arguments)
     if bool(options.run) == options.rollback:
         raise ConfigError(f"--run is {options.run!r} and --rollback {options.rollback}; give the ID of a run to promote, or --rollback")
     from pipelines.api import promote, rollback
@@ -132,7 +130,7 @@ def report(program: str, arguments: list[str]) -> None:
         print(f"{usage(program)}\n\n{report.__doc__} A YAML file stands for its newest run.")
         return
     report_arguments = read_arguments(program, arguments)
-    _log_to_stderr(logging.WARNING)
+    log_to_stderr(logging.WARNING)
     from pipelines.report.command import write_report
 
     print(write_report(report_arguments))
@@ -140,12 +138,12 @@ def report(program: str, arguments: list[str]) -> None:
 
 def doctor(program: str, arguments: list[str]) -> None:
     """Examine this machine, and what a config needs: a line each, right or with its remedy."""
-    config_arguments, output_flag = _split_output_flag(arguments)
+    config_arguments, output_flag = split_output_flag(arguments)
     if config_arguments in (["-h"], ["--help"]):
         print(f"usage: {program} [CONF.yaml] [--quiet | --json] [--section.setting VALUE ...]\n\n{doctor.__doc__}\n{_EXIT_CODE}")
         return
     config = read_config_argument(program, config_arguments, logging.WARNING) if config_arguments else None
-    _speak_as(output_flag)
+    speak_as(output_flag)
     from pipelines.api import diagnose
     from pipelines.runtime.progress import tell
 
@@ -206,68 +204,3 @@ def _run_command(name: str = "", *, arguments: list[str]) -> None:
         raise ConfigError(f"{usage}\nlockstep: a command comes first (got {name or 'nothing'})")
     else:
         COMMANDS[name](f"lockstep {name}", arguments)
-
-
-def _read_config_and_output(program: str, arguments: list[str]) -> "Config":
-    """The config; `--quiet`, `--json` and `--verbose` among the arguments say how the command tells of its progress."""
-    config_arguments, output_flag = _split_output_flag(arguments)
-    config = read_config_argument(program, config_arguments)
-    _speak_as(output_flag)
-    return config
-
-
-def _split_output_flag(arguments: list[str]) -> tuple[list[str], str]:
-    """The other arguments, and `--quiet`, `--json` or `--verbose` if it is among them."""
-    output_flags = [flag for flag in ("--quiet", "--json", "--verbose") if flag in arguments]
-    if len(output_flags) > 1:
-        raise ConfigError(f"{' and '.join(output_flags)} exclude each other; give one of them")
-    return [argument for argument in arguments if argument not in output_flags], "".join(output_flags)
-
-
-def _speak_as(output_flag: str) -> None:
-    if output_flag:
-        from pipelines.runtime.progress import speak
-
-        if output_flag != "--verbose":
-            speak("json" if output_flag == "--json" else "quiet")
-        _log_as(output_flag)
-
-
-def _log_as(flag: str) -> None:
-    """With `--quiet`, log warnings and errors only; with `--verbose`, details too; with `--json`, to standard output in lines of JSON."""
-    from pipelines.runtime.progress import JsonLines
-
-    if flag in ("--quiet", "--verbose"):
-        logging.getLogger("pipelines").setLevel(logging.WARNING if flag == "--quiet" else logging.DEBUG)
-        return
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(JsonLines())
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(sys.stdout)
-
-
-def _read_flags(
-    program: str, usage: str, flags: _Flags, arguments: list[str], level: int = logging.INFO
-) -> tuple[argparse.Namespace, "Config"]:
-    """The values of a command's own flags, and its config, which all other arguments are of. `usage` shows the own flags."""
-    parser = argparse.ArgumentParser(program, f"{program} CONF.yaml {usage}", add_help=False, allow_abbrev=False)
-    for flag, keywords in flags.items():
-        parser.add_argument(flag, **keywords)
-    options, config_arguments = parser.parse_known_args(arguments)
-    return options, read_config_argument(program, config_arguments, level, usage)
-
-
-def read_config_argument(program: str, arguments: list[str], level: int = logging.INFO, own_flags: str = "") -> "Config":
-    """The config of a command, whose log lines go to stderr from now on. `own_flags` shows those of the command itself in its usage."""
-    from pipelines.config import from_command_line  # slow imports come after the signal handlers are installed
-
-    config = from_command_line(program, arguments, own_flags)
-    _log_to_stderr(level)
-    return config
-
-
-def _log_to_stderr(level: int) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(is_not_caused_by_signal)
-    logging.getLogger("pipelines").setLevel(level)

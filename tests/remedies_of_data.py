@@ -36,7 +36,7 @@ from tables import idx, raw_table, write
 from torch.nn.modules import batchnorm
 from versions import write_version
 
-from pipelines import commands
+from pipelines import command_line, commands
 from pipelines.config.dataset import Dataset
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
@@ -118,8 +118,8 @@ def call(command: str, *arguments: str, name: str = "") -> Do:
 
 def speaking(*flags: str) -> Do:
     def speak(folder: Path) -> None:
-        with mock.patch("pipelines.runtime.progress.speak") as spoken, mock.patch.object(commands, "_log_as"):
-            commands._read_config_and_output("lockstep etl", [yaml(folder), *flags])
+        with mock.patch("pipelines.runtime.progress.speak") as spoken, mock.patch.object(command_line, "_log_as"):
+            command_line.read_config_and_output("lockstep etl", [yaml(folder), *flags])
         spoken.assert_called_once_with(*[flag.removeprefix("--") for flag in flags])
 
     return speak

@@ -15,7 +15,7 @@ from mlflow.entities import LoggedModelStatus
 from stores import new_store
 from versions import write_version
 
-from pipelines import commands
+from pipelines import command_line
 from pipelines.config.dataset import ByFraction, Dataset
 from pipelines.config.flags import parse_flags as read_flags
 from pipelines.config.load import load, parse
@@ -202,8 +202,8 @@ WORDS = {"encoder": "sequence", "column": "a", "length": 2}
 REQUEST = b'{"dataframe_records": [{"a": 1}, {"a": 2}]}'
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "the value is missing; write it after the flag": (
-        lambda folder: commands._read_config_and_output("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers"]),
-        (lambda folder: commands._read_config_and_output("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers", "2"]),),
+        lambda folder: command_line.read_config_and_output("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers"]),
+        (lambda folder: command_line.read_config_and_output("lockstep etl", [yaml(folder, json.dumps(VALUES)), "--train.workers", "2"]),),
     ),
     "not a flag; write --section.setting VALUE": (
         lambda folder: read_flags(["train.workers", "2"], Config),

@@ -16,7 +16,7 @@ from pipelines.config.strategy import StrategySettings
 from pipelines.config.task import KINDS, TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
-from pipelines.config.training import BalanceSettings, Checkpoint
+from pipelines.config.train_base import BalanceSettings, Checkpoint
 from pipelines.config.windows import WindowSettings
 
 INTRODUCTION = """# Every setting

@@ -92,6 +92,8 @@ class Endpoint(Section):
     """Maximum size of a request; more are answered 413."""
     request_seconds: PositiveFloat = 30.0
     """Time for a request to arrive, headers and body; slower ones are answered 408 and cut off."""
+    answer_seconds: PositiveFloat = 120.0
+    """Time for a replica to answer a request that has arrived; then HAProxy answers 504."""
 
 
 GateName = Literal["bounds", "size", "latency", "lineage", "commit", "sources", "skew", "champion", "slices"]

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Ser
 from pipelines.config.did_you_mean import suggestion
 from pipelines.config.plugins import import_settings, is_class_path
 from pipelines.config.strategy import StrategySettings
-from pipelines.config.training import Training
+from pipelines.config.train_base import Training
 
 GROUP = "lockstep.strategies"
 DEFAULT_KIND = "ddp"

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from pipelines.config.strategies import DEFAULT_KIND, NamedStrategy
 from pipelines.config.strategy import StrategySettings, UnitOfWork
-from pipelines.config.training import Training
+from pipelines.config.train_base import Training
 from pipelines.errors import ConfigError
 
 Settings = TypeVar("Settings", bound=StrategySettings)

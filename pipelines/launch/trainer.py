@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
@@ -96,8 +97,8 @@ def create_trainer(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed_versions(PACKAGES)
     )
     trainer = _Trainer(
-        work,  # type: ignore[arg-type]
-        train_loop_config={"assignment": assignment, **worker_arguments},
+        # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.
+        partial(work, {"assignment": assignment, **worker_arguments}),  # type: ignore[arg-type]  # its result is not None
         # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
         torch_config=TorchConfig(
             "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))

@@ -11,7 +11,7 @@ from pipelines.config import Config, parse
 from pipelines.config.pipeline import PLACEMENT
 from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.train import Train
-from pipelines.config.training import BalanceSettings
+from pipelines.config.train_base import BalanceSettings
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config.train import Train
-from pipelines.config.training import Checkpoint
+from pipelines.config.train_base import Checkpoint
 from pipelines.data.loader import Loader
 from pipelines.train.checkpoint.checkpoints import Checkpoints, Saving
 from pipelines.train.checkpoint.record import Record

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.config.serving import Endpoint
 from pipelines.serving.http import haproxy
 
 # 4 partitions for a shuffle are enough.
 SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.sql.shuffle.partitions=4")
 SPARK = " ".join(["--master local[2] --driver-memory 2g", *[f"--conf {setting}" for setting in SETTINGS], "pyspark-shell"])
 OBJECT_STORE_BYTES = 128 * 2**20
-REQUEST_SECONDS = 10.0
-"""Time for a request to arrive at an endpoint."""
+ENDPOINT = Endpoint(request_seconds=10.0, answer_seconds=40.0)
+"""The limits of an endpoint's HAProxy, short."""
 os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imported, which test modules do
 
 
@@ -45,7 +46,7 @@ def ray_cluster() -> Iterator[None]:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / "token")
     os.environ.pop("RAY_AUTH_TOKEN", None)
     os.environ.pop("RAY_ADDRESS", None)
-    os.environ |= haproxy.variables(folder / "h", REQUEST_SECONDS)  # as an endpoint's own Ray has
+    os.environ |= haproxy.variables(folder / "h", ENDPOINT)  # as an endpoint's own Ray has
     with loopback_only():
         ray.init(
             "local",

@@ -248,13 +248,33 @@ def test_a_killed_replica_is_replaced_and_only_what_is_longer_than_the_buffer_ma
     replica, _ = replicas()
     replica.send_signal(signal.SIGKILL)
     before = [len(load.answers) for load in loads]
-    wait_until(lambda: all(len(load.answers) > count + 50 for load, count in zip(loads, before, strict=True)), "50 more answers", 120)
+    wait_until(
+        lambda: all(len(load.answers) > count + 50 for load, count in zip(loads, before, strict=True)),
+        "50 more answers",
+        120,
+        say=lambda: str([(len(load.answers) - count, load.answers[-1]) for load, count in zip(loads, before, strict=True)]),
+    )
     for load in loads:
         load.stop()
     assert {status for load in short for status, _ in load.answers} == {200}
     failed = [status for status, _ in long.answers if status != 200]
     # What the replica held, and the next one if it comes before the replica is found down.
     assert len(failed) <= 2 and set(failed) <= {500, CLOSED}, failed
+
+
+@pytest.mark.full
+def test_replicas_that_hang_are_answered_for(port: int) -> None:
+    """By HAProxy, with 504: else a client would wait for ever, where nothing kills the replicas."""
+    stopped = replicas()
+    for replica in stopped:
+        replica.suspend()
+    try:
+        assert send_request(port, "/invocations", {"dataframe_records": [ROW]})[0] == 504
+    finally:
+        for replica in stopped:
+            with suppress(psutil.Error):  # killed by Ray Serve, which found it unhealthy
+                replica.resume()
+    wait_until(lambda: answers(port), "an answer of replicas", 120)
 
 
 @pytest.mark.full

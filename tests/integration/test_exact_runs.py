@@ -18,7 +18,7 @@ from test_train import act_at_step, workers
 from trainings import training
 
 from pipelines.config import Config, load
-from pipelines.config.training import BalanceSettings
+from pipelines.config.train_base import BalanceSettings
 from pipelines.data.versions.checksummed_json import seal, unseal
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.etl.run import run

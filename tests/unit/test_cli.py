@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import commands
+from pipelines import command_line
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted(f"jobs/{file.name}" for file in ROOT.glob("jobs/*.py"))
@@ -128,8 +128,8 @@ def test_verbose_logs_details_and_quiet_no_more_than_warnings() -> None:
     level_before = logger.level
     try:
         for flag, level in (("--verbose", logging.DEBUG), ("--quiet", logging.WARNING)):
-            assert commands._split_output_flag(["a.yaml", flag]) == (["a.yaml"], flag)
-            commands._log_as(flag)
+            assert command_line.split_output_flag(["a.yaml", flag]) == (["a.yaml"], flag)
+            command_line._log_as(flag)
             assert logger.level == level
     finally:
         logger.setLevel(level_before)

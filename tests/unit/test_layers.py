@@ -26,6 +26,7 @@ LAYERS = (
     ("launch",),
     ("serving.http", "doctor", "notebook"),
     ("api",),
+    ("command_line",),
     ("commands",),
     ("jobs",),
 )
@@ -64,6 +65,7 @@ THIRD_PARTIES = {
     "doctor": {"packaging"},
     "notebook": {"mlflow", "pandas", "pyarrow"},
     "api": {"mlflow", "pyarrow"},
+    "command_line": set(),
     "commands": set(),
     "jobs": set(),
 }

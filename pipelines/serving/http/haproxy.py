@@ -11,7 +11,7 @@ from pipelines.config.serving import Endpoint
 from pipelines.runtime.compat.haproxy import append_default_option
 
 
-def variables(folder: Path, request_seconds: float = Endpoint().request_seconds) -> dict[str, str]:
+def variables(folder: Path, settings: Endpoint) -> dict[str, str]:
     """Environment variables of the processes of a Ray cluster. HAProxy's files go below `folder`, and so does the socket at which
     everyone who can enter the folder controls HAProxy. The folder's path must be short: Ray adds a node's id of 56 characters, and a
     socket's path has at most 107."""
@@ -29,8 +29,10 @@ def variables(folder: Path, request_seconds: float = Endpoint().request_seconds)
         # and is chosen again until it is found down, so there are several attempts. A request can be sent again if it fits in the buffer,
         # and if HAProxy has all of it before it sends any.
         # By default a client has for ever to send its headers, and an hour between two pieces of its body.
-        "RAY_SERVE_HAPROXY_RETRY_ON": append_default_option(buffered, f"timeout http-request {request_seconds * 1000:.0f}ms"),
-        "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": str(ceil(request_seconds)),
+        "RAY_SERVE_HAPROXY_RETRY_ON": append_default_option(buffered, f"timeout http-request {settings.request_seconds * 1000:.0f}ms"),
+        "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": str(ceil(settings.request_seconds)),
+        # By default a client waits for ever for a replica that hangs.
+        "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": str(ceil(settings.answer_seconds)),
         "RAY_SERVE_HAPROXY_RETRIES": "8",
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(1 << 16),
         # By default they are the same for every endpoint of the machine.

@@ -88,7 +88,7 @@ def _ray(settings: Endpoint) -> Iterator[None]:
     else:
         keep_token()
         with ray_folder() as folder:
-            for name, value in {**PATIENT, **haproxy.variables(Path(folder).parent / "h", settings.request_seconds)}.items():
+            for name, value in {**PATIENT, **haproxy.variables(Path(folder).parent / "h", settings)}.items():
                 os.environ.setdefault(name, value)
             with own_ray(max(os.cpu_count() or 1, settings.replicas), _temp_dir=folder, **ray_options):
                 yield

@@ -7,7 +7,7 @@ from pydantic import PositiveInt
 
 from pipelines.config.effect_rules import UseInRun
 from pipelines.config.strategy import UnitOfWork, check_not_compiled
-from pipelines.config.training import Training
+from pipelines.config.train_base import Training
 from pipelines.strategies.replicas.outer_settings import OUTER_USES, OuterStep
 
 

@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipelines.config.effect_rules import Use
 from pipelines.config.strategy import StrategySettings
-from pipelines.config.training import Training
+from pipelines.config.train_base import Training
 from pipelines.train.exact.settings import Settings as ExactSettings
 
 

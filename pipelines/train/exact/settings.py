@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pipelines.config.strategy import FixedThreads
-from pipelines.config.training import Training
+from pipelines.config.train_base import Training
 
 
 class Settings(FixedThreads):

@@ -1,0 +1,81 @@
+"""Reads what all commands have in common: a config and its settings, `--quiet`, `--json` or `--verbose`, and a command's own flags."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import ConfigError
+from pipelines.runtime.interrupts import is_not_caused_by_signal
+
+if TYPE_CHECKING:
+    from pipelines.config import Config
+
+Flags = Mapping[str, Mapping[str, Any]]
+"""What `ArgumentParser.add_argument` takes, by flag."""
+
+
+def read_config_and_output(program: str, arguments: list[str]) -> "Config":
+    """The config; `--quiet`, `--json` and `--verbose` among the arguments say how the command tells of its progress."""
+    config_arguments, output_flag = split_output_flag(arguments)
+    config = read_config_argument(program, config_arguments)
+    speak_as(output_flag)
+    return config
+
+
+def split_output_flag(arguments: list[str]) -> tuple[list[str], str]:
+    """The other arguments, and `--quiet`, `--json` or `--verbose` if it is among them."""
+    output_flags = [flag for flag in ("--quiet", "--json", "--verbose") if flag in arguments]
+    if len(output_flags) > 1:
+        raise ConfigError(f"{' and '.join(output_flags)} exclude each other; give one of them")
+    return [argument for argument in arguments if argument not in output_flags], "".join(output_flags)
+
+
+def speak_as(output_flag: str) -> None:
+    if output_flag:
+        from pipelines.runtime.progress import speak
+
+        if output_flag != "--verbose":
+            speak("json" if output_flag == "--json" else "quiet")
+        _log_as(output_flag)
+
+
+def _log_as(flag: str) -> None:
+    """With `--quiet`, log warnings and errors only; with `--verbose`, details too; with `--json`, to standard output in lines of JSON."""
+    from pipelines.runtime.progress import JsonLines
+
+    if flag in ("--quiet", "--verbose"):
+        logging.getLogger("pipelines").setLevel(logging.WARNING if flag == "--quiet" else logging.DEBUG)
+        return
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonLines())
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.stdout)
+
+
+def read_flags(
+    program: str, usage: str, flags: Flags, arguments: list[str], level: int = logging.INFO
+) -> tuple[argparse.Namespace, "Config"]:
+    """The values of a command's own flags, and its config, which all other arguments are of. `usage` shows the own flags."""
+    parser = argparse.ArgumentParser(program, f"{program} CONF.yaml {usage}", add_help=False, allow_abbrev=False)
+    for flag, keywords in flags.items():
+        parser.add_argument(flag, **keywords)
+    options, config_arguments = parser.parse_known_args(arguments)
+    return options, read_config_argument(program, config_arguments, level, usage)
+
+
+def read_config_argument(program: str, arguments: list[str], level: int = logging.INFO, own_flags: str = "") -> "Config":
+    """The config of a command, whose log lines go to stderr from now on. `own_flags` shows those of the command itself in its usage."""
+    from pipelines.config import from_command_line  # slow imports come after the signal handlers are installed
+
+    config = from_command_line(program, arguments, own_flags)
+    log_to_stderr(level)
+    return config
+
+
+def log_to_stderr(level: int) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(is_not_caused_by_signal)
+    logging.getLogger("pipelines").setLevel(level)
