@@ -51,7 +51,7 @@ def doctor(name: str, values: dict[str, Any] | None = None, **environment: str) 
     """One check of the doctor, with environment variables."""
     with patch.dict(os.environ, environment):
         config = with_absolute_paths(parse(deepcopy({**VALUES, **values}), "x.yaml"), home()) if values else None
-        (reading,) = [item.read() for item in examine.checks(config) if item.name == name]
+        (reading,) = [item.read() for item in (*examine._machine_checks(), *examine._server_checks(config)) if item.name == name]
     check(reading)
 
 

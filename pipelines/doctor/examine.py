@@ -30,17 +30,18 @@ class Check:
 
 
 def diagnoses(config: Config | None = None) -> Iterator[Diagnosis]:
-    """A line for each check, in the order in which a pipeline needs what is checked. Without a config, the defaults are examined."""
-    lines = checks(config)
-    with short_timeouts(), ThreadPoolExecutor(len(lines)) as pool:
-        readings = [pool.submit(_read, check) for check in lines]
-        for check, reading in zip(lines, readings, strict=True):
+    """A line for each check, in the order in which a pipeline needs what is checked. Without a config, the defaults are examined.
+
+    Servers are asked meanwhile, in threads: one that is away answers late. The others are not read in threads, since two requirements of
+    packages that are parsed at once are a SystemError in Python 3.11 ("AST constructor recursion depth mismatch").
+    """
+    servers = list(_server_checks(config))
+    with short_timeouts(), ThreadPoolExecutor(len(servers)) as pool:
+        readings = [pool.submit(_read, check) for check in servers]
+        for check in _machine_checks():
+            yield to_diagnosis(check.name, _read(check), check.error)
+        for check, reading in zip(servers, readings, strict=True):
             yield to_diagnosis(check.name, reading.result(), check.error)
-
-
-def checks(config: Config | None = None) -> list[Check]:
-    """All checks, in the order of their lines."""
-    return [*_machine_checks(), *_server_checks(config)]
 
 
 def _machine_checks() -> Iterator[Check]:

@@ -44,7 +44,7 @@ def start(pipeline: Path, master: str = "local[2]", **settings: str) -> "subproc
 
 def finish(job: "subprocess.Popen[str]") -> str:
     """Wait until the job has ended well, and return what it printed."""
-    printed, errors = job.communicate(timeout=240)
+    printed, errors = job.communicate(timeout=500)
     assert job.returncode == 0, errors
     return printed
 
@@ -120,7 +120,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_told_in_a_line(small_disk: Path, tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a message of Java for each file. With room for its files, the same pipeline has made a version above."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(small_disk))
-    printed, errors = (job := start(write_pipeline(tmp_path, uri))).communicate(timeout=240)
+    printed, errors = (job := start(write_pipeline(tmp_path, uri))).communicate(timeout=500)
     assert job.returncode == DatasetError.exit_code, errors
     complaints = [
         line for line in errors.splitlines() if "space" in line or "Exception" in line or line.startswith(("error", "\tat ", "Traceback"))

@@ -61,7 +61,7 @@ def test_a_ray_that_others_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 SIGNALLED = """
-import os, signal
+import signal
 import ray
 from pipelines.config.train import Train
 from pipelines.errors import exit_on_error
@@ -71,7 +71,7 @@ init = ray.init
 
 def init_and_signal(*arguments, **settings):
     init(*arguments, **settings)
-    os.kill(os.getpid(), signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
 
 def main():
     ray.init = init_and_signal
