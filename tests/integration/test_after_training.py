@@ -178,7 +178,7 @@ def test_a_file_of_another_format_than_its_table_is_named(config: Config, good: 
             ConfigError,
             "age as string, not int32",
         ),
-        ({"options": {"sep": ";"}}, {}, QualityError, "1,000 of 1,000 rows were refused"),
+        pytest.param({"options": {"sep": ";"}}, {}, QualityError, "1,000 of 1,000 rows were refused", marks=pytest.mark.full),
     ],
 )
 def test_bad_input_is_one_clear_answer_and_leaves_nothing(

@@ -116,6 +116,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("twins")
 def test_a_full_disk_is_told_in_a_line(small_disk: Path, tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a message of Java for each file. With room for its files, the same pipeline has made a version above."""

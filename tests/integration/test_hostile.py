@@ -31,7 +31,7 @@ def columns(names: list[str]) -> str:
     return ", ".join(f"`{name}` string" for name in names)
 
 
-@pytest.mark.parametrize("multiline", [True, False])
+@pytest.mark.parametrize("multiline", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_csv_spectrum(spark: SparkSession, multiline: bool) -> None:
     files = {path.stem: path for path in sorted(raw("hostile", "csv-spectrum", "csvs").glob("*.csv"))}
     expected = {name: json.loads((path.parents[1] / "json" / f"{name}.json").read_text()) for name, path in files.items()}

@@ -104,6 +104,7 @@ def mutate(content: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.full
 def test_mutated_parquet_is_read_or_refused_in_a_line_without_java_s_words(spark: SparkSession, tmp_path: Path) -> None:
     random_numbers = random.Random(5)
     columns = {

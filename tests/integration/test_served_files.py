@@ -195,6 +195,7 @@ def test_other_code_of_the_same_name_at_work_is_found(copy: Path) -> None:
     assert "SAME" in answer and f"MismatchError: {copy / ARCHIVE}/pipelines/errors.py, imported in this process" in answer
 
 
+@pytest.mark.full
 def test_a_model_whose_modules_were_logged_as_files_still_loads(copy: Path) -> None:
     with ZipFile(copy / ARCHIVE) as archive:
         archive.extractall(copy / "code")

@@ -86,8 +86,8 @@ def held_up(context: WorkerContext, folder: str, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("data", r"in await_data \(.*test_heartbeat.py:\d+\), which is busy with something else"),
-        ("backward", r"in dawdle \(.*test_heartbeat.py:\d+\), which is busy with something else"),
+        pytest.param("data", r"in await_data \(.*test_heartbeat.py:\d+\), which is busy with something else", marks=pytest.mark.full),
+        pytest.param("backward", r"in dawdle \(.*test_heartbeat.py:\d+\), which is busy with something else", marks=pytest.mark.full),
         ("stop", "no longer answers"),
     ],
 )

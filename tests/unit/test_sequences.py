@@ -96,4 +96,4 @@ def test_a_text_has_the_same_words_whatever_lies_behind_it_in_memory() -> None:
     """Texts of many lengths: Arrow's buffers end with a text if its bytes, with spaces between words, are a multiple of 64."""
     for letters in range(40, 72):
         texts = pa.array([f"{'x' * letters} last"])
-        assert {tuple(words(texts)[0].as_py()) for _ in range(50)} == {("x" * letters, "last")}
+        assert {tuple(words(texts)[0].as_py()) for _ in range(8)} == {("x" * letters, "last")}
