@@ -36,7 +36,7 @@ from pipelines.config.task import (
 )
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
-from pipelines.config.training import BalanceSettings, Checkpoint
+from pipelines.config.train_base import BalanceSettings, Checkpoint
 
 __all__ = [
     "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFraction", "ByTime", "BytesSettings", "CharactersSettings",
