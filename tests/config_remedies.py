@@ -62,6 +62,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"dataset.features": {"rich": "standardize"}},
         ({"dataset.features": {"wealth": {"encoder": "standardize", "column": "rich"}}},),
     ),
+    "add passthrough: {{}: weight} to dataset": (
+        {"task.sample_weight": "importance"},
+        ({"task.sample_weight": "importance", "dataset.passthrough": {"importance": "weight"}},),
+    ),
     "with which a weight may be negative": (
         {"task.sample_weight": "importance", "dataset.passthrough": {"importance": "identity"}},
         ({"dataset.passthrough": {"importance": "weight"}},),
