@@ -78,6 +78,7 @@ from pipelines.serving.batch.run import _check_apart
 from pipelines.serving.batch.series import check_windows_are_complete
 from pipelines.serving.batch.source import set_input_paths
 from pipelines.serving.http.forms import parse_rows
+from pipelines.serving.model.series import SeriesInputs, add_windows_to_rows
 from pipelines.spark import ambient_settings as ambient
 from pipelines.spark.executor_versions import check_executors
 
@@ -354,6 +355,13 @@ def gzip_blocks(folder: Path, length: int | None = None) -> list[bytes]:
     return list(content.blocks(write(folder, "a.gz", gzip.compress(bytes(range(256)) * 99)[:length])))
 
 
+def rows_of_series(hours: list[int | None]) -> Any:
+    """Windows of the rows of a request."""
+    rows, columns = pa.table({"hour": pa.array(hours, pa.int64())}), pa.schema({"hour_lag_1": pa.int64()})
+    windows = WindowSettings(order="hour", lags={"hour": (1,)})
+    return add_windows_to_rows(rows, SeriesInputs(windows, rows.schema, frozenset(columns.names), columns))
+
+
 def fit_scale(column: str) -> Any:
     """Fit the scale of arrays on another column."""
     rows = pa.table({"history": [[[1.0]], [[2.0]]], "load": [2.0, 3.0]})
@@ -538,6 +546,11 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: fit_scale("history"),
         (lambda folder: fit_scale("load"),),
     ),
+    "and so no place in its series; give it, or leave": (
+        lambda folder: rows_of_series([1, None]),
+        (lambda folder: rows_of_series([1, 2]), lambda folder: rows_of_series([1])),
+    ),
+    "comes twice within a series (by: {}); give each row": (lambda folder: rows_of_series([1, 1]), (lambda folder: rows_of_series([1]),)),
     "rows of its series before it; give the last": (
         lambda folder: check_windows_are_complete(WindowSettings(order="hour", lags={"load": (3,)}), 2, 0),
         (lambda folder: check_windows_are_complete(WindowSettings(order="hour", lags={"load": (3,)}), 5, 2),),

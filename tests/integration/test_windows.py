@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from promotions import finished_run, untrained_weights
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from stores import new_store
 from trainings import open_dataset
 
@@ -17,8 +19,10 @@ from pipelines.config import Config, parse
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime
 from pipelines.config.windows import WindowSettings
 from pipelines.errors import ConfigError, SourceError
+from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.run import run
 from pipelines.etl.windows import add_windows, check_columns_read, check_order
+from pipelines.serving.model.series import SeriesInputs, add_windows_to_rows
 
 STATISTICS: dict[Any, Any] = {"mean": (4,), "std": (4,), "sum": (2,), "max": (2,)}
 LOADS = WindowSettings(order="hour", by=("meter",), lags={"load": (1, 3)}, rolling={"load": STATISTICS})
@@ -72,6 +76,22 @@ def test_null_is_a_value_of_a_lag_and_is_left_out_of_statistics(spark: SparkSess
     deviation = np.sqrt(8)
     expected = [(None, 1.0, None, 1.0), (3.0, 3.0, None, 3.0), (7.0, 5.0, deviation, 3.0), (None, 7.0, None, 7.0), (None,) * 4]
     assert rows_with_windows == expected
+
+
+def test_p7_a_served_model_makes_the_very_values_of_spark(spark: SparkSession) -> None:
+    statistics: dict[Any, Any] = {"mean": (5, 24), "std": (2, 24), "sum": (7,), "min": (3,), "max": (3,)}
+    rolling = {"load": statistics, "n": statistics}
+    windows = WindowSettings(order="hour", by=("meter",), lags={"load": (1,)}, rolling=rolling, columns=("load", "n"), history=4)
+    frame, random = loads(hours=200), np.random.default_rng(1)
+    frame["n"] = pd.array(random.integers(-9, 9, len(frame)), "Int32")
+    frame.loc[random.random(len(frame)) < 0.3, "n"] = pd.NA
+    rows = spark_rows(spark, frame).withColumn("load", F.when(F.col("n") > -8, F.col("load")))
+    windowed = add_windows(rows, windows)
+    raw, expected = rows.toArrow(), windowed.toArrow()
+    columns = pa.schema([field for field in raw_schema(windowed) if field.name in [*windows.generated, "meter", "hour"]])
+    served, _ = add_windows_to_rows(raw, SeriesInputs(windows, raw.schema, frozenset(windows.generated), columns))
+    place = [("meter", "ascending"), ("hour", "ascending")]
+    assert served.sort_by(place).to_pylist() == expected.select(columns.names).sort_by(place).to_pylist()
 
 
 def future_hours(rows: DataFrame) -> list[float]:
@@ -217,6 +237,9 @@ def test_p7_a_batch_predicts_from_the_last_rows(config: Config, tmp_path: Path, 
     }
     expected = api.load_model(config, uri).predict(pd.DataFrame(features))
     np.testing.assert_allclose(predicted["prediction"], expected["prediction"], rtol=1e-6)
+    of_series = api.load_model(config, uri).predict(last.sample(frac=1, random_state=1)).sort_index()
+    np.testing.assert_allclose(of_series["prediction"].dropna(), expected["prediction"], rtol=1e-6)
+    assert of_series["refused"].isna().sum() == 3
     last.groupby("meter").tail(2).to_csv(tmp_path / "short.csv", index=False)
     with pytest.raises(SourceError, match="none of the 6 rows has 3 rows of its series before it; give the last 3 rows of each series"):
         api.predict(config, uri, str(tmp_path / "short"), [str(tmp_path / "short.csv")])

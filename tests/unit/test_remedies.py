@@ -64,6 +64,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "the file is damaged, encrypted, or of another format": ("unit/test_sqlite.py", "test_what_is_no_database_is_one_line"),
     "is cut: it has {} bytes of": ("unit/test_sqlite.py", '"cut"'),
     "which no cell of {} holds; choose": ("integration/test_cell_tables.py", "born date, paid decimal(6,2)"),
+    "are predicted together, and {}; correct the value": ("unit/test_series_rows.py", "test_p7_the_last_rows_of_series_are_predicted"),
     "is of the file that Spark happens to read": ("integration/test_sources_binary.py", "set file_column of the table to a name"),
     "there is no _metadata: set file_column": ("integration/test_sources_binary.py", "set file_column of the table to a name"),
     "where Spark widens only": ("integration/test_parquet_types.py", "SELECT CAST(a AS {kind}) AS a"),

@@ -2,6 +2,7 @@
 answers of the model, with an example, as one HTML file without scripts."""
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -20,17 +21,19 @@ from pipelines.serving.model import REFUSED
 Schema = dict[str, Any]
 
 
-def row_schema(inputs: pa.Schema) -> Schema:
-    """JSON schema of a row. Every column must be there; whether a NULL is refused is up to the column's encoder."""
+def row_schema(inputs: pa.Schema, required: Sequence[str]) -> Schema:
+    """JSON schema of a row, with the names of the columns that must be there; whether a NULL is refused is up to the column's encoder."""
     properties = {field.name: {"anyOf": [_type_schema(field.type), {"type": "null"}], "description": str(field.type)} for field in inputs}
-    return {"type": "object", "properties": properties, "required": inputs.names}
+    return {"type": "object", "properties": properties, "required": list(required)}
 
 
 def openapi(served: ServedModel, settings: Endpoint, needs_token: bool) -> Schema:
     """OpenAPI 3.1 of the endpoint as it serves this model."""
+    predictor, series = served.predictor, served.predictor.series_inputs
+    row = row_schema(predictor.columns_taken, series.shared_names if series else predictor.inputs.names)
     request = {
         "type": "object",
-        "properties": {ROWS: {"type": "array", "items": row_schema(served.predictor.inputs), "maxItems": settings.rows_per_request}},
+        "properties": {ROWS: {"type": "array", "items": row, "maxItems": settings.rows_per_request}},
         "required": [ROWS],
     }
     outputs = {name: _type_schema(pa.array(values).type) for name, values in served.predictor.outputs.items()}
@@ -47,7 +50,8 @@ def openapi(served: ServedModel, settings: Endpoint, needs_token: bool) -> Schem
     }
     post: Schema = {
         "summary": "Predict rows",
-        "description": f"Rows may also come in another of MLflow's forms: {', '.join(FORMS[1:])}.",
+        "description": f"Rows may also come in another of MLflow's forms: {', '.join(FORMS[1:])}."
+        + (f" Or they are the last rows of series, with the columns {', '.join(series.schema.names)}." if series else ""),
         "requestBody": {"required": True, "content": {"application/json": {"schema": request, "example": {ROWS: [served.example]}}}},
         "responses": {
             "200": {"description": "One prediction for each row.", "content": {"application/json": {"schema": answer}}},

@@ -49,12 +49,30 @@ class ServedModel:
     def answers(self, requests: Sequence[list[JsonRow]]) -> list[list[JsonRow]]:
         """Predictions of the rows of each request, in their order. A row that cannot be taken has NULL as prediction, and the reason in
         `refused`; it does not affect other rows."""
-        rows = [row for request in requests for row in request]
+        are_series = [self._are_series(request) for request in requests]
+        rows = [row for request, is_series in zip(requests, are_series, strict=True) if not is_series for row in request]
         try:
             predictions = iter(self._predict(rows))
         except SourceError:
             predictions = iter(self._predict_or_refuse(rows))
-        return [list(islice(predictions, len(request))) for request in requests]
+        return [
+            self._predict_series(request) if is_series else list(islice(predictions, len(request)))
+            for request, is_series in zip(requests, are_series, strict=True)
+        ]
+
+    def _are_series(self, rows: list[JsonRow]) -> bool:
+        """Whether windows are made of the rows of a request, and so not of those of others."""
+        series = self.predictor.series_inputs
+        return bool(series and rows and any(series.are_needed(list(row)) for row in rows))
+
+    def _predict_series(self, rows: list[JsonRow]) -> list[JsonRow]:
+        """The rows of a request together: a fault of one is in the windows of others, so all of them are refused with it."""
+        assert self.predictor.series_inputs is not None, "windows are made of the rows"
+        schema = self.predictor.series_inputs.schema
+        try:
+            return _json_rows(self.predictor.predict_series(to_arrow(_columns(rows, schema), schema)))
+        except SourceError as error:
+            return [{**dict.fromkeys(self.predictor.outputs.columns), REFUSED: str(error)} for _ in rows]
 
     def _predict(self, rows: list[JsonRow]) -> list[JsonRow]:
         """Raises SourceError if any row lacks a column or has a value of another type."""

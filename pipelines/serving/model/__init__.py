@@ -2,6 +2,7 @@
 
 1. `columns`     converts the columns of rows to those that the model takes, by one rule for all ways in.
 2. `predictor`   encodes raw rows, runs the model on the rows that the encoders accept, and gives a reason for each other row.
+   `series`      makes the columns of `source.windows` from the last rows of series.
 3. `signature`   describes the columns of input and output for MLflow, with an example.
 4. `model`       logs config, manifest, weights and code as the model of a run, with a digest of every file, and loads such models.
    `archive`     makes one file of the code.

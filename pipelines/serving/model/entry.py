@@ -27,7 +27,7 @@ class RawRows(PythonModel):
         from pipelines.serving.model import load_predictor, scoring  # noqa: PLC0415, verified by now
 
         self._predictor, self._scoring = load_predictor(context.artifacts, digest), scoring
-        scoring.set_csv_types(self._predictor.inputs)
+        scoring.set_csv_types(self._predictor.columns_taken)
 
     def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Predictions for rows with the columns of the signature, with the same index."""

@@ -14,7 +14,9 @@ from pipelines.data.features.base import Packer
 from pipelines.data.rowwise.engine import Evaluator
 from pipelines.data.versions.manifest import FittedEncoder, Manifest, tensor_columns
 from pipelines.data.versions.schema import schema_from_text, to_numpy
+from pipelines.errors import SourceError
 from pipelines.serving.model.columns import fitting_rows
+from pipelines.serving.model.series import add_windows_to_rows, series_inputs
 from pipelines.tasks.bind import build_task
 
 REFUSED = "refused"
@@ -39,6 +41,10 @@ class Predictor:
         self._query = manifest.served_query
         self._evaluator = Evaluator() if self._query else None  # MLflow keeps the last model, and with it a database to the very end
         self.inputs = input_schema(manifest)
+        self.series_inputs = series_inputs(manifest, self.inputs)
+        """The rows that the model takes as well, if windows make some of its inputs: `predict_series` makes those."""
+        self.columns_taken = self.series_inputs.all_columns if self.series_inputs else self.inputs
+        """All columns that rows may have: of either kind."""
         self.outputs = self._predict({column.name: np.zeros((1, *column.shape), column.dtype) for column in self._columns})
 
     def predict(self, raw: pa.Table) -> pd.DataFrame:
@@ -51,14 +57,22 @@ class Predictor:
 
     def predict_frame(self, rows: pd.DataFrame) -> pd.DataFrame:
         """`predict` for the rows of a data frame, with the same index. A row with a value that a column's type does not have is refused
-        too. Raises SourceError if a column is missing, or of another sort of values."""
+        too. Raises SourceError if a column is missing, or of another sort of values. Rows without columns that windows make are those of
+        series, of which no value may be unfit: rows after it have it in their windows."""
+        if self.series_inputs and self.series_inputs.are_needed(list(rows.columns)):
+            series, unfit = fitting_rows(rows, self.series_inputs.schema)
+            if reason := next(filter(None, unfit.to_pylist()), None):
+                raise SourceError(f"rows of a series are predicted together, and {reason}; correct the value, or leave its row out")
+            return self.predict_series(series).set_axis(rows.index)
         table, unfit = fitting_rows(rows, self.inputs)
-        fits = pc.is_null(unfit)
-        predicted = self.predict(table.filter(fits))
-        if unfit.null_count < len(unfit):
-            predicted = predicted.set_axis(np.flatnonzero(fits.to_numpy(zero_copy_only=False))).reindex(range(len(unfit)))
-            predicted[REFUSED] = predicted[REFUSED].where(fits.to_pandas(), unfit.to_pandas())
-        return predicted.set_axis(rows.index)
+        return insert_refused(self.predict(table.filter(pc.is_null(unfit))), unfit).set_axis(rows.index)
+
+    def predict_series(self, rows: pa.Table) -> pd.DataFrame:
+        """`predict` for rows with the columns of `series_inputs`, after making those of windows. A row with too few rows before it is
+        refused. Raises SourceError if a row has no place in its series."""
+        assert self.series_inputs is not None, "windows make inputs of the model"
+        windowed, reasons = add_windows_to_rows(rows, self.series_inputs)
+        return insert_refused(self.predict(windowed), reasons)
 
     def _predict_batch(self, raw: pa.Table) -> pd.DataFrame:
         encoded, reasons = self._encode(raw)
@@ -98,6 +112,16 @@ class Predictor:
         batch = {name: torch.from_numpy(np.array(values)).to(self._device) for name, values in arrays.items()}
         with torch.inference_mode():
             return self._model(batch)
+
+
+def insert_refused(predicted: pd.DataFrame, reasons: pa.Array) -> pd.DataFrame:
+    """The predictions of the rows without a reason, and between them rows without a prediction for those that have one."""
+    if reasons.null_count == len(reasons):
+        return predicted
+    accepted = reasons.is_null().to_pandas()
+    spread = predicted.set_axis(np.flatnonzero(accepted)).reindex(range(len(reasons)))
+    spread[REFUSED] = spread[REFUSED].where(accepted, reasons.to_pandas())
+    return spread
 
 
 def feature_encoders(manifest: Manifest) -> dict[str, FittedEncoder]:

@@ -20,7 +20,11 @@ from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encode
 
 def model_signature(predictor: Predictor) -> ModelSignature:
     """Names and types of the input columns and of the predictions."""
-    inputs: list[Any] = [ColSpec(_mlflow_type(field.type), field.name) for field in predictor.inputs]
+    # Of rows of series, the columns that windows make are missing, and of other rows those that they are made of.
+    required = set(predictor.series_inputs.shared_names if predictor.series_inputs else predictor.inputs.names)
+    inputs: list[Any] = [
+        ColSpec(_mlflow_type(field.type), field.name, required=field.name in required) for field in predictor.columns_taken
+    ]
     outputs = infer_signature(predictor.outputs).inputs.inputs
     return ModelSignature(Schema(inputs), Schema([*outputs, ColSpec(DataType.string, REFUSED, required=False)]))
 
