@@ -3,9 +3,8 @@
     python cluster/local/demo.py [CONF.yaml [--section.setting VALUE ...]]      by default conf/digits.yaml
 
 1. spark-submit jobs/etl.py makes a dataset version.
-2. `ray_head` finds a Ray, or starts one.
-3. cluster/submit.py submits jobs/train.py to it, and shows its output.
-4. The last line has the seconds of both.
+2. jobs/train.py trains on a Ray of its own; or cluster/submit.py submits it, where a Ray runs already.
+3. The last line has the seconds of both.
 
 Everything that was started is stopped at the end, also after an interrupt; an interrupted training run ends as KILLED.
 """
@@ -21,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from line_filter import filtered_errors
-from ray_head import answers, authorization, ray_address, stop_jobs
+from ray_head import answers, authorization, running_ray, stop_jobs
 from sessions import leave_on_signals, process
 
 from pipelines.spark.class_archive import use_class_archive
+
+SAVE_SECONDS = 150.0
+"""Time for an interrupted training to save, as cluster/submit.py gives it."""
 
 
 def main(arguments: list[str]) -> None:
@@ -33,8 +35,10 @@ def main(arguments: list[str]) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     etl_seconds = measure_seconds(etl, arguments)
-    with ray_address() as address:
-        train_seconds = measure_seconds(train, arguments, address)
+    if address := running_ray():
+        train_seconds = measure_seconds(submit_training, arguments, address)
+    else:
+        train_seconds = measure_seconds(train, arguments)
     print(f"seconds   {etl_seconds:.0f} ETL, {train_seconds:.0f} training, starts included")
 
 
@@ -56,7 +60,16 @@ def etl(arguments: list[str]) -> None:
         sys.exit(code)
 
 
-def train(arguments: list[str], address: str) -> None:
+def train(arguments: list[str]) -> None:
+    command = ["python", "jobs/train.py", *arguments]
+    show(command)
+    with process(command, stop=signal.SIGTERM, stop_seconds=SAVE_SECONDS) as running:
+        code = running.wait()
+    if code:
+        sys.exit(code)
+
+
+def submit_training(arguments: list[str], address: str) -> None:
     name = f"lockstep-{os.getpid()}-{time.time_ns()}"
     job = ["--", "python", "jobs/train.py", *arguments]
     show(["python", "cluster/submit.py", *job])

@@ -17,15 +17,20 @@ STOP_SECONDS = 15.0
 
 @contextmanager
 def process(
-    command: Sequence[str], output: IO[str] | None = None, *, stop: signal.Signals, errors: int | None = None
+    command: Sequence[str],
+    output: IO[str] | None = None,
+    *,
+    stop: signal.Signals,
+    stop_seconds: float = STOP_SECONDS,
+    errors: int | None = None,
 ) -> Iterator[subprocess.Popen]:
-    """Run a command in a new session. At the end of the block, the remaining processes of that session are ended. `errors` is a file
-    descriptor for standard error, by default that of this process."""
+    """Run a command in a new session. At the end of the block, the remaining processes of that session get `stop`, and `stop_seconds`
+    to end. `errors` is a file descriptor for standard error, by default that of this process."""
     started = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output else errors, start_new_session=True)
     try:
         yield started
     finally:
-        end_session(started.pid, stop)
+        end_session(started.pid, stop, stop_seconds)
         started.wait()
 
 

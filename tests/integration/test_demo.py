@@ -14,7 +14,8 @@ import pytest
 from chromium import GOOD, seen
 from documents import demo_block, reader_folder, type_block
 from mlflow.entities import Run
-from ray_head import answers, authorization, own_ray
+from other_ray import other_ray
+from ray_head import answers, authorization
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "cluster/local/demo.py", "conf/digits.yaml"]
@@ -36,13 +37,9 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def output(home: Path, environment: dict[str, str]) -> str:
-    """The output of the demo on a Ray that someone else has started, and that environment variables lead to."""
-    with patch.dict(os.environ, environment, clear=True), own_ray() as address:
-        variables = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-        printed = type_block(demo_block(), home, variables=variables)
-        assert answers(address, authorization()), "the demo stopped a Ray that was not its own"
-    return printed
+def output(home: Path) -> str:
+    """What the demo prints."""
+    return type_block(demo_block(), home)
 
 
 def find_training(home: Path, status: str) -> Run:
@@ -67,18 +64,17 @@ def running_commands(home: Path) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_p1_the_demo_makes_a_tracked_model_on_a_ray_that_runs_already(output: str, environment: dict[str, str], home: Path) -> None:
+def test_p1_the_demo_makes_a_tracked_model(output: str, environment: dict[str, str], home: Path) -> None:
     run = find_training(home, "FINISHED")
     assert run.data.metrics["test/accuracy"] >= 0.97
     for line in (
         "$ spark-submit jobs/etl.py conf/digits.yaml",
-        "using the Ray at",
+        "$ python jobs/train.py conf/digits.yaml",
         f"run {run.info.run_id} of experiment digits",
         "make ui",
     ):
         assert line in output
     assert "incubator" not in output and "Runtime env" not in output, "a newcomer reads what matters"
-    assert run.info.artifact_uri.startswith(f"file://{home}/"), "artifacts went into the job's uploaded copy"
     models = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db").search_logged_models([run.info.experiment_id])
     assert Path(models[0].artifact_location.removeprefix("file://")).is_relative_to(home)
     (lines,) = re.findall(r"^```python\n(import mlflow\n.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
@@ -94,6 +90,20 @@ def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
     assert "Most wrong rows of split test" in text and "data:image/png;base64," in text and "worst_pictures" not in text
     assert page.stat().st_size < 5_000_000
     assert seen(page) == GOOD
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("output")
+def test_a_ray_that_runs_already_is_used_and_left_alone(environment: dict[str, str], home: Path) -> None:
+    """One that environment variables lead to."""
+    with patch.dict(os.environ, environment, clear=True), other_ray() as address:
+        printed = subprocess.run([*DEMO, "--train.epochs", "2"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert answers(address, authorization()), "the demo stopped a Ray that was not its own"
+    assert "using the Ray at" in printed and "$ python cluster/submit.py -- python jobs/train.py" in printed
+    (run_id,) = re.findall(r"^run (\w+) starts", printed, re.MULTILINE)
+    run = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db").get_run(run_id)
+    assert run.info.status == "FINISHED" and run.info.artifact_uri.startswith(f"file://{home}/"), "they went into the job's uploaded copy"
 
 
 @pytest.mark.full
