@@ -66,6 +66,18 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"task.sample_weight": "importance"},
         ({"task.sample_weight": "importance", "dataset.passthrough": {"importance": "weight"}},),
     ),
+    "name each once, the lowest first": (
+        {"task.loss": "quantiles", "task.quantiles": [0.9, 0.1]},
+        ({"task.quantiles": [0.1, 0.9]}, {"task.quantiles": [0.1, 0.5, 0.9]}),
+    ),
+    "more than once; name each class once": (
+        {"dataset.target": {"rich": {"encoder": "label", "order": ["no", "no"]}}},
+        ({"dataset.target": {"rich": {"encoder": "label", "order": ["no", "yes"]}}},),
+    ),
+    "beside columns; put it into columns": (
+        {"dataset.target": {"rich": {"encoder": "vector", "column": "a", "columns": ["b", "c"]}}},
+        ({"dataset.target": {"rich": {"encoder": "vector", "columns": ["a", "b", "c"]}}},),
+    ),
     "with which a weight may be negative": (
         {"task.sample_weight": "importance", "dataset.passthrough": {"importance": "identity"}},
         ({"dataset.passthrough": {"importance": "weight"}},),

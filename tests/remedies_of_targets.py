@@ -1,10 +1,63 @@
 """Remedies of errors about targets and weights: what raises each, and what it offers instead."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 from remedy_cases import Do, fit_columns
 
+from pipelines.config.load import load
+from pipelines.launch.checks import check_before_etl
+
+
+def check(target: Any, **task: Any) -> Callable[[Path], None]:
+    """Check a config of adult with this target and these settings of the task."""
+    flags = {f"task.{name}": value for name, value in task.items()}
+    encoders = {"dataset.target": {"y": target}} if target else {}
+    return lambda folder: check_before_etl(load("conf/adult.yaml", {"task.slices": [], **flags, **encoders}))
+
+
+AGES = {"encoder": "vector", "columns": ["age", "hours_per_week"]}
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "but weights are at least 0, and some are more": (
         lambda folder: fit_columns("weight", a=[0, 0, 0]),
         (lambda folder: fit_columns({"b": "weight"}, a=[0, 0, 0], b=[0, 1, 2]), lambda folder: fit_columns("weight", a=[1, 1, 1])),
+    ),
+    "but counts are at least 0, and some are more; use standardize": (
+        lambda folder: fit_columns("count", a=[-1, 0, 0]),
+        (lambda folder: fit_columns("standardize", a=[-1, 0, 0]),),
+    ),
+    "has no label with {} occurrences in the training split": (
+        lambda folder: fit_columns({"encoder": "labels", "min_count": 4}, a=[["x"], ["x"], ["y"]]),
+        (
+            lambda folder: fit_columns({"encoder": "labels", "min_count": 2}, a=[["x"], ["x"], ["y"]]),
+            lambda folder: fit_columns({"b": {"encoder": "labels", "min_count": 4}}, a=[["x"], [], []], b=[["x", "x"], ["x"], ["x"]]),
+        ),
+    ),
+    "name those in order": (
+        lambda folder: fit_columns({"encoder": "label", "order": ["x"]}, a=["y", "z", "y"]),
+        (lambda folder: fit_columns({"encoder": "label", "order": ["z", "y"]}, a=["y", "z", "y"]),),
+    ),
+    "task.metrics has {}, which is no further metric": (
+        check("binary", metrics=["mape"]),
+        (check("binary", metrics=["average_precision", "balanced_accuracy", "f2"]), check("binary")),
+    ),
+    "task.target_weights are weights of several numbers": (
+        check("standardize", target_weights={"y": 2.0}),
+        (check("standardize"), check(AGES, target_weights={"age": 2.0})),
+    ),
+    "task.target_weights are all 0": (
+        check(AGES, target_weights={"age": 0.0, "hours_per_week": 0.0}),
+        (check(AGES, target_weights={"age": 0.0, "hours_per_week": 1.0}),),
+    ),
+    "of which pages have no figures": (check("labels", slices=["sex"]), (check("labels", slices=[]),)),
+    "encode it with {}, or set task.loss to auto": (
+        check("binary", loss="poisson"),
+        (check("count", loss="poisson"), check("binary", loss="auto")),
+    ),
+    "which is for one value, but the target": (check("labels", loss="poisson"), (check("labels", loss="auto"),)),
+    "but this task predicts one value, several numbers or labels": (
+        check({"encoder": "image", "shape": [1, 8, 8]}),
+        (check("binary"), check("label"), check("labels"), check(AGES), check("standardize")),
     ),
 }

@@ -497,10 +497,6 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: history(store(folder), "0" * 32),
         (lambda folder: history(store(folder), training(folder)),),
     ),
-    "encode it with binary, label, or an encoder of single numbers": (
-        lambda folder: build_task(TabularSettings(), version(folder, label=((0, 1), (1, 0), (1, 1))).manifest),
-        (tabular,),
-    ),
     "use task.kind tabular, or a numeric target": (
         lambda folder: build_task(RecommendationSettings(network="dlrm"), version(folder, cardinality=5).manifest),
         (

@@ -58,6 +58,7 @@ TABLE = (
     Use("task.hidden", ".network", ("dlrm",), section_class=RecommendationSettings),
     Use("task.user", ".network", ("factors",), section_class=RecommendationSettings),
     Use("task.item", ".network", ("factors",), section_class=RecommendationSettings),
+    Use("task.quantiles", ".loss", ("quantiles",)),
     Use("dataset.*.column", ".columns", ((),), remedy="put it into columns", section_class=FourierSettings),
     Use("source.tables.*.schema", ".format", ("csv", "json", "parquet", "text", "idx", "package", "excel", "sqlite"), section_class=Table),
     *(Use(f"registry.{name}", ".compare", (True,)) for name in ("tolerance", "confidence", "resamples", "seed")),

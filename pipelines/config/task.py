@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.section import Section
 
-_NEWER = ("sample_weight",)
+_NEWER = ("loss", "quantiles", "target_weights", "sample_weight")
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -21,12 +21,29 @@ class TaskSettings(Section):
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """Weights of the classes in the loss, for a target with classes: a list, or `balanced` for the inverse of the share of each class
     in the training split."""
+    loss: Literal["auto", "poisson", "negative_binomial", "quantiles", "ordinal"] = "auto"
+    """What the loss takes the target for. `auto` follows from its encoder: cross-entropy for classes and labels, squared error for
+    numbers. `poisson` and `negative_binomial` are for counts (encoder `count`), `quantiles` for a number with a lower and an upper bound,
+    `ordinal` for classes with an order (encoder `label`)."""
+    quantiles: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.1, 0.5, 0.9)
+    """With `loss: quantiles`: the shares of values that are below each prediction, ascending."""
+    target_weights: dict[str, NonNegativeFloat] = {}
+    """Weights in the loss of the numbers of a target with several (encoder `vector`), by column; 1 for those that are not named."""
+    metrics: tuple[str, ...] = ()
+    """Further metrics of validation and test, which `train.monitor` may name too: average_precision for two classes; balanced_accuracy
+    and an F-beta, such as f1, f2 or f0_5, for classes; mape for a number. They do not change the model."""
     sample_weight: str = ""
     """Column of `dataset.passthrough` with the encoder `weight`: the weight of each row in the loss, beside that of its class. The mean is
     that of the global batch's weights, on any number of workers. Other metrics count every row once."""
     slices: tuple[str, ...] = ()
     """Columns of the dataset for whose values the run's page shows results separately: features, the target or carried columns of
     categories, such as those of the encoders vocabulary, binary or quantile. They do not change the model."""
+
+    @model_validator(mode="after")
+    def _quantiles_ascend(self) -> "TaskSettings":
+        if not self.quantiles or list(self.quantiles) != sorted(set(self.quantiles)):
+            raise ValueError(f"quantiles is {list(self.quantiles)}; name each once, the lowest first, such as [0.1, 0.5, 0.9]")
+        return self
 
     @property
     def passthrough(self) -> tuple[str, ...]:
@@ -38,8 +55,22 @@ class TaskSettings(Section):
         """Settings that change no model, and those that are newer than the identities of earlier runs, while they have their defaults."""
         return {
             "slices",
+            "metrics",
             *(name for name in _NEWER if name in (fields := type(self).model_fields) and getattr(self, name) == fields[name].default),
         }
+
+
+class SequenceTaskSettings(TaskSettings):
+    """Base class of the settings of tasks with a loss and metrics of their own, which have no target with classes or of another kind."""
+
+    class_weights: Literal["none"] = "none"
+    """Always `none`, because the task has no target with classes."""
+    sample_weight: Literal[""] = ""
+    """Always empty, because the task has a loss of its own."""
+    loss: Literal["auto"] = "auto"
+    """Always `auto`, because the task has a loss of its own."""
+    metrics: tuple[()] = ()
+    """Always empty, because the task has metrics of its own."""
 
 
 class TabularSettings(TaskSettings):
@@ -80,15 +111,11 @@ class VisionSettings(TaskSettings):
     """Dropout probability between layers, in training."""
 
 
-class LanguageSettings(TaskSettings):
+class LanguageSettings(SequenceTaskSettings):
     """A GPT language model for one packed column. It predicts each token from the previous ones in the window."""
 
     implementation: ClassVar[str] = "pipelines.tasks.language:Language"
     kind: Literal["language"] = "language"
-    class_weights: Literal["none"] = "none"
-    """Always `none`, because the task has no target with classes."""
-    sample_weight: Literal[""] = ""
-    """Always empty, because the task has a loss of its own."""
     layers: PositiveInt = 4
     """Number of transformer blocks, each with self-attention and a perceptron."""
     heads: PositiveInt = 4
@@ -110,15 +137,11 @@ class LanguageSettings(TaskSettings):
         return self
 
 
-class ForecastingSettings(TaskSettings):
+class ForecastingSettings(SequenceTaskSettings):
     """DLinear (Zeng et al. 2023): splits the history of each series into trend and remainder, with one linear layer for each."""
 
     implementation: ClassVar[str] = "pipelines.tasks.forecasting:Forecasting"
     kind: Literal["forecasting"] = "forecasting"
-    class_weights: Literal["none"] = "none"
-    """Always `none`, because the task has no target with classes."""
-    sample_weight: Literal[""] = ""
-    """Always empty, because the task has a loss of its own."""
     kernel: PositiveInt = 25
     """Window of the moving average that is the trend, in time steps; an odd number."""
 
@@ -181,15 +204,11 @@ class RecommendationSettings(TaskSettings):
     """Dropout probability between layers, in training."""
 
 
-class NextItemSettings(TaskSettings):
+class NextItemSettings(SequenceTaskSettings):
     """Predicts the next item of a sequence by causal self-attention over the previous items (SASRec)."""
 
     implementation: ClassVar[str] = "pipelines.tasks.next_item:NextItem"
     kind: Literal["next_item"] = "next_item"
-    class_weights: Literal["none"] = "none"
-    """Always `none`, because the task has no target with classes."""
-    sample_weight: Literal[""] = ""
-    """Always empty, because the task has a loss of its own."""
     width: PositiveInt = 50
     """Width of the vector of an item and of every layer."""
     blocks: PositiveInt = 2

@@ -35,9 +35,10 @@ from pipelines.spark.driver import driver_errors
 from pipelines.spark.session import session
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.bind import build_task
+from pipelines.tasks.class_targets import BinaryTarget, ClassTarget
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.targets import BinaryTarget, QuantityTarget
+from pipelines.tasks.targets import QuantityTarget
 from pipelines.tasks.values import Value, metric_values, missing_reasons, numbers_only, to_number
 
 log = logging.getLogger(__name__)
@@ -64,10 +65,11 @@ def fit_baseline(config: Config) -> dict[str, float]:
     """
     version = open_version(config.dataset.path, config.data_identity)
     task = build_task(config.task, version.manifest)
-    if not isinstance(task, Supervised):
+    if not isinstance(task, Supervised) or type(task.target) not in (BinaryTarget, ClassTarget, QuantityTarget):
+        another = " with a target or a loss of another kind" if isinstance(task, Supervised) else ""
         raise ConfigError(
-            f"task.kind is {config.task.kind}, which has no linear baseline; jobs/baseline.py needs a task that predicts one class or one "
-            "number per row, such as tabular"
+            f"task.kind is {config.task.kind}{another}, which has no linear baseline; jobs/baseline.py needs a task that predicts one "
+            "class or one number per row, such as tabular with loss auto"
         )
     with tracking.baseline_run(config, version) as tracked, driver_errors():
         spark = session(f"{config.name}-baseline")
@@ -130,13 +132,10 @@ def _evaluation_data(
     config: Config, version: Version, task: Supervised, metrics: dict[str, Value], outputs: dict[str, torch.Tensor]
 ) -> list[EvaluationData]:
     """Collect data for figures of each split, as the evaluation of a training does, from the outputs of its rows."""
-    evaluations = []
+    evaluations, rows = [], include_passthrough(version, (*task.settings.slices, *task.settings.passthrough))
     for split, predicted in outputs.items():
-        reader, details, first = (
-            Reader(include_passthrough(version, (*task.settings.slices, *task.settings.passthrough)), split),
-            task.details(),
-            0,
-        )
+        reader, details, first = Reader(rows, split), task.details(), 0
+        assert details is not None, "targets with a linear baseline have figures"
         details.expect(len(predicted))
         for number, count in enumerate(reader.group_rows.tolist()):
             batch = {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}

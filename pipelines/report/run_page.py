@@ -146,10 +146,11 @@ def _state(data: RunData, is_finishing: bool) -> Note:
 
 
 def _headline(data: RunData) -> Facts:
-    final = final_values(data.run)
+    final, monitors = final_values(data.run), {split.summary.get("monitor") for split in data.splits}
     tests = {name: value for name, value in final.items() if name.startswith("test/")} or final
+    names = sorted(tests, key=lambda name: name.split("/", 1)[1] not in monitors)  # that which chose the epoch is the first
     return [
-        *((name, metric_cell(value)) for name, value in list(tests.items())[:4]),
+        *((name, metric_cell(tests[name])) for name in names[:4]),
         *([] if data.is_baseline else [("steps", data.steps)]),
         *_times(data),
     ]

@@ -2,8 +2,9 @@
 
 1. `base`        defines the base class of tasks; `data` are its rows, and the facts that it knows about its dataset.
                  `tensor_parallel_plan` says how workers divide a layer, `tokens` which of a row's tokens a worker computes.
-2. `targets`     gives outputs, loss, metrics and predictions for each kind of target: binary, classes or quantity.
-3. `supervised`  is the base class of tasks with such a target, for any network, with class weights.
+2. `targets`     gives outputs, loss, metrics and predictions for a kind of target, and `class_targets` for those with classes. `counts`,
+                 `quantiles`, `ordinal` and `several` (labels or numbers) are further kinds; `target_kinds` chooses one.
+3. `supervised`  is the base class of tasks with such a target, for any network, with weights of classes and rows.
 4. `tabular`     is a perceptron over numbers and indices, or an `ensemble` of several that share weights; `vision` a small network or a
                  `resnet` over images, `text` and `speech` convolutions over words and spectrograms, and `recommendation` matrix
                  factorization or DLRM. `network_function` has the network that a function of the user's makes.
@@ -11,10 +12,11 @@
                  history of series. These three have their own outputs and metrics.
 6. `stages`      cuts a model into parts that different workers compute.
 7. `row_random`  makes random numbers for each row, for augmentations and negative samples.
-8. `metrics`     is the table of metrics and their directions, `metric_classes` accumulates them; `moments` computes and combines means
-                 and variances; `values` are the results of metrics: a number, or the reason why there is none.
-9. `trivial`     are predictors that a model must beat, such as class shares, which each task names; `details` collects figures of an
-                 evaluation besides metrics: counts, samples, the most wrong rows.
+8. `metrics`     is the table of metrics and their directions, `metric_classes` accumulates them, `further_metrics` those that a
+                 config asks for; `moments` computes and combines means and variances; `values` are the results of metrics: a number, or
+                 the reason why there is none.
+9. `trivial`     are predictors that a model must beat, such as class shares, which each task names, and `trivial_forecasts` those of
+                 series; `details` collects figures of an evaluation besides metrics: counts, samples, the most wrong rows.
 
 `bind` binds a task to the columns of a dataset version.
 `pipelines.config.task` defines their settings, and how a config names tasks of one's own.

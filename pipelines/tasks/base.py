@@ -72,7 +72,7 @@ class Task(ABC):
         if metric == self.monitor[0]:
             return self.monitor
         if metric not in is_higher_better:
-            remedy = suggestion(name, is_higher_better, f"{self.monitor[0]} is the default")
+            remedy = suggestion(name, is_higher_better, f"{self.monitor[0]} is the default, and task.metrics adds others")
             raise ConfigError(f"train.monitor is {name}, but the validation metrics are {', '.join(is_higher_better)}; {remedy}")
         if is_higher_better[metric] is None and metric != self.minimised:
             raise ConfigError(f"train.monitor is {name}, a metric without higher_is_better; set it in its class")

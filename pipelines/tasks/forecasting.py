@@ -20,7 +20,8 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
 from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.trivial import RepeatLast, RepeatSeason, TrivialPredictor
+from pipelines.tasks.trivial import TrivialPredictor
+from pipelines.tasks.trivial_forecasts import RepeatLast, RepeatSeason
 
 
 class Forecasting(Task):

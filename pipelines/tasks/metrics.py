@@ -3,13 +3,13 @@
 A task of one's own may have any other metric of torchmetrics; its class then says in `higher_is_better` which direction is better.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 Direction = Literal["min", "max"]
+Predictions = Literal["", "two classes", "classes", "quantity"]
 Monitor = tuple[str, Direction]
 """The metric that selects the best epoch, and whether lower or higher is better."""
 
@@ -20,7 +20,7 @@ class MetricEntry:
     direction: Direction
     needs: tuple[str, ...] = ()
     """Columns of the rows' outcomes that decide it, if it is not the mean of the column with its own name."""
-    predictions: Literal["", "two classes", "classes", "quantity"] = ""
+    predictions: Predictions = ""
     """The predictions from which it can be computed again; empty for none."""
 
     @property
@@ -38,6 +38,14 @@ METRICS = {
         MetricEntry("mae", "min", predictions="quantity"),
         MetricEntry("mse", "min", predictions="quantity"),
         MetricEntry("r2", "max"),
+        MetricEntry("average_precision", "max"),
+        MetricEntry("balanced_accuracy", "max"),
+        MetricEntry("f1", "max"),
+        MetricEntry("exact_match", "max"),
+        MetricEntry("rank_error", "min"),
+        MetricEntry("mape", "min"),
+        MetricEntry("deviance", "min"),
+        MetricEntry("pinball", "min"),
         MetricEntry("hit_rate_10", "max"),
         MetricEntry("ndcg_10", "max"),
         MetricEntry("nats_per_token", "min", ("nats", "tokens")),
@@ -50,9 +58,9 @@ METRICS = {
 """By name."""
 
 
-def prediction_metrics(classes: Sequence[str]) -> tuple[str, ...]:
-    """Names of the metrics that follow from the predictions of these classes, or of a quantity without classes."""
-    kinds = {"two classes", "classes"} if len(classes) == 2 else {"classes"} if classes else {"quantity"}
+def prediction_metrics(predictions: Predictions) -> tuple[str, ...]:
+    """Names of the metrics that follow from predictions of this kind."""
+    kinds = {"two classes", "classes"} if predictions == "two classes" else {predictions} - {""}
     return tuple(entry.name for entry in METRICS.values() if entry.predictions in kinds)
 
 

@@ -24,7 +24,7 @@ class Recommendation(Supervised):
         super().__init__(settings, data)
         if self.outputs != 1:
             raise ConfigError(
-                f"task.kind is recommendation, which predicts one number, but {data.target.name} has {self.outputs} classes; "
+                f"task.kind is recommendation, which predicts one number, but {data.target.name} needs {self.outputs} outputs; "
                 "use task.kind tabular, or a numeric target"
             )
         if self.settings.network == "factors":

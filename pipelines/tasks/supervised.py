@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
@@ -12,8 +11,8 @@ from pipelines.config import TaskSettings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
-from pipelines.tasks.targets import QuantityTarget, target_kind
-from pipelines.tasks.trivial import Centre, ClassShares, Mean, TrivialPredictor
+from pipelines.tasks.target_kinds import target_kind
+from pipelines.tasks.trivial import TrivialPredictor
 
 
 class Supervised(Task):
@@ -24,7 +23,7 @@ class Supervised(Task):
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the settings do not fit the target."""
         super().__init__(settings, data)
-        self.target = target_kind(data)
+        self.target = target_kind(data, settings)
         self.outputs = self.target.outputs
         self.class_weights = class_weights(settings, data)
 
@@ -49,26 +48,12 @@ class Supervised(Task):
         metrics["loss"].update(losses, self._weights(losses, batch))
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
-        """For classes, their shares, which for the loss are those of the weight; for a number the mean, which for the loss is that of the
-        weight, and for its absolute error the median."""
-        column, data, row_weight = self.data.target.name, self.data, self.settings.sample_weight
-        if isinstance(self.target, QuantityTarget):
-            return [
-                Centre("mean", np.mean, column, ("rmse", "mse", "r2"), data.decode),
-                Centre("median", np.median, column, ("mae",)),
-                Mean(column, ("loss",), row_weight) if row_weight else Centre("mean", np.mean, column, ("loss",)),
-            ]
-        classes = len(self.target.classes)
-        shares = ClassShares(column, classes, data.class_counts, self.outputs)
-        if self.class_weights is None and not row_weight:
-            return [shares]
-        shares.stands_for = tuple(str(name) for name in self.metrics() if name != "loss")
         weights = () if self.class_weights is None else self.class_weights.tolist()
-        return [shares, ClassShares(column, classes, data.class_counts, self.outputs, weights, ("loss",), row_weight)]
+        return self.target.trivial_predictors(self.settings.sample_weight, weights)
 
-    def details(self) -> Details:
-        kind = QuantityDetails if isinstance(self.target, QuantityTarget) else ClassDetails
-        return kind(self.settings, self.data, self.target)
+    def details(self) -> Details | None:
+        kind = {"quantity": QuantityDetails, "classes": ClassDetails, "": None}[self.target.figures]
+        return kind(self.settings, self.data, self.target) if kind else None
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         return self.target.predict(output.detach().cpu().double())
@@ -80,7 +65,7 @@ class Supervised(Task):
         """Loss of each row, shape (rows,)."""
         if output.dim() == 2:
             return self.target.losses(output, target)
-        losses_of_members = self.target.losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1]))
+        losses_of_members = self.target.losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1], 0))
         return losses_of_members.view(output.shape[:2]).mean(1)
 
     def _weights(self, losses: Tensor, batch: Batch) -> Tensor | None:

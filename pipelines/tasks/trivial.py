@@ -16,8 +16,6 @@ from pipelines.tasks.data import Batch, row_count
 
 Decode = Callable[[np.ndarray], np.ndarray]
 _BISECTIONS = 200
-_SEASON_ROWS, _MOST_SEASON_ROWS = 64, 512
-"""Rows of a batch that the season is fitted on, evenly spread, and of all batches: every possible season is tried on each."""
 
 
 class TrivialPredictor(ABC):
@@ -55,7 +53,7 @@ class Constant(TrivialPredictor):
 
 
 class ClassShares(TrivialPredictor):
-    """The share of each class in the training split: one logit of the second of two classes, or a logit for each."""
+    """The share of each class in the training split."""
 
     name = "class shares"
 
@@ -64,30 +62,35 @@ class ClassShares(TrivialPredictor):
         target: str,
         classes: int,
         counts: Sequence[int],
-        outputs: int,
+        output_of_shares: Callable[[Tensor], Tensor],
         weights: Sequence[float] = (),
         stands_for: tuple[str, ...] = (),
         row_weight: str = "",
     ) -> None:
         """`counts` are the rows of each class, if they are known. With weights of classes, or a column `row_weight`, the shares are of
-        the weight."""
+        the weight. `output_of_shares` makes of them what a model would return for a row."""
         self.stands_for = stands_for
-        self._target, self._outputs, self._weights = target, outputs, np.array(weights or [1.0] * classes)
+        self._target, self._weights = target, np.array(weights or [1.0] * classes)
+        self._output_of_shares: Callable[[Tensor], Tensor] | None = output_of_shares
         self._row_weight = row_weight
         self.reads_rows = bool(row_weight) or len(counts) != classes or not sum(counts)
         self._counts = np.zeros(classes) if self.reads_rows else np.array(counts, np.float64)
+        self._output = torch.zeros(0)
 
     def fit(self, batch: Batch) -> None:
         if self.reads_rows:
             weights = batch[self._row_weight].double().numpy() if self._row_weight else None
             self._counts += np.bincount(batch[self._target].numpy().astype(np.int64), weights, minlength=len(self._counts))
 
-    def output(self, batch: Batch) -> Tensor:
+    def finish(self) -> None:
         """A class without rows or weight has half a row's share, since no logit is −∞."""
+        assert self._output_of_shares is not None
         weighed = torch.from_numpy(np.maximum(self._counts, 0.5) * np.maximum(self._weights, 1e-12))
-        shares = weighed / weighed.sum()
-        logits = (shares[1:].log() - shares[:1].log()) if self._outputs == 1 else shares.log()
-        return logits.expand(row_count(batch), -1)
+        self._output = self._output_of_shares(weighed / weighed.sum())
+        self._output_of_shares = None  # which other workers cannot be sent
+
+    def output(self, batch: Batch) -> Tensor:
+        return self._output.expand(row_count(batch), -1)
 
 
 class Centre(TrivialPredictor):
@@ -117,23 +120,37 @@ class Centre(TrivialPredictor):
         return torch.full((row_count(batch), 1), self._value, dtype=torch.float64)
 
 
-class Mean(TrivialPredictor):
-    """The mean of each entry of the encoded target, over rows or over their weights."""
+class ConstantFit(TrivialPredictor):
+    """One output for all rows, computed from the encoded values of the target in training."""
 
-    name = "mean"
-
-    def __init__(self, target: str, stands_for: tuple[str, ...], row_weight: str = "") -> None:
-        self.stands_for, self._target, self._row_weight = stands_for, target, row_weight
-        self._total, self._weight = np.zeros(1), 0.0
+    def __init__(
+        self,
+        name: str,
+        compute: Callable[[np.ndarray, np.ndarray], Tensor],
+        target: str,
+        stands_for: tuple[str, ...],
+        row_weight: str = "",
+    ) -> None:
+        """`compute` makes what a model would return for a row, shape (outputs,), from values of shape (rows, …) and the weights of rows,
+        which are 1 without the column `row_weight`."""
+        self.name, self.stands_for, self._target, self._row_weight = name, stands_for, target, row_weight
+        self._compute: Callable[[np.ndarray, np.ndarray], Tensor] | None = compute
+        self._values: list[np.ndarray] = []
+        self._weights: list[np.ndarray] = []
+        self._output = torch.zeros(0)
 
     def fit(self, batch: Batch) -> None:
-        values = batch[self._target].double().numpy().reshape(row_count(batch), -1)
-        weights = batch[self._row_weight].double().numpy() if self._row_weight else np.ones(len(values))
-        self._total, self._weight = self._total + weights @ values, self._weight + weights.sum()
+        values = batch[self._target].double().numpy()
+        self._values.append(values)
+        self._weights.append(batch[self._row_weight].double().numpy() if self._row_weight else np.ones(len(values)))
+
+    def finish(self) -> None:
+        assert self._compute is not None
+        self._output = self._compute(np.concatenate(self._values), np.concatenate(self._weights))
+        self._values, self._weights, self._compute = [], [], None
 
     def output(self, batch: Batch) -> Tensor:
-        mean = self._total / self._weight if self._weight else self._total
-        return torch.from_numpy(mean).expand(row_count(batch), -1)
+        return self._output.expand(row_count(batch), -1)
 
 
 def invert_decoding(target_value: float, decode: Decode, guess: float, low: float, high: float) -> float:
@@ -150,53 +167,6 @@ def invert_decoding(target_value: float, decode: Decode, guess: float, low: floa
             break
         low, high = (middle, high) if value(middle) < target_value else (low, middle)
     return low if abs(value(low) - target_value) < abs(value(high) - target_value) else high
-
-
-class RepeatLast(TrivialPredictor):
-    """A forecast that repeats the last value of the history, shape (steps, series) per row."""
-
-    name = "repeat last value"
-    reads_rows = False
-
-    def __init__(self, history: str, horizon: int, stands_for: tuple[str, ...]) -> None:
-        self._history, self._horizon, self.stands_for = history, horizon, stands_for
-
-    def output(self, batch: Batch) -> Tensor:
-        return batch[self._history].cpu().double()[:, -1:].expand(-1, self._horizon, -1)
-
-
-class RepeatSeason(TrivialPredictor):
-    """A forecast that repeats the last season. Of all that fit into the history, it is the one with the least squared error in training."""
-
-    def __init__(self, history: str, future: str, steps: int, stands_for: tuple[str, ...]) -> None:
-        self._history, self._future, self.stands_for = history, future, stands_for
-        self._seasons = range(2, steps + 1)
-        self._errors, self._rows = np.zeros(len(self._seasons)), 0
-        self.season = 1
-
-    def fit(self, batch: Batch) -> None:
-        if self._rows >= _MOST_SEASON_ROWS:
-            return
-        stride = -(-row_count(batch) // _SEASON_ROWS)
-        # Not with torch, whose threads wait for each other longer than such small sums take.
-        history, future = (batch[name][::stride].double().numpy() for name in (self._history, self._future))
-        self._rows += len(history)
-        for place, season in enumerate(self._seasons):
-            self._errors[place] += np.square(history[:, _places(history.shape[1], season, future.shape[1])] - future).sum()
-
-    def finish(self) -> None:
-        if len(self._errors):
-            self.season = self._seasons[int(self._errors.argmin())]
-        self.name = f"repeat last {self.season} steps"
-
-    def output(self, batch: Batch) -> Tensor:
-        history = batch[self._history].cpu().double()
-        return history[:, torch.from_numpy(_places(history.shape[1], self.season, batch[self._future].shape[1]))]
-
-
-def _places(steps: int, season: int, horizon: int) -> np.ndarray:
-    """Which steps of the history a forecast of the last season repeats, shape (horizon,)."""
-    return steps - season + np.arange(horizon) % season
 
 
 class Frequencies(TrivialPredictor):

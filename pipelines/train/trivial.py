@@ -59,7 +59,7 @@ def _rows(version: Version) -> Iterator[Batch]:
     largest = int(reader.group_rows.max()) * reader.row_bytes
     groups = min(count, max(1, FIT_BYTES // max(largest, 1)))
     for number in (place * count // groups for place in range(groups)):
-        yield {name: torch.from_numpy(values) for name, values in reader.read(number).items()}
+        yield {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}
 
 
 def best_baseline(task: Task, predictors: Sequence[TrivialPredictor], values: Sequence[Mapping[str, Value]], split: str) -> Baseline:

@@ -22,7 +22,7 @@ from pipelines.tasks import tabular
 from pipelines.tasks.base import Data
 from pipelines.tasks.details import ClassDetails
 from pipelines.tasks.next_item import NextItem
-from pipelines.tasks.targets import target_kind
+from pipelines.tasks.target_kinds import target_kind
 from pipelines.tracking.history import History, Point
 
 X = TensorColumn(name="x", dtype="float32")

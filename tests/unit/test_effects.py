@@ -63,6 +63,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.hidden": ({**_RATINGS, "task.hidden": [8]}, {"task.network": "dlrm"}),
     "task.user": ({**_RATINGS, "task.user": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),
     "task.item": ({**_RATINGS, "task.item": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),
+    "task.quantiles": ({"task.quantiles": [0.5], "dataset.target": {"z": "standardize"}}, {"task.loss": "quantiles"}),
     "dataset.features.x.column": (
         {"dataset.features.x": {"encoder": "fourier", "column": "a", "columns": ["b", "c"]}}, {"dataset.features.x.columns": []}),
     "source.tables.points.schema": (

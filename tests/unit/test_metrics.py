@@ -36,9 +36,9 @@ def test_outcomes_of_rows_have_what_the_comparison_of_a_metric_needs(name: str) 
 
 
 def test_gates_measure_again_what_follows_from_predictions() -> None:
-    assert prediction_metrics(("no", "yes")) == ("auc", "accuracy", "loss")
-    assert prediction_metrics(("a", "b", "c")) == ("accuracy", "loss")
-    assert prediction_metrics(()) == ("rmse", "mae", "mse")
+    assert prediction_metrics("two classes") == ("auc", "accuracy", "loss")
+    assert prediction_metrics("classes") == ("accuracy", "loss")
+    assert prediction_metrics("quantity") == ("rmse", "mae", "mse")
 
 
 @pytest.mark.parametrize("ties", [1, 50])

@@ -113,9 +113,9 @@ def test_class_weights_that_do_not_fit(kind: str, weights: object, says: str) ->
     assert says in str(error.value)
 
 
-def test_a_target_of_several_values_is_refused() -> None:
-    target = TensorColumn(name="y", dtype="float32", shape=(2,), role="target")
-    with pytest.raises(ConfigError, match=r"the target y has shape \(2,\) per row, but this task predicts one value"):
+def test_a_target_of_a_picture_is_refused() -> None:
+    target = TensorColumn(name="y", dtype="float32", shape=(2, 3), role="target")
+    with pytest.raises(ConfigError, match=r"the target y has shape \(2, 3\) per row, but this task predicts one value"):
         Tabular(Settings(kind="tabular"), Data((FEATURE, target)))
 
 

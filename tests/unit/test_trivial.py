@@ -24,7 +24,8 @@ from pipelines.report.run_page import run_page
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import build_task as bound_task
 from pipelines.tasks.tabular import Tabular
-from pipelines.tasks.trivial import RepeatSeason, invert_decoding
+from pipelines.tasks.trivial import invert_decoding
+from pipelines.tasks.trivial_forecasts import RepeatSeason
 from pipelines.tasks.values import Value
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints

@@ -23,22 +23,23 @@ from pipelines.config.features.numbers import (
     QuantileSettings,
     StandardizeSettings,
 )
-from pipelines.config.features.targets import WeightSettings
+from pipelines.config.features.targets import CountSettings, LabelsSettings, VectorSettings, WeightSettings
 from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokensSettings
 from pipelines.config.plugins import is_class_path, plugin_settings
 
 __all__ = [
     "ALONE", "BUILT_IN", "COLUMN_KINDS", "AutoSettings", "BinarySettings", "BpeSettings", "BytesSettings", "CharactersSettings",
-    "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings", "IdentitySettings", "ImageSettings",
-    "LabelSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NormalQuantileSettings", "NumericSettings",
-    "QuantileSettings", "ScaleSettings", "SequenceSettings", "StandardizeSettings", "TokensSettings", "VocabularySettings",
-    "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
+    "CountSettings", "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings", "IdentitySettings",
+    "ImageSettings", "LabelSettings", "LabelsSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NormalQuantileSettings",
+    "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings", "StandardizeSettings", "TokensSettings",
+    "VectorSettings", "VocabularySettings", "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
 ]  # fmt: skip
 
 BUILT_IN = (
     StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | FourierSettings |
     IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | HashSettings | BinarySettings | LabelSettings |
-    ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings
+    ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
+    CountSettings | VectorSettings | LabelsSettings
 )  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from pipelines.config.features.base import EncoderSettings
 from pipelines.config.section import Text
@@ -69,3 +69,12 @@ class LabelSettings(EncoderSettings):
 
     implementation: ClassVar[str] = "pipelines.data.features.categories:Label"
     encoder: Literal["label"] = "label"
+    order: tuple[Text, ...] = Field(default=(), exclude_if=lambda order: not order)
+    """All classes, lowest first, as `task.loss` ordinal needs them, such as [low, medium, high]; rows with another class are quarantined.
+    By default, whole numbers are sorted as numbers, and all others as text."""
+
+    @model_validator(mode="after")
+    def _order_has_each_class_once(self) -> "LabelSettings":
+        if twice := sorted({name for name in self.order if self.order.count(name) > 1}):
+            raise ValueError(f"order names {', '.join(twice)} more than once; name each class once")
+        return self

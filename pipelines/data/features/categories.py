@@ -128,8 +128,13 @@ class Label(CategoryEncoder[config.LabelSettings]):
             raise ConfigError(
                 f"column {inputs[0].name} is NULL in every row of the training split, so it has no classes; use another column"
             )
-        classes = sorted(counts, key=int if types.is_integer(inputs[0].type) else str)
-        return {"classes": classes, "counts": [counts[name] for name in classes]}
+        classes = list(settings.order) or sorted(counts, key=int if types.is_integer(inputs[0].type) else str)
+        if not any(name in counts for name in classes):
+            raise ConfigError(
+                f"column {inputs[0].name} has none of the classes {', '.join(classes)} in the training split, but "
+                f"{', '.join(sorted(counts)[:5])}; name those in order"
+            )
+        return {"classes": classes, "counts": [counts.get(name, 0) for name in classes]}
 
     @classmethod
     def placeholder_state(cls, classes: int) -> dict[str, Any]:

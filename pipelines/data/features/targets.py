@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
 
 from pipelines.config import features as config
-from pipelines.data.features.base import Encoder, Input, array_with_nulls
-from pipelines.data.features.raw import is_number, numbers
-from pipelines.data.features.statistics import MOMENTS
+from pipelines.data.features.base import Encoder, Input, array_with_nulls, tensors_with_nulls
+from pipelines.data.features.raw import elements, is_category, is_list, is_number, numbers
+from pipelines.data.features.statistics import MOMENTS, WORDS
 from pipelines.data.versions.schema import Role, TensorColumn
 from pipelines.errors import ConfigError
 
+LARGEST_COUNT = 2**24
 NEED_NUMBERS = "it takes numbers; CAST the column in the query"
 
 
@@ -52,3 +55,117 @@ class Weight(Encoder[config.WeightSettings]):
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return values.astype(np.float64) * self.state["mean"]
+
+
+class Count(Encoder[config.CountSettings]):
+    """State: `mean`, which outputs of a network are relative to."""
+
+    @classmethod
+    def needs(cls, settings: config.CountSettings) -> frozenset[str]:
+        return frozenset({MOMENTS})
+
+    @classmethod
+    def refusal(cls, settings: config.CountSettings, kind: pa.DataType) -> str:
+        return "" if is_number(kind) else NEED_NUMBERS
+
+    @classmethod
+    def fit(cls, settings: config.CountSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+        """Raises ConfigError if no count of the training split is above 0."""
+        mean = inputs[0].moments.mean or 0.0
+        if mean <= 0:
+            raise ConfigError(
+                f"column {inputs[0].name} has the mean {mean:g} in the training split, but counts are at least 0, and some are more; "
+                "use standardize for a number with a sign"
+            )
+        return {"mean": mean}
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"mean": 1.0}
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        counts = numbers(inputs[0])
+        is_count = (counts >= 0) & (counts <= LARGEST_COUNT) & (counts == np.floor(counts))
+        return array_with_nulls(np.where(is_count, counts, 0).astype(np.float32), ~is_count)
+
+
+class Vector(Encoder[config.VectorSettings]):
+    """State: `mean` and `deviation` of each column. A constant column is encoded as 0."""
+
+    @classmethod
+    def needs(cls, settings: config.VectorSettings) -> frozenset[str]:
+        return frozenset({MOMENTS})
+
+    @classmethod
+    def refusal(cls, settings: config.VectorSettings, kind: pa.DataType) -> str:
+        return "" if is_number(kind) else NEED_NUMBERS
+
+    @classmethod
+    def fit(cls, settings: config.VectorSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+        moments = [column.moments for column in inputs]
+        return {"mean": [column.mean for column in moments], "deviation": [column.deviation or 1.0 for column in moments]}
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"mean": 0.0, "deviation": 1.0}
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", shape=(len(self.settings.columns),), role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        raw = np.stack([numbers(column) for column in inputs], axis=1)
+        with np.errstate(over="ignore"):
+            encoded = ((raw - self.state["mean"]) / self.state["deviation"]).astype(np.float32)
+        refused = ~np.isfinite(encoded).all(axis=1)
+        encoded[refused] = 0
+        return tensors_with_nulls(encoded, refused)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(np.float64) * self.state["deviation"] + self.state["mean"]
+
+
+class Labels(Encoder[config.LabelsSettings]):
+    """State: `classes`, the labels. Of whole numbers they are sorted as numbers, of all others as text."""
+
+    @classmethod
+    def needs(cls, settings: config.LabelsSettings) -> frozenset[str]:
+        return frozenset({WORDS})
+
+    @classmethod
+    def refusal(cls, settings: config.LabelsSettings, kind: pa.DataType) -> str:
+        if is_list(kind) and is_category(kind.value_type):
+            return ""
+        return "it takes arrays of text or numbers; split(…) in the query turns text into an array"
+
+    @classmethod
+    def fit(cls, settings: config.LabelsSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+        counts = inputs[0].counts
+        frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count))["value"].to_pylist()
+        if not frequent:
+            raise ConfigError(
+                f"column {inputs[0].name} has no label with {settings.min_count} occurrences in the training split; lower min_count, or "
+                "use another column"
+            )
+        return {"classes": sorted(frequent, key=int if types.is_integer(inputs[0].type.value_type) else str)}
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"classes": [str(number) for number in range(classes)]}
+
+    def __init__(self, settings: config.LabelsSettings, state: dict[str, Any]) -> None:
+        super().__init__(settings, state)
+        self._labels = pa.array(state["classes"], pa.string())
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="uint8", shape=(len(self._labels),), role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        labels, offsets = elements(inputs[0])
+        number = pc.index_in(labels, self._labels).fill_null(-1).to_numpy(zero_copy_only=False)
+        row = np.repeat(np.arange(len(inputs[0])), np.diff(offsets))
+        encoded = np.zeros((len(inputs[0]), len(self._labels)), np.uint8)
+        encoded[row[number >= 0], number[number >= 0]] = 1
+        return tensors_with_nulls(encoded, inputs[0].is_null().to_numpy(zero_copy_only=False))

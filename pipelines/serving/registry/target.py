@@ -142,8 +142,8 @@ def find_target(config: Config, manifest: Manifest) -> ComparisonTarget:
     classes: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     if isinstance(task, Supervised):
-        classes = task.data.classes or tuple(map(str, range(manifest.target.cardinality or 0)))
-        metrics = prediction_metrics(classes)
+        classes = task.target.classes
+        metrics = prediction_metrics(task.target.predictions)
     metric = config.registry.metric or task.monitor[0]
     if metric not in metrics:
         choice = f", or choose {', '.join(metrics)}" if metrics else ""

@@ -6,11 +6,12 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.config import TaskSettings
+from pipelines.tasks.class_targets import BinaryTarget
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import Part
 from pipelines.tasks.details.scores import Scores, Thresholds
-from pipelines.tasks.targets import BinaryTarget, Target
+from pipelines.tasks.targets import Target
 
 MOST_CONFUSED = 100
 """Classes up to which all pairs are counted; with more, each class is counted by itself."""
@@ -59,8 +60,8 @@ class ClassDetails(Details):
             self._score(output.numpy(), true)
             self.scores.add(probabilities[:, 1:], true)
         else:
-            probabilities = output.softmax(1).numpy()
-            predicted = output.argmax(1).numpy()
+            class_probabilities = self._target.probabilities(output)
+            probabilities, predicted = class_probabilities.numpy(), class_probabilities.argmax(1).numpy()
             if self._curves():
                 self.scores.add(probabilities, true)
                 with np.errstate(divide="ignore"):

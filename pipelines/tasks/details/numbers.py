@@ -29,7 +29,7 @@ class QuantityDetails(Details):
     def update(self, output: Tensor, batch: Batch) -> None:
         output, target = output.double(), batch[self.data.target.name].cpu()
         losses = self._target.losses(output, target).numpy()
-        predicted, true = (np.asarray(self.data.decode(values.double().numpy()), np.float64) for values in (output[:, 0], target))
+        predicted, true = self._target.quantities(output).numpy(), self._target.raw(target).numpy()
         error = predicted - true
         self.sums.add("rows", np.array(len(true)))
         self.slices.update(batch, {"loss": losses, "error": error, "absolute": np.abs(error), "squared": error**2})

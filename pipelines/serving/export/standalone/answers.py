@@ -1,5 +1,6 @@
 """Readable predictions from the output of a network, by the `form` that the task of the model gave."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
@@ -58,6 +59,51 @@ def quantity(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]
     return [{"prediction": value} for value in decode_target(output.astype(np.float64)[:, 0], form).tolist()]
 
 
+@answer("counts")
+def counts(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The mean from its logarithm, and the dispersion where the output has one."""
+    wide = output.astype(np.float64)
+    rows = [{"prediction": value} for value in np.exp(wide[:, 0] + form["log_mean"]).tolist()]
+    if "largest_log_dispersion" in form:
+        dispersions = np.exp(np.clip(wide[:, 1], -form["largest_log_dispersion"], form["largest_log_dispersion"]))
+        rows = [{**row, "dispersion": value} for row, value in zip(rows, dispersions.tolist(), strict=True)]
+    return rows
+
+
+@answer("quantiles")
+def quantiles(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = [f"quantile_{level:g}" for level in form["quantiles"]]
+    decoded = decode_target(np.sort(output.astype(np.float64), axis=1), form).tolist()
+    return [{"prediction": row[form["middle"]], **dict(zip(names, row, strict=True))} for row in decoded]
+
+
+@answer("ordinal")
+def ordered_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Classes from the logits of being above each but the highest: the first, and by how much each further one is lower."""
+    wide = output.astype(np.float64)
+    logits = np.concatenate([wide[:, :1], wide[:, :1] - np.logaddexp(0, wide[:, 1:]).cumsum(axis=1)], axis=1)
+    log_above, log_below = -np.logaddexp(0, -logits), -np.logaddexp(0, logits)
+    between = log_above[:, :-1] + log_below[:, 1:] - np.logaddexp(0, -wide[:, 1:])
+    return _classes(np.exp(np.concatenate([log_below[:, :1], between, log_above[:, -1:]], axis=1)), form["classes"])
+
+
+@answer("labels")
+def labels(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A JSON array of the labels that are more probable than not, from a logit for each."""
+    names, probabilities = form["classes"], np.exp(-np.logaddexp(0, -output.astype(np.float64)))
+    return [
+        {"prediction": json.dumps([name for name, logit in zip(names, logits, strict=True) if logit > 0], ensure_ascii=False)}
+        | {f"probability_{name}": value for name, value in zip(names, row, strict=True)}
+        for logits, row in zip(output.tolist(), probabilities.tolist(), strict=True)
+    ]
+
+
+@answer("numbers")
+def several_numbers(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = [f"prediction_{name}" for name in form["names"]]
+    return [dict(zip(names, row, strict=True)) for row in decode_target(output.astype(np.float64), form).tolist()]
+
+
 @answer("forecast")
 def forecast(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Shape (horizon, series) for each row."""
@@ -85,7 +131,7 @@ def likelihood(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, An
     ]
 
 
-DECODES = ("identity", "log1p", "minmax", "normal_quantile", "scale", "standardize")
+DECODES = ("identity", "log1p", "minmax", "normal_quantile", "scale", "standardize", "vector")
 """Encoders of targets that are quantities."""
 
 
@@ -93,7 +139,7 @@ def decode_target(values: np.ndarray, form: Mapping[str, Any]) -> np.ndarray:
     """Values of the target in the units of the query."""
     state, settings = form["state"], form["encoder"]
     match settings["encoder"]:
-        case "standardize":
+        case "standardize" | "vector":
             return values * state["deviation"] + state["mean"]
         case "minmax":
             return values * state["span"] + state["minimum"]

@@ -1,0 +1,131 @@
+"""Targets with classes, of which a row has one."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torchmetrics import Metric, MetricCollection
+
+from pipelines.config import TaskSettings
+from pipelines.tasks.data import Data
+from pipelines.tasks.further_metrics import AveragePrecision, class_metric_factory
+from pipelines.tasks.metric_classes import Auc, Loss, Score
+from pipelines.tasks.metrics import METRICS
+from pipelines.tasks.targets import Target
+from pipelines.tasks.trivial import ClassShares, TrivialPredictor
+
+
+class Classes(Target):
+    """Base class of targets with classes."""
+
+    figures = "classes"
+    further_names = "balanced_accuracy, or f1, f2, f0_5 and others for an F-beta"
+
+    def __init__(self, data: Data, settings: TaskSettings | None = None) -> None:
+        super().__init__(data, settings)
+        self.predictions = "two classes" if len(self.classes) == 2 else "classes"
+
+    def further_metric(self, name: str) -> Callable[[], Metric] | None:
+        return class_metric_factory(name, len(self.classes))
+
+    def usual_metrics(self) -> dict[str, Metric]:
+        return {"accuracy": Score(), "loss": Loss()}
+
+    def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
+        self._update_decisions(metrics, self.probabilities(output).argmax(1), target)
+
+    def _update_decisions(self, metrics: MetricCollection, predicted: Tensor, target: Tensor) -> None:
+        metrics["accuracy"].update((predicted == target).double())
+        for name in self._further:
+            if name != "average_precision":
+                metrics[name].update(predicted, target)
+
+    def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
+        """The share of each class, which for the loss is that of the weight."""
+
+        def shares(weights: Sequence[float] = (), stands_for: tuple[str, ...] = (), row_weight: str = "") -> ClassShares:
+            return ClassShares(column, len(self.classes), self.data.class_counts, self.output_of_shares, weights, stands_for, row_weight)
+
+        column = self.data.target.name
+        if not class_weights and not row_weight:
+            return [shares()]
+        others = tuple(str(name) for name in self.metrics() if name != "loss")
+        return [shares(stands_for=others), shares(class_weights, ("loss",), row_weight)]
+
+    @abstractmethod
+    def output_of_shares(self, shares: Tensor) -> Tensor:
+        """The output, shape (outputs,), that gives each class this probability, shape (classes,), above 0."""
+
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        """Name of the most probable class and probability of each class."""
+        probabilities = self.probabilities(output)
+        names = [self.classes[number] for number in probabilities.argmax(1).tolist()]
+        by_class = {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(self.classes)}
+        return {"prediction": names, **by_class}
+
+
+class BinaryTarget(Classes):
+    """Two classes: one logit, for the second class."""
+
+    monitor = METRICS["auc"].monitor
+    further_names = f"average_precision, {Classes.further_names}"
+
+    def losses(self, output: Tensor, target: Tensor) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
+
+    def average(self, outputs: Tensor) -> Tensor:
+        return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
+
+    def usual_metrics(self) -> dict[str, Metric]:
+        return {"auc": Auc(), **super().usual_metrics()}
+
+    def further_metric(self, name: str) -> Callable[[], Metric] | None:
+        return AveragePrecision if name == "average_precision" else super().further_metric(name)
+
+    def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
+        # Probabilities, because the metric applies the sigmoid only to batches with values outside [0, 1].
+        for name in {"auc", "average_precision"} & {"auc", *self._further}:
+            metrics[name].update(output[:, 0].sigmoid(), target.long())
+        self._update_decisions(metrics, (output[:, 0] > 0).to(target.dtype), target)
+
+    def probabilities(self, output: Tensor) -> Tensor:
+        second = output.sigmoid()
+        return torch.cat([1 - second, second], dim=1)
+
+    def output_of_shares(self, shares: Tensor) -> Tensor:
+        return shares[1:].log() - shares[:1].log()
+
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": "binary", "classes": list(self.classes)}
+
+
+class ClassTarget(Classes):
+    """Several classes: one logit per class."""
+
+    monitor = METRICS["accuracy"].monitor
+
+    def __init__(self, data: Data, settings: TaskSettings | None = None) -> None:
+        super().__init__(data, settings)
+        self.outputs = len(self.classes)
+
+    def losses(self, output: Tensor, target: Tensor) -> Tensor:
+        return functional.cross_entropy(output, target.long(), reduction="none")
+
+    def average(self, outputs: Tensor) -> Tensor:
+        return outputs.log_softmax(2).logsumexp(1) - log(outputs.shape[1])
+
+    def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
+        self._update_decisions(metrics, output.argmax(1), target)
+
+    def probabilities(self, output: Tensor) -> Tensor:
+        return output.softmax(1)
+
+    def output_of_shares(self, shares: Tensor) -> Tensor:
+        return shares.log()
+
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": "classes", "classes": list(self.classes)}

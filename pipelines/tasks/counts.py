@@ -1,0 +1,107 @@
+"""Targets that are counts, whose mean is positive and whose spread grows with it. Losses are exact negative log-likelihoods, in nats."""
+
+from collections.abc import Sequence
+from math import log
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import NegativeBinomial
+from torchmetrics import Metric, MetricCollection
+
+from pipelines.config import TaskSettings
+from pipelines.tasks.data import Data
+from pipelines.tasks.metric_classes import Loss
+from pipelines.tasks.metrics import METRICS
+from pipelines.tasks.targets import QuantityTarget, weighted_mean
+from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
+
+LARGEST_LOG_DISPERSION = 12.0
+"""Beyond e^±12 the distribution is a Poisson one, or all but 0, to the precision of floats."""
+
+
+class PoissonTarget(QuantityTarget):
+    """One output: the logarithm of the mean, relative to that of the training split (McCullagh and Nelder 1989, chapter 6).
+
+    `deviance` is twice the difference of the log-likelihood from that of a perfect mean, per row."""
+
+    monitor = METRICS["deviance"].monitor
+
+    def __init__(self, data: Data, settings: TaskSettings | None = None) -> None:
+        super().__init__(data, settings)
+        fitted = data.encoders.get(data.target.name)
+        self._log_mean = log(fitted.state["mean"]) if fitted else 0.0
+
+    def losses(self, output: Tensor, target: Tensor) -> Tensor:
+        target, log_mean = target.to(output.dtype), output[:, 0] + self._log_mean
+        return log_mean.exp() - target * log_mean + (target + 1).lgamma()
+
+    def average(self, outputs: Tensor) -> Tensor:
+        return outputs.logsumexp(1) - log(outputs.shape[1])
+
+    def usual_metrics(self) -> dict[str, Metric]:
+        return {**super().usual_metrics(), "deviance": Loss("no rows")}
+
+    def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
+        super().update(metrics, output, target)
+        log_mean, true = output[:, 0] + self._log_mean, target.double()
+        metrics["deviance"].update(2 * (true.xlogy(true) - true * log_mean - true + log_mean.exp()))
+
+    def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
+        """The mean, which for the loss is that of the weight, and for the absolute error the median."""
+        column, absolute = self.data.target.name, {"mae", "mape"}
+        others = tuple(str(name) for name in self.metrics() if name not in absolute | {"loss"})
+        return [
+            ConstantFit("mean", self.constant_output, column, others),
+            ConstantFit("mean", self.constant_output, column, ("loss",), row_weight),
+            ConstantFit("median", self._median_output, column, tuple(absolute)),
+        ]
+
+    def constant_output(self, counts: np.ndarray, weights: np.ndarray) -> Tensor:
+        """The output, shape (outputs,), of the best constant prediction of these counts."""
+        return weighted_mean(counts, weights).log() - self._log_mean
+
+    def _median_output(self, counts: np.ndarray, weights: np.ndarray) -> Tensor:
+        median = max(float(np.median(counts)), 0.5)  # no logarithm is −∞
+        return self.constant_output(np.full(1, median), np.ones(1))
+
+    def quantities(self, output: Tensor) -> Tensor:
+        return (output[:, 0] + self._log_mean).exp()
+
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": "counts", "log_mean": self._log_mean}
+
+
+class NegativeBinomialTarget(PoissonTarget):
+    """Two outputs: the mean as above, and the logarithm of the dispersion α, with which the variance is mean + α · mean² (NB2: Cameron and
+    Trivedi, Regression Analysis of Count Data, 2013, section 3.3). Each row has an α of its own."""
+
+    outputs = 2
+    monitor = METRICS["loss"].monitor
+
+    def losses(self, output: Tensor, target: Tensor) -> Tensor:
+        wide = output.double()  # log-gammas of 1 / α are large, and their difference small
+        log_count = -self._log_dispersion(wide)
+        log_mean = wide[:, 0] + self._log_mean
+        distribution = NegativeBinomial(log_count.exp(), logits=log_mean - log_count, validate_args=False)
+        return -distribution.log_prob(target.double()).to(output.dtype)
+
+    def average(self, outputs: Tensor) -> Tensor:
+        return torch.stack([super().average(outputs)[:, 0], outputs[:, :, 1].mean(1)], 1)
+
+    def constant_output(self, counts: np.ndarray, weights: np.ndarray) -> Tensor:
+        """The dispersion is that of the moments: (variance − mean) / mean²."""
+        mean = np.average(counts, weights=weights)
+        dispersion = (np.average((counts - mean) ** 2, weights=weights) - mean) / mean**2
+        log_dispersion = np.log(max(dispersion, np.exp(-LARGEST_LOG_DISPERSION)))
+        return torch.cat([super().constant_output(counts, weights), torch.tensor([log_dispersion], dtype=torch.float64)])
+
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        return {**super().predict(output), "dispersion": self._log_dispersion(output).exp().tolist()}
+
+    def prediction_form(self) -> dict[str, Any]:
+        return {**super().prediction_form(), "largest_log_dispersion": LARGEST_LOG_DISPERSION}
+
+    def _log_dispersion(self, output: Tensor) -> Tensor:
+        return output[:, 1].clamp(-LARGEST_LOG_DISPERSION, LARGEST_LOG_DISPERSION)

@@ -1,0 +1,127 @@
+"""Metrics that a config asks for in `task.metrics`: average precision, balanced accuracy, F-beta, and the mean relative error.
+
+Each is scikit-learn's, but for rows that do not define it, where it has no value instead of 0 or 1.
+"""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+from pipelines.tasks.metric_classes import Auc, Loss
+from pipelines.tasks.metrics import average_precision
+from pipelines.tasks.values import NO_ROWS, ONE_CLASS
+
+F_BETA = r"f(\d{1,3}(?:_\d{1,3})?)"
+"""The name of an F-beta: `f1`, `f2`, `f0_5`. No metric has a dot in its name, since torch has it for the parts of a module."""
+
+
+class AveragePrecision(Auc):
+    """The sum of precision over the steps of recall; NaN for rows of one class."""
+
+    def compute(self) -> Tensor:  # type: ignore[override]
+        if self.missing_reason() or bool(dim_zero_cat(self.preds).isnan().any()):
+            return torch.tensor(torch.nan, dtype=torch.float64)
+        scores, is_positive = dim_zero_cat(self.preds).numpy(), dim_zero_cat(self.target).numpy() == 1
+        _, place = np.unique(-scores, return_inverse=True)
+        return torch.tensor(average_precision(*(np.bincount(place, kind, place.max() + 1) for kind in (is_positive, ~is_positive))))
+
+
+class ClassCounts(Metric):
+    """Base class of metrics of decisions: for each class the rows that have it, that are predicted to have it, and both."""
+
+    full_state_update = False
+    higher_is_better = True
+    true: Tensor
+    predicted: Tensor
+    both: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        for name in ("true", "predicted", "both"):
+            self.add_state(name, default=torch.zeros(classes, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, predicted: Tensor, true: Tensor) -> None:
+        """Add rows: numbers of classes of shape (rows,), or 0 and 1 of shape (rows, classes) where a row has several."""
+        if predicted.dim() == 1:
+            predicted, true = (torch.nn.functional.one_hot(values.long(), len(self.true)) for values in (predicted, true))
+        predicted, true = predicted.long(), true.long()
+        self.true += true.sum(0)
+        self.predicted += predicted.sum(0)
+        self.both += (predicted * true).sum(0)
+
+    def compute(self) -> Tensor:
+        return torch.tensor(torch.nan if self.missing_reason() else self.value(), dtype=torch.float64)
+
+    def value(self) -> float:
+        raise NotImplementedError
+
+    def missing_reason(self) -> str:
+        classes = int((self.true > 0).sum())
+        return NO_ROWS if not classes else ONE_CLASS if classes == 1 else ""
+
+
+class BalancedAccuracy(ClassCounts):
+    """The mean share of each class's rows that are predicted as it, of the classes that have rows."""
+
+    def value(self) -> float:
+        has_rows = self.true > 0
+        return float((self.both[has_rows] / self.true[has_rows]).mean())
+
+
+class FBeta(ClassCounts):
+    """The harmonic mean of precision and recall, where recall has β² times the weight (van Rijsbergen 1979): of the second of two classes;
+    of several the mean over those that occur or are predicted, and with `is_pooled` that of all labels of all rows together."""
+
+    def __init__(self, beta: float, classes: int, is_pooled: bool = False) -> None:
+        super().__init__(classes)
+        self._square, self._is_pooled = beta**2, is_pooled
+
+    def value(self) -> float:
+        counts = torch.stack([self.true, self.predicted, self.both]).double()
+        counts = counts.sum(1, keepdim=True) if self._is_pooled else counts[:, 1:] if counts.shape[1] == 2 else counts
+        true, predicted, both = counts[:, (counts[0] + counts[1]) > 0]
+        return float(((1 + self._square) * both / (self._square * true + predicted)).mean())
+
+    def missing_reason(self) -> str:
+        if self._is_pooled:
+            return "" if self.true.sum() else "no row has a label"
+        return super().missing_reason()
+
+
+class RelativeError(Loss):
+    """The mean of |prediction − value| / |value|, MAPE; NaN if a value is 0, by which nothing can be divided. As values come from floats,
+    one that is a millionth of the largest counts as 0."""
+
+    smallest: Tensor
+    largest: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(NO_ROWS)
+        self.add_state("smallest", torch.tensor(torch.inf, dtype=torch.float64), "min")
+        self.add_state("largest", torch.tensor(0.0, dtype=torch.float64), "max")
+
+    def update(self, predicted: Tensor, true: Tensor) -> None:  # type: ignore[override]
+        size = true.abs()
+        super().update((predicted - true).abs() / size)
+        if len(true):
+            self.smallest, self.largest = torch.minimum(self.smallest, size.min()), torch.maximum(self.largest, size.max())
+
+    def compute(self) -> Tensor:
+        return torch.full_like(self.mean_value, torch.nan) if self.missing_reason() else super().compute()
+
+    def missing_reason(self) -> str:
+        return super().missing_reason() or ("a value is 0" if self.smallest <= 1e-6 * self.largest else "")
+
+
+def class_metric_factory(name: str, classes: int) -> Callable[[], Metric] | None:
+    """What makes a metric of decisions among classes; None if it has another name."""
+    if name == "balanced_accuracy":
+        return lambda: BalancedAccuracy(classes)
+    named = re.fullmatch(F_BETA, name)
+    beta = float(named[1].replace("_", ".")) if named else 0.0
+    return (lambda: FBeta(beta, classes)) if beta else None
