@@ -125,6 +125,17 @@ def test_numbers_of_classes_get_bins_and_those_of_a_quantity_none() -> None:
     assert choose_features(raw, target="standardize") == {"normal": {"encoder": "normal_quantile"}}
 
 
+def test_counts_and_several_numbers_are_quantities_and_labels_are_classes() -> None:
+    raw = table(copy=np.arange(ROWS) % 50 * 2.5)
+    counts = raw.set_column(2, "y", pa.array(np.arange(ROWS) % 50))
+    assert choose_features(counts, target="count") == {"normal": {"encoder": "normal_quantile"}, "copy": "a near copy of the target"}
+    wide = counts.append_column("more", pa.array(np.random.default_rng(3).normal(size=ROWS)))
+    vector = choose_features(wide, target={"encoder": "vector", "columns": ["y", "normal"]})
+    assert set(vector) == {"copy", "more"} and vector["copy"] == "a near copy of the target", "no column of the target is a feature"
+    labels = raw.set_column(2, "y", pa.array([["a"], ["a", "b"], []] * (ROWS // 3) + [[]] * (ROWS % 3)))
+    assert set(choose_features(labels, target="labels")) == {"normal", "normal_bins", "copy", "copy_bins"}
+
+
 def test_missing_values_of_any_split_are_imputed() -> None:
     values = pa.array([None if place % 10 == 0 else float(place % 37) for place in range(ROWS)])
     assert choose_features(table(some=values))["some"] == {"encoder": "standardize", "impute": "median"}

@@ -12,9 +12,11 @@ import pyarrow as pa
 from pipelines.config.dataset import ByTime, Dataset
 from pipelines.config.features import (
     AutoSettings,
+    CountSettings,
     EncoderSettings,
     NumericSettings,
     QuantileSettings,
+    VectorSettings,
     encoder_settings,
 )
 from pipelines.data.features.column_facts import ColumnFacts, convert_column
@@ -111,7 +113,7 @@ def choose(dataset: Dataset, named: Collection[str], sample: pa.Table) -> Choice
 
 
 def _is_number(target: EncoderSettings) -> bool:
-    return isinstance(target, NumericSettings) and not isinstance(target, QuantileSettings)
+    return isinstance(target, NumericSettings | CountSettings | VectorSettings) and not isinstance(target, QuantileSettings)
 
 
 def _reason_against(column: ColumnFacts, target: ColumnFacts, is_number: bool) -> str:
@@ -124,7 +126,7 @@ def _reason_against(column: ColumnFacts, target: ColumnFacts, is_number: bool) -
         return "no array in the sample" if column.kind == "list" else ""
     if column.kind == "number" and is_identifier(column):
         return IDENTIFIER
-    return COPY if column.kind != "list" and is_copy(column, target, is_number) else ""
+    return COPY if "list" not in (column.kind, target.kind) and is_copy(column, target, is_number) else ""
 
 
 def _encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:
