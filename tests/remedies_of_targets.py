@@ -7,7 +7,10 @@ from typing import Any
 from remedy_cases import Do, fit_columns
 
 from pipelines.config.load import load
+from pipelines.config.task import TabularSettings
 from pipelines.launch.checks import check_before_etl
+from pipelines.tasks.bind import task_data
+from pipelines.tasks.target_kinds import target_kind
 
 
 def check(target: Any, **task: Any) -> Callable[[Path], None]:
@@ -15,6 +18,12 @@ def check(target: Any, **task: Any) -> Callable[[Path], None]:
     flags = {f"task.{name}": value for name, value in task.items()}
     encoders = {"dataset.target": {"y": target}} if target else {}
     return lambda folder: check_before_etl(load("conf/adult.yaml", {"task.slices": [], **flags, **encoders}))
+
+
+def fit_grades(encoder: Any) -> None:
+    """Build a task of grades whose encoder is fitted."""
+    encoders = fit_columns({"x": "identity"}, encoder, x=[0, 1, 2], y=["low", "medium", "high"])
+    target_kind(task_data(encoders), TabularSettings(loss="ordinal"))
 
 
 AGES = {"encoder": "vector", "columns": ["age", "hours_per_week"]}
@@ -51,6 +60,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (check(AGES, target_weights={"age": 0.0, "hours_per_week": 1.0}),),
     ),
     "of which pages have no figures": (check("labels", slices=["sex"]), (check("labels", slices=[]),)),
+    "in order of its encoder label": (
+        lambda folder: fit_grades({"encoder": "label"}),
+        (lambda folder: fit_grades({"encoder": "label", "order": ["low", "medium", "high"]}),),
+    ),
     "encode it with {}, or set task.loss to auto": (
         check("binary", loss="poisson"),
         (check("count", loss="poisson"), check("binary", loss="auto")),

@@ -19,7 +19,7 @@ from pipelines.tasks.targets import Target
 from pipelines.tasks.trivial import ClassShares, TrivialPredictor
 
 
-class Classes(Target):
+class ClassificationTarget(Target):
     """Base class of targets with classes."""
 
     figures = "classes"
@@ -53,8 +53,8 @@ class Classes(Target):
         column = self.data.target.name
         if not class_weights and not row_weight:
             return [shares()]
-        others = tuple(str(name) for name in self.metrics() if name != "loss")
-        return [shares(stands_for=others), shares(class_weights, ("loss",), row_weight)]
+        other_metrics = tuple(str(name) for name in self.metrics() if name != "loss")
+        return [shares(stands_for=other_metrics), shares(class_weights, ("loss",), row_weight)]
 
     @abstractmethod
     def output_of_shares(self, shares: Tensor) -> Tensor:
@@ -68,11 +68,11 @@ class Classes(Target):
         return {"prediction": names, **by_class}
 
 
-class BinaryTarget(Classes):
+class BinaryTarget(ClassificationTarget):
     """Two classes: one logit, for the second class."""
 
     monitor = METRICS["auc"].monitor
-    further_names = f"average_precision, {Classes.further_names}"
+    further_names = f"average_precision, {ClassificationTarget.further_names}"
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
@@ -103,7 +103,7 @@ class BinaryTarget(Classes):
         return {"form": "binary", "classes": list(self.classes)}
 
 
-class ClassTarget(Classes):
+class ClassTarget(ClassificationTarget):
     """Several classes: one logit per class."""
 
     monitor = METRICS["accuracy"].monitor

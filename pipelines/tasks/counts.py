@@ -14,7 +14,7 @@ from pipelines.config import TaskSettings
 from pipelines.tasks.data import Data
 from pipelines.tasks.metric_classes import Loss
 from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.targets import QuantityTarget, weighted_mean
+from pipelines.tasks.targets import QuantityTarget, mean_by_weight
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
 LARGEST_LOG_DISPERSION = 12.0
@@ -51,16 +51,16 @@ class PoissonTarget(QuantityTarget):
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The mean, which for the loss is that of the weight, and for the absolute error the median."""
         column, absolute = self.data.target.name, {"mae", "mape"}
-        others = tuple(str(name) for name in self.metrics() if name not in absolute | {"loss"})
+        other_metrics = tuple(str(name) for name in self.metrics() if name not in absolute | {"loss"})
         return [
-            ConstantFit("mean", self.constant_output, column, others),
+            ConstantFit("mean", self.constant_output, column, other_metrics),
             ConstantFit("mean", self.constant_output, column, ("loss",), row_weight),
             ConstantFit("median", self._median_output, column, tuple(absolute)),
         ]
 
     def constant_output(self, counts: np.ndarray, weights: np.ndarray) -> Tensor:
         """The output, shape (outputs,), of the best constant prediction of these counts."""
-        return weighted_mean(counts, weights).log() - self._log_mean
+        return mean_by_weight(counts, weights).log() - self._log_mean
 
     def _median_output(self, counts: np.ndarray, weights: np.ndarray) -> Tensor:
         median = max(float(np.median(counts)), 0.5)  # no logarithm is −∞

@@ -119,7 +119,7 @@ class RelativeError(Loss):
 
 
 def class_metric_factory(name: str, classes: int) -> Callable[[], Metric] | None:
-    """What makes a metric of decisions among classes; None if it has another name."""
+    """Return a factory of the metric of decisions among classes with this name; None if there is none."""
     if name == "balanced_accuracy":
         return lambda: BalancedAccuracy(classes)
     named = re.fullmatch(F_BETA, name)

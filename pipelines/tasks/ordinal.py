@@ -8,13 +8,13 @@ from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.tasks.class_targets import Classes
+from pipelines.tasks.class_targets import ClassificationTarget
 from pipelines.tasks.data import Data
 from pipelines.tasks.metric_classes import Loss
 from pipelines.tasks.metrics import METRICS
 
 
-class OrdinalTarget(Classes):
+class OrdinalTarget(ClassificationTarget):
     """A cumulative logit model (McCullagh 1980, "Regression models for ordinal data"): the output decides the probability of being above
     each class but the highest. The first output is the logit of being above the lowest class; each further one lowers the logit by its
     softplus, so that these probabilities never rise. The loss is the negative log-likelihood of the class.

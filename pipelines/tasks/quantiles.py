@@ -54,9 +54,9 @@ class QuantileTarget(QuantityTarget):
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The quantiles of the training split, which for the loss are those of the weight."""
         column = self.data.target.name
-        others = tuple(str(name) for name in self.metrics() if name not in ("loss", "coverage"))
+        other_metrics = tuple(str(name) for name in self.metrics() if name not in ("loss", "coverage"))
         return [
-            ConstantFit("quantiles", self._constant_output, column, others),
+            ConstantFit("quantiles", self._constant_output, column, other_metrics),
             ConstantFit("quantiles", self._constant_output, column, ("loss",), row_weight),
         ]
 
@@ -68,7 +68,7 @@ class QuantileTarget(QuantityTarget):
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         predicted = self._raw_quantiles(output)
-        by_level = {f"quantile_{level:g}": predicted[:, place].tolist() for place, level in enumerate(self._quantiles)}
+        by_level = {f"quantile_{level}": predicted[:, place].tolist() for place, level in enumerate(self._quantiles)}
         return {"prediction": predicted[:, self._middle].tolist(), **by_level}
 
     def prediction_form(self) -> dict[str, Any]:

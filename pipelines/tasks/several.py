@@ -18,7 +18,7 @@ from pipelines.tasks.data import Data
 from pipelines.tasks.further_metrics import FBeta
 from pipelines.tasks.metric_classes import Determination, Loss, Score
 from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.targets import Target, weighted_mean
+from pipelines.tasks.targets import Target, mean_by_weight
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
 
@@ -118,8 +118,8 @@ class VectorTarget(SeveralValues):
         column, names = self.data.target.name, self._metric_names()
         squared = tuple(f"{metric}_{name}" for metric in ("rmse", "r2") for name in names)
         return [
-            ConstantFit("mean", weighted_mean, column, squared),
-            ConstantFit("mean", weighted_mean, column, ("loss",), row_weight),
+            ConstantFit("mean", mean_by_weight, column, squared),
+            ConstantFit("mean", mean_by_weight, column, ("loss",), row_weight),
             ConstantFit("median", _medians, column, tuple(f"mae_{name}" for name in names)),
         ]
 
@@ -147,7 +147,7 @@ def target_weights(names: Sequence[str], weights: dict[str, float]) -> list[floa
 def _logits_of_shares(labels: np.ndarray, weights: np.ndarray) -> Tensor:
     """The logit of each label's share of the weight; one that none or all rows have counts as if half a row differed."""
     least = 0.5 / (len(labels) + 1)
-    return weighted_mean(labels, weights).clamp(least, 1 - least).logit()
+    return mean_by_weight(labels, weights).clamp(least, 1 - least).logit()
 
 
 def _medians(values: np.ndarray, weights: np.ndarray) -> Tensor:

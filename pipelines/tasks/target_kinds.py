@@ -32,13 +32,30 @@ def target_kind(data: Data, settings: TaskSettings | None = None) -> Target:
         return _COUNTS[loss](data, settings)
     if loss == "quantiles" and column.cardinality is None:
         return QuantileTarget(data, settings)
-    if loss == "ordinal" and (column.cardinality or 0) > 2:
+    if loss == "ordinal" and encoder in ("label", "") and (column.cardinality or 0) > 2:
+        _check_order(data)
         return OrdinalTarget(data, settings)
     needed = {"quantiles": "an encoder of a number, such as standardize", "ordinal": "label, for three classes or more"}.get(loss, "count")
     raise ConfigError(
         f"task.loss is {loss}, but the target {column.name} has the encoder {encoder or 'of another kind'}; encode it with {needed}, "
         "or set task.loss to auto"
     )
+
+
+def _check_order(data: Data) -> None:
+    """Raise ConfigError if the classes are texts that the config does not order, or whole numbers sorted as text."""
+    fitted = data.encoders.get(data.target.name)
+    is_ordered = not fitted or bool(fitted.feature.get("order"))
+    if not is_ordered and not (all(map(_is_whole, data.classes)) and list(data.classes) == sorted(data.classes, key=int)):
+        names = ", ".join(data.classes[:5])
+        raise ConfigError(
+            f"task.loss is ordinal, but the classes of the target {data.target.name} are sorted as text: {names}; name all, the lowest "
+            "first, in order of its encoder label"
+        )
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
 
 
 def _several_values(data: Data, settings: TaskSettings | None, loss: str) -> Target:

@@ -69,7 +69,7 @@ class Target(ABC):
         """New metrics of this kind, by name."""
 
     def further_metric(self, name: str) -> Callable[[], Metric] | None:
-        """What makes a metric that `task.metrics` names; None if this kind has none of that name."""
+        """Return a factory of a metric that `task.metrics` names; None if this kind has no metric of that name."""
         return None
 
     @abstractmethod
@@ -130,10 +130,13 @@ class QuantityTarget(Target):
     def trivial_predictors(self, row_weight: str, class_weights: Sequence[float]) -> list[TrivialPredictor]:
         """The mean, which for the loss is that of the weight, and for the absolute error the median."""
         column = self.data.target.name
+        of_loss: TrivialPredictor = Centre("mean", np.mean, column, ("loss",))
+        if row_weight:
+            of_loss = ConstantFit("mean", mean_by_weight, column, ("loss",), row_weight)
         return [
             Centre("mean", np.mean, column, ("rmse", "mse", "r2"), self.data.decode),
             Centre("median", np.median, column, ("mae", *self._further)),
-            ConstantFit("mean", weighted_mean, column, ("loss",), row_weight) if row_weight else Centre("mean", np.mean, column, ("loss",)),
+            of_loss,
         ]
 
     def quantities(self, output: Tensor) -> Tensor:
@@ -146,7 +149,7 @@ class QuantityTarget(Target):
         return self.data.quantity_form("quantity")
 
 
-def weighted_mean(values: np.ndarray, weights: np.ndarray) -> Tensor:
+def mean_by_weight(values: np.ndarray, weights: np.ndarray) -> Tensor:
     """The mean of each entry over rows, shape (entries,), from values of shape (rows, …) and weights of shape (rows,)."""
     return torch.from_numpy(weights @ values.reshape(len(values), -1) / weights.sum())
 

@@ -3,7 +3,6 @@ constant prediction, and predictions through the model and through an export."""
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,12 +72,12 @@ class Case:
 
 
 def make_case(kind: str, **settings: Any) -> Case:
-    name, encoder, own = KINDS[kind]
+    name, encoder, task_settings = KINDS[kind]
     raw = pa.table({"x": X, "w": np.arange(ROWS) % 3, **RAW})
     encoders = fit({"x": "identity", "w": "weight"}, {name: encoder}, raw)
     encoded, reasons = Encoders(encoders).encode(raw)
     assert reasons.null_count == ROWS
-    task = Tabular(TabularSettings.model_validate({"hidden": [], **own, **settings}), task_data(encoders))
+    task = Tabular(TabularSettings.model_validate({"hidden": [], **task_settings, **settings}), task_data(encoders))
     columns = {column: to_numpy(fitted.column, encoded[column].combine_chunks()) for column, fitted in encoders.items()}
     return Case(task, {column: torch.from_numpy(values.copy()) for column, values in columns.items()}, encoders)
 
@@ -87,7 +86,7 @@ def outputs(case: Case, seed: int = 0) -> torch.Tensor:
     return torch.randn(ROWS, case.task.outputs, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def losses_of(kind: str, output: torch.Tensor, case: Case) -> np.ndarray:
+def reference_losses(kind: str, output: torch.Tensor, case: Case) -> np.ndarray:
     """The loss of each row by another implementation."""
     truth, target = case.truth.double(), case.task.data.target.name
     mean = case.encoders[target].state.get("mean")
@@ -118,7 +117,7 @@ def test_the_loss_is_that_of_another_implementation(kind: str) -> None:
     output = outputs(case)
     losses = case.task.target.losses(output, case.truth)
     assert losses.shape == (ROWS,)
-    np.testing.assert_allclose(losses, losses_of(kind, output, case), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(losses, reference_losses(kind, output, case), rtol=1e-9, atol=1e-12)
     in_float = case.task.target.losses(output.float(), case.truth)
     assert in_float.dtype == torch.float32
     torch.testing.assert_close(in_float.double(), losses, rtol=2e-4, atol=2e-5)
@@ -265,7 +264,7 @@ def test_the_relative_error_is_scikit_learn_s() -> None:
     assert measure(task, (output, batch))["mape"] == pytest.approx(mean_absolute_percentage_error(truth, predicted))
 
 
-def undefined(kind: str, names: list[str], target: torch.Tensor) -> dict[str, Any]:
+def missing_values(kind: str, names: list[str], target: torch.Tensor) -> dict[str, Any]:
     task = make_task(kind, metrics=names)
     metrics = task.metrics()
     task.update(metrics, torch.zeros(len(target), task.outputs), {"y": target})
@@ -275,8 +274,8 @@ def undefined(kind: str, names: list[str], target: torch.Tensor) -> dict[str, An
 @pytest.mark.parametrize(("target", "reason"), [([1, 1, 1], "one class"), ([0], "one class"), ([], "no rows")])
 def test_what_is_not_defined_on_a_split_has_no_value(target: list[int], reason: str) -> None:
     names = ["average_precision", "balanced_accuracy", "f1"]
-    assert undefined("binary", names, torch.tensor(target, dtype=torch.uint8)) == dict.fromkeys(names, reason)
-    assert undefined("classes", names[1:], torch.tensor(target, dtype=torch.int64)) == dict.fromkeys(names[1:], reason)
+    assert missing_values("binary", names, torch.tensor(target, dtype=torch.uint8)) == dict.fromkeys(names, reason)
+    assert missing_values("classes", names[1:], torch.tensor(target, dtype=torch.int64)) == dict.fromkeys(names[1:], reason)
 
 
 def test_labels_without_any_and_values_of_0_define_no_metric() -> None:
@@ -285,7 +284,7 @@ def test_labels_without_any_and_values_of_0_define_no_metric() -> None:
     case.task.update(metrics, outputs(case)[:2], {name: values[:2] * 0 for name, values in case.batch.items()})
     assert metric_values(metrics)["f1"] == "no row has a label"
     # 0 dollars, encoded in float32 and decoded, are some cents.
-    assert undefined("quantity", ["mape"], torch.tensor([-207_000 / 115_000, 1.0, 2.0])) == {"mape": "a value is 0"}
+    assert missing_values("quantity", ["mape"], torch.tensor([-207_000 / 115_000, 1.0, 2.0])) == {"mape": "a value is 0"}
 
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -376,8 +375,8 @@ def test_the_average_of_members_predicts_the_average() -> None:
         average = case.task.target.average(several)
         assert average.shape == (ROWS, case.task.outputs)
         name = {"poisson": "prediction", "ordinal": "probability_high", "labels": "probability_b"}[kind]
-        each: Callable[[int], Any] = lambda member: case.task.predict(several[:, member])[name]  # noqa: B023, E731
-        np.testing.assert_allclose(case.task.predict(average)[name], np.mean([each(member) for member in range(5)], axis=0), rtol=1e-9)
+        by_member = [case.task.predict(several[:, member])[name] for member in range(5)]
+        np.testing.assert_allclose(case.task.predict(average)[name], np.mean(by_member, axis=0), rtol=1e-9)
 
 
 def test_an_extreme_output_has_a_finite_loss() -> None:
@@ -387,3 +386,14 @@ def test_an_extreme_output_has_a_finite_loss() -> None:
     assert isinstance(case.task.metrics()["loss"], Loss)
     counts = make_case("negative_binomial")
     assert counts.task.target.losses(torch.tensor([[0.0, -80.0], [0.0, 80.0]]), torch.tensor([3.0, 3.0])).isfinite().all()
+
+
+def test_grades_have_an_order() -> None:
+    raw = pa.table({"x": [0.0] * 3, "y": ["low", "medium", "high"]})
+    settings = TabularSettings(loss="ordinal")
+    with pytest.raises(ConfigError, match="the classes of the target y are sorted as text: high, low, medium; name all, the lowest first"):
+        Tabular(settings, task_data(fit({"x": "identity"}, {"y": "label"}, raw)))
+    numbers = raw.set_column(1, "y", pa.array([2, 10, 1]))
+    assert Tabular(settings, task_data(fit({"x": "identity"}, {"y": "label"}, numbers))).target.classes == ("1", "2", "10")
+    with pytest.raises(ConfigError, match="sorted as text: 1, 10, 2"):
+        Tabular(settings, task_data(fit({"x": "identity"}, {"y": "label"}, numbers.set_column(1, "y", pa.array(["2", "10", "1"])))))

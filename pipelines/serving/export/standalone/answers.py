@@ -72,13 +72,13 @@ def counts(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @answer("quantiles")
 def quantiles(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
-    names = [f"quantile_{level:g}" for level in form["quantiles"]]
+    names = [f"quantile_{level}" for level in form["quantiles"]]
     decoded = decode_target(np.sort(output.astype(np.float64), axis=1), form).tolist()
     return [{"prediction": row[form["middle"]], **dict(zip(names, row, strict=True))} for row in decoded]
 
 
 @answer("ordinal")
-def ordered_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+def rank_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Classes from the logits of being above each but the highest: the first, and by how much each further one is lower."""
     wide = output.astype(np.float64)
     logits = np.concatenate([wide[:, :1], wide[:, :1] - np.logaddexp(0, wide[:, 1:]).cumsum(axis=1)], axis=1)
