@@ -15,7 +15,8 @@
     model = api.load_model(config, result.model)
 
 Each function imports the libraries that it needs: only `prepare`, `baseline`, `promote` and `predict` import Spark, only `train` and
-`verify` Ray. All raise the LockstepErrors of `pipelines.errors`.
+`verify` Ray. All raise the LockstepErrors of `pipelines.errors`. SIGINT, the interrupt of a notebook, ends any as KeyboardInterrupt: a
+training has saved by then and the same call resumes it, and a Spark or a Ray that was there before goes on.
 """
 
 from __future__ import annotations
@@ -29,17 +30,21 @@ from pipelines import config as configs
 from pipelines.config import home, load
 from pipelines.config.load import absolute_path, with_absolute_paths
 from pipelines.notebook.section_values import build_config
+from pipelines.runtime.interrupts import restored_signals
 
 if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
+    from numpy import ndarray
     from pyarrow.dataset import Dataset
 
     from pipelines.data.loader import Loader, Order
     from pipelines.data.versions.manifest import Manifest
+    from pipelines.data.versions.versions import Version
     from pipelines.doctor.diagnosis import Diagnosis
     from pipelines.init.draft import Draft
     from pipelines.launch.run import Result
     from pipelines.notebook.fitted_model import FittedModel
+    from pipelines.runtime.notebook_html import HtmlPage
     from pipelines.serving.batch.output import Predictions
     from pipelines.serving.registry.run import Decision
 
@@ -69,6 +74,7 @@ def init(data: str | Path, target: str = "", output: str | Path = "") -> Draft:
     return draft
 
 
+@restored_signals("pipelines.init.drafting", "pipelines.notebook.fitted_model", "pipelines.etl.run", "pipelines.launch.run")
 def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None, name: str = "", task: Any = None) -> FittedModel:
     """From data to a model in MLflow, with the settings that `init` chooses, and `overrides` by dotted key.
 
@@ -102,6 +108,7 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     return FittedModel(config, manifest, train(config))
 
 
+@restored_signals("pipelines.etl.run", "pipelines.launch.checks", "pipelines.report.data_profile")
 def prepare(config: configs.Config) -> Manifest:
     """Make the dataset version that the config describes, unless it exists. Its run in MLflow has a page about the data.
 
@@ -117,13 +124,16 @@ def prepare(config: configs.Config) -> Manifest:
     return manifest
 
 
-def train(config: configs.Config) -> Result:
-    """Train the model on that version, or resume an interrupted run, and log the model in MLflow."""
+@restored_signals("pipelines.launch.run")
+def train(config: configs.Config, version: Version | None = None) -> Result:
+    """Train the model on that version, or resume an interrupted run, and log the model in MLflow. `version` is in place of the one that
+    the config describes, such as one of `from_parquet`."""
     from pipelines.launch.run import train
 
-    return train(config)
+    return train(config, version)
 
 
+@restored_signals("pipelines.launch.verify")
 def verify(config: configs.Config, run_id: str, steps: int | None = None) -> bool:
     """Train a finished run again, or its first steps, and return whether the result is bitwise identical."""
     from pipelines.launch.verify import verify
@@ -131,6 +141,7 @@ def verify(config: configs.Config, run_id: str, steps: int | None = None) -> boo
     return verify(config, run_id, steps)
 
 
+@restored_signals("pipelines.serving.export.run")
 def export(config: configs.Config, run_id: str, target: str) -> Path:
     """Write the model of a run for a target such as `onnx`, compare it with the model in MLflow, and return its folder."""
     from pipelines.serving.export.run import export
@@ -138,6 +149,7 @@ def export(config: configs.Config, run_id: str, target: str) -> Path:
     return export(config, run_id, target)
 
 
+@restored_signals("pipelines.launch.spark_baseline")
 def baseline(config: configs.Config) -> dict[str, float]:
     """Fit a linear model on that version, and return its metrics, `validation/…` and `test/…`."""
     from pipelines.launch.spark_baseline import fit_baseline
@@ -145,22 +157,53 @@ def baseline(config: configs.Config) -> dict[str, float]:
     return fit_baseline(config)
 
 
-def report(uri: str, *run_ids: str) -> str:
-    """The page of a run in MLflow, or a comparison of several, as HTML; of an ETL, the page about its data. `uri` is that of
-    `config.tracking`."""
+def report(uri: str, *run_ids: str) -> HtmlPage:
+    """The page of a run in MLflow, or a comparison of several, as HTML, which a notebook shows; of an ETL, the page about its data. `uri`
+    is that of `config.tracking`."""
     from pipelines.report.command import report_page
+    from pipelines.runtime.notebook_html import HtmlPage
 
-    return report_page(uri, run_ids)
+    return HtmlPage(report_page(uri, run_ids))
 
 
-def open_loader(config: configs.Config, split: str = "train", order: Order | None = None) -> Loader:
-    """Open that version as batches of tensors, one epoch after another; by default in the order of a training."""
-    from pipelines.data.loader import Loader
-    from pipelines.data.versions.versions import include_passthrough, open_version
+def open_loader(data: configs.Config | Version, split: str = "train", order: Order | None = None) -> Loader:
+    """Open the version of a config, or a version, as batches of tensors, one epoch after another.
+
+    The order of a config is by default that of a training, and of a version `Order()`, with steps of 512 rows."""
+    from pipelines.data.loader import Loader, Order
+    from pipelines.data.versions.versions import open_version
     from pipelines.train.state import train_order
 
-    version = include_passthrough(open_version(config.dataset.path, config.data_identity), config.task.passthrough)
-    return Loader(version, split, order or train_order(config))
+    if isinstance(data, configs.Config):
+        return Loader(open_version(data.dataset.path, data.data_identity), split, order or train_order(data))
+    return Loader(data, split, order or Order())
+
+
+def from_parquet(path: str | Path, target: str, split: str = "train", classes: int | None = None) -> Version:
+    """A folder of plain Parquet files with columns of numbers, as a dataset version, without ETL. Folders `train`, `validation` and `test`
+    in it are splits; files elsewhere are of `split`. `classes` is their number if the target holds numbers of classes, from 0.
+
+    Only footers are read. Raises DatasetError if the files' columns differ, or one of them holds no numbers."""
+    from pipelines.data.versions.plain import open_parquet
+
+    return open_parquet(absolute_path(str(path), home()), target, split, classes)
+
+
+def write_arrays(path: str | Path, splits: Mapping[str, Mapping[str, ndarray]], target: str, classes: int | None = None) -> Version:
+    """Write NumPy arrays as the only dataset version in a new folder: for each split, an array of shape (rows, …) by column.
+
+    Raises DatasetError if the folder has other rows already, or if the columns of the splits differ."""
+    from pipelines.notebook.plain_data import write_splits
+
+    return write_splits(absolute_path(str(path), home()), splits, target, classes)
+
+
+def config_for_version(version: Version, name: str, task: Any = "tabular", **sections: Any) -> configs.Config:
+    """A config to train a version with that has none, such as one of `from_parquet`. `sections` are `train` and `tracking`, as for
+    `Config`."""
+    from pipelines.notebook.plain_data import plain_config
+
+    return plain_config(version, name, task, **sections)
 
 
 def load_model(config: configs.Config, uri: str = "") -> PyFuncModel:
@@ -171,6 +214,7 @@ def load_model(config: configs.Config, uri: str = "") -> PyFuncModel:
     return serve.load_model(config.tracking.uri, uri or tracking.newest_model(config))
 
 
+@restored_signals("pipelines.serving.registry.run")
 def promote(config: configs.Config, run_id: str) -> Decision:
     """Make the model of a run the champion of MLflow's registry if it passes the gates of `config.registry`."""
     from pipelines.serving.registry.run import promote
@@ -178,6 +222,7 @@ def promote(config: configs.Config, run_id: str) -> Decision:
     return promote(config, run_id)
 
 
+@restored_signals("pipelines.serving.registry.run")
 def rollback(config: configs.Config) -> Decision:
     """Make the champion before the present one the champion again."""
     from pipelines.serving.registry.run import rollback
@@ -185,6 +230,7 @@ def rollback(config: configs.Config) -> Decision:
     return rollback(config)
 
 
+@restored_signals("pipelines.serving.batch.run")
 def predict(config: configs.Config, model: str, output: str, inputs: Sequence[str] = (), keep: Sequence[str] = ()) -> Predictions:
     """Predict the rows of `inputs`, `[TABLE=]PATH`, with the model `models:/…`, into a folder, unless that is done already.
 

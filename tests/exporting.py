@@ -13,7 +13,7 @@ from torch import nn
 
 from pipelines.config import Config, parse
 from pipelines.data.features import Encoders
-from pipelines.data.versions.plain import write_arrays
+from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.serving.model import log_model
 from pipelines.tasks.bind import build_task
@@ -56,7 +56,7 @@ def model_of_many_encoders(
     encoded, _ = Encoders(encoders).encode(raw)
     rows = {name: to_numpy(fitted.column, encoded[name].combine_chunks()) for name, fitted in encoders.items()}
     fields = {"identity": config.data_identity, "raw_schema": schema_to_text(raw.schema), "profile": fitted_to.profile}
-    version = write_arrays(str(folder / "data"), {split: [rows] for split in splits}, encoders, **fields)
+    version = commit_arrays(str(folder / "data"), {split: [rows] for split in splits}, encoders, **fields)
     torch.manual_seed(0)
     weights = build_task(config.task, version.manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)

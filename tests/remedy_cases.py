@@ -32,7 +32,7 @@ from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.records import SCHEMA, Dialect, cut
 from pipelines.data.sources.spark_files import check_names
 from pipelines.data.versions.manifest import parse_manifest
-from pipelines.data.versions.plain import from_parquet
+from pipelines.data.versions.plain import open_parquet
 from pipelines.data.versions.storage import locate as locate_dataset
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.quality import check_quarantined, check_rows_left
@@ -235,19 +235,19 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: plugin_settings("pipelines.config.task:TabularSettings", TabularSettings, "kind", ()),),
     ),
     "no .parquet file; give a folder that has": (
-        lambda folder: from_parquet(str(folder), "y"),
-        (lambda folder: from_parquet(table(folder / "p" / "a.parquet", y=[1.0]), "y"),),
+        lambda folder: open_parquet(str(folder), "y"),
+        (lambda folder: open_parquet(table(folder / "p" / "a.parquet", y=[1.0]), "y"),),
     ),
     "they must be equal; open them apart": (
         lambda folder: (
             (table(folder / "q" / "1" / "a.parquet", y=[1.0]), table(folder / "q" / "2" / "b.parquet", z=[1.0]))
-            and from_parquet(str(folder / "q"), "y")
+            and open_parquet(str(folder / "q"), "y")
         ),
-        (lambda folder: from_parquet(str(folder / "q" / "1"), "y"), lambda folder: from_parquet(str(folder / "q" / "2"), "z")),
+        (lambda folder: open_parquet(str(folder / "q" / "1"), "y"), lambda folder: open_parquet(str(folder / "q" / "2"), "z")),
     ),
     "{}: {}; write the file again": (
-        lambda folder: from_parquet(str(Path(wrote(folder / "r" / "a.parquet", "no Parquet")).parent), "y"),
-        (lambda folder: from_parquet(table(folder / "r" / "a.parquet", y=[1.0]), "y"),),
+        lambda folder: open_parquet(str(Path(wrote(folder / "r" / "a.parquet", "no Parquet")).parent), "y"),
+        (lambda folder: open_parquet(table(folder / "r" / "a.parquet", y=[1.0]), "y"),),
     ),
     "give a local path or a URI such as s3://bucket/path": (
         lambda folder: locate_dataset("nowhere://bucket/path"),

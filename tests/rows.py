@@ -12,7 +12,7 @@ from trainings import write_once
 
 from pipelines.config import Config, parse
 from pipelines.data.features import Encoders, fit_encoders
-from pipelines.data.versions.plain import write_arrays
+from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text, to_numpy
 
 
@@ -47,7 +47,7 @@ def training_on(
             assert refused.null_count == len(rows)
             parts[split] = [{name: to_numpy(encoder.column, encoded[name].combine_chunks()) for name, encoder in fitted.items()}]
         metadata = {"identity": config.data_identity, "raw_schema": schema_to_text(raw["train"].schema)}
-        write_arrays(str(path), parts, fitted, 2**14, **metadata)
+        commit_arrays(str(path), parts, fitted, 2**14, **metadata)
 
     write_once(folder / "data", write)
     return config

@@ -16,7 +16,7 @@ from pipelines.config import Config, parse
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.versions.manifest import FittedEncoder, content_digest, parse_manifest
-from pipelines.data.versions.plain import write_arrays
+from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.train.hooks import Hooks
@@ -124,7 +124,7 @@ def characters(folder: Path, *, rows: int, task: dict[str, Any], **train: Any) -
         windows = packer.windows([packer.numbers(" ".join(chosen))])
         splits = {"train": [{"text": windows[:rows]}], "validation": [{"text": windows[rows : rows + rows // 10]}]}
         raw = schema_to_text(pa.schema([("text", pa.string())]))
-        write_arrays(str(path), splits, {"text": encoder}, 2**16, identity=config.data_identity, raw_schema=raw)
+        commit_arrays(str(path), splits, {"text": encoder}, 2**16, identity=config.data_identity, raw_schema=raw)
 
     write_once(folder / "data", write)
     return config

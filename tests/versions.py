@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.data.versions.plain import identity_encoders, write_arrays
+from pipelines.data.versions.plain import commit_arrays, identity_encoders
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
 
@@ -34,4 +34,4 @@ def write_version(
         )
         for name, values in next(iter(splits.values()))[0].items()
     )
-    return write_arrays(str(folder), splits, identity_encoders(columns), row_group_bytes, **manifest_fields)
+    return commit_arrays(str(folder), splits, identity_encoders(columns), row_group_bytes, **manifest_fields)

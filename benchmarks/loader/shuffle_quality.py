@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.order import Epoch
-from pipelines.data.versions.plain import from_parquet
+from pipelines.data.versions.plain import open_parquet
 
 CLASSES = 10
 BATCH = 512
@@ -94,7 +94,7 @@ def learning(epochs: int, seeds: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         named = {f"pixel_{number}": values for number, values in enumerate(pixels.T)}
         pq.write_table(pa.table({**named, "label": labels}), f"{folder}/sorted.parquet")
-        version = from_parquet(folder, "label")
+        version = open_parquet(folder, "label")
 
         def loader_order(window: int, seed: int) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
             loader = Loader(version, "train", Order(global_batch=DIGITS_BATCH, seed=seed, window=window))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipelines.config import Config, parse
 from pipelines.data.versions.manifest import FittedEncoder
-from pipelines.data.versions.plain import write_arrays
+from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 
 WORKERS = 2
@@ -120,7 +120,7 @@ def write_version(case: Case, config: Config) -> str:
         state = {"classes": classes, "counts": [1] * CLASSES} if target else states[settings.encoder]
         encoders[name] = FittedEncoder(feature=settings.model_dump(mode="json"), inputs=(name,), state=state, column=column)
     raw = pa.schema([(name, pa.float32() if case.dtype == "float32" else pa.binary()) for name in case.names] + [("label", pa.int64())])
-    version = write_arrays(
+    version = commit_arrays(
         config.dataset.path,
         {"train": [rows]},
         encoders,

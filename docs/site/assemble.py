@@ -30,7 +30,7 @@ def main() -> None:
     for path in sorted(shown.difference(documents)):
         if (ROOT / path).exists():
             _write(page_of(path), source_page(path))
-    for file in [*ROOT.glob("docs/**/*.svg"), *ROOT.glob("docs/**/*.png"), *ROOT.glob("docs/site/*.css")]:
+    for file in [*ROOT.glob("docs/**/*.svg"), *ROOT.glob("docs/**/*.png"), *ROOT.glob("docs/site/*.css"), *ROOT.glob("docs/*.ipynb")]:
         copy = PAGES / file.relative_to(ROOT / "docs")
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)

@@ -23,6 +23,7 @@ from pipelines.launch.worker import work
 from pipelines.monitor.heartbeat import HEARTBEATS, HUNG
 from pipelines.monitor.worker_monitor import WorkerMonitor
 from pipelines.report.filing import REPORT, file_report
+from pipelines.runtime.notebook_html import html_summary, metrics_table
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
 from pipelines.tasks.values import missing_reasons, numbers_only
@@ -51,14 +52,19 @@ class Result:
     seconds: float
     """Time in training steps."""
 
+    def _repr_html_(self) -> str:
+        """The table of metrics that a notebook shows."""
+        lines = (f"model {self.model}", f"run {self.run_id}", f"{self.rows:,} rows in {self.seconds:.1f} s of training")
+        return html_summary("training", metrics_table(self.metrics), lines)
 
-def train(config: Config) -> Result:
-    """Train the config's model on the dataset version that was made from this config, and log it in MLflow.
+
+def train(config: Config, version: Version | None = None) -> Result:
+    """Train the config's model on a dataset version, by default the one that was made from this config, and log it in MLflow.
 
     Resumes an interrupted run of the same model and dataset. When a signal interrupts it, the run becomes KILLED, can be
     resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
     """
-    version = open_version(config.dataset.path, config.data_identity)
+    version = version or open_version(config.dataset.path, config.data_identity)
     check_training(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)
     progress = TrainingProgress()

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.launch.run import Result
 from pipelines.notebook.frames import plain_table
 from pipelines.report.filing import REPORT
+from pipelines.runtime.notebook_html import html_summary, metrics_table
 from pipelines.serving.model import load_model
 from pipelines.tracking import browse_line
 
@@ -61,12 +61,6 @@ class FittedModel:
 
     def _repr_html_(self) -> str:
         """The table of metrics that a notebook shows."""
-        rows = "".join(f"<tr><td>{escape(name)}</td><td>{value:.4f}</td></tr>" for name, value in sorted(self.metrics.items()))
         counts = ", ".join(f"{split} {summary.rows:,}" for split, summary in self.dataset.splits.items())
-        facts = (
-            f"model <code>{escape(self.result.model)}</code>",
-            f"rows: {counts}",
-            f"page: {escape(self.page)}",
-            browse_line(self.config),
-        )
-        return f"<b>{escape(self.config.name)}</b><table>{rows}</table><p>{'<br>'.join(filter(None, facts))}</p>"
+        lines = (f"model {self.result.model}", f"rows: {counts}", f"page: {self.page}", browse_line(self.config))
+        return html_summary(self.config.name, metrics_table(self.metrics), lines)

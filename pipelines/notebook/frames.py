@@ -1,6 +1,7 @@
 """Writes a data frame as a Parquet file, so that a frame is a raw table like any other."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
@@ -19,8 +20,13 @@ log = logging.getLogger(__name__)
 
 
 def is_frame(data: Any) -> bool:
-    """Whether `data` is a frame and not a path."""
-    return isinstance(data, pa.Table) or any(hasattr(data, method) for method in ("toArrow", "to_arrow", "__arrow_c_stream__", "iloc"))
+    """Whether `data` is a frame and not a path. Raises SourceError if it is neither."""
+    if isinstance(data, str | Path):
+        return False
+    has_rows = any(hasattr(data, method) for method in ("toArrow", "to_arrow", "__arrow_c_stream__", "iloc"))
+    if isinstance(data, pa.Table) or (has_rows and (hasattr(data, "columns") or not hasattr(data, "iloc"))):
+        return True
+    raise SourceError(f"data is of type {type(data).__name__}; pass a path, or a frame, as by pandas.DataFrame(data)")
 
 
 def store_frame(frame: Any, folder: Path) -> Path:
@@ -57,6 +63,8 @@ def plain_table(frame: Any) -> pa.Table:
 def _check_names(names: Sequence[Any]) -> None:
     if other := [name for name in names if not isinstance(name, str)]:
         raise SourceError(f"the frame has a column called {other[0]!r}, which is no text; rename it, as by frame.columns = [...]")
+    if odd := [name for name in names if not name.strip() or re.search(r"[.`/\x00-\x1f]", name)]:
+        raise SourceError(f"the frame has a column called {odd[0]!r}; a name has a letter, and none of . ` / or a tab: rename it")
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise SourceError(f"the frame has several columns called {repeated[0]}; rename or drop all but one")
 
@@ -74,13 +82,15 @@ def _arrow_table(frame: Any) -> pa.Table:
         if hasattr(frame, "collect"):  # a lazy frame of Polars
             frame = frame.collect()
         return frame.to_arrow() if hasattr(frame, "to_arrow") else pa.table(frame)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:  # ArrowTypeError is a TypeError
         reason = "; ".join(map(str, error.args)).splitlines()[0]
         raise SourceError(f"the frame cannot become a table: {reason}; convert that column to one type, as by .astype(str)") from error
 
 
 def _plain_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
+    if isinstance(kind, pa.DictionaryType) and isinstance(kind.value_type, pa.BaseExtensionType):
+        raise SourceError(f"column {name} of type {kind.value_type} can be stored in no table; convert it, as by .astype(str)")
     if pa.types.is_dictionary(kind):
         return _plain_column(name, column.cast(kind.value_type))
     if pa.types.is_timestamp(kind):

@@ -2,7 +2,8 @@
 
 1. `interrupts`  handles SIGINT and SIGTERM, from a job's first line to its last; `output` a reader of standard output that leaves.
 2. `atomic`      writes files that appear whole or not at all.
-3. `progress`    shows a progress bar on a terminal, and lines elsewhere.
+3. `progress`    shows a progress bar on a terminal or in a notebook, and lines elsewhere. `notebook_html` is what a notebook shows of a
+                 result.
 4. `philox`      generates random words, the same in every version of NumPy.
 5. `weights`     converts a model's weights to bytes, and computes their digest.
 6. `installed`   compares installed versions between machines.

@@ -3,6 +3,7 @@
 1. `exit_on_signals` surrounds a whole job: in it, a signal raises SystemExit.
 2. `handle_signals` surrounds work that ends in another way, such as workers that save first; it passes signals to a handler.
 3. `DeferredSignals` surrounds work that must not be interrupted, such as creating an MLflow run.
+4. `restored_signals` surrounds a job in a program that goes on after it, such as a notebook.
 
 A signal may arrive twice at once: `timeout` sends it to the process and then to the process group. Within REPEAT_SECONDS of
 the first, a second one is a repetition; a later one means that the sender does not want to wait.
@@ -14,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from threading import current_thread, main_thread
 from types import FrameType, TracebackType
 from typing import Any
@@ -36,6 +38,10 @@ class FirstSignal:
             self.number, self._at = number, time.monotonic()
             return True
         return time.monotonic() - self._at > REPEAT_SECONDS
+
+    def forget(self) -> None:
+        """Forget the signal that arrived."""
+        self.number, self._at = None, 0.0
 
 
 class _Job(FirstSignal):
@@ -161,6 +167,32 @@ class DeferredSignals:
         waited, self._waiting = self._waiting, None
         if waited is not None:
             signal.raise_signal(waited)
+
+
+@contextmanager
+def restored_signals(*modules: str) -> Iterator[None]:
+    """Around a job in a program that goes on after it: SIGINT ends the job as KeyboardInterrupt, as it ends any other of the program's
+    work, and after the job, the program's own handlers are set again, and the signal is forgotten.
+
+    The modules that the job needs are imported first, with signals deferred: an interrupted import of torch cannot be repeated. In a
+    command, which ends with its job, this changes nothing."""
+    if _job.at_work:
+        yield
+        return
+    with DeferredSignals():
+        for module in modules:
+            import_module(module)
+    before = {number: handler for number in NUMBERS if (handler := signal.getsignal(number)) is not None}
+    _job.forget()
+    try:
+        yield
+    except SystemExit as error:
+        if error.code != 128 + signal.SIGINT:
+            raise
+        raise KeyboardInterrupt from None
+    finally:
+        install(before)
+        _job.forget()
 
 
 def install(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:

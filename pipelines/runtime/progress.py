@@ -1,4 +1,4 @@
-"""Progress of a command: a tqdm bar on a terminal, and lines elsewhere, the first after 10 s and then at growing intervals.
+"""Progress of a command: a tqdm bar on a terminal or in a notebook; elsewhere lines, the first after 10 s, then at growing intervals.
 
 `speak("quiet")` leaves out everything but warnings and errors, and `speak("json")` turns each piece into a line with one JSON object,
 for machines. A process speaks in one way, since it has one terminal.
@@ -10,6 +10,8 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal, TextIO
 
 from tqdm import tqdm
@@ -55,6 +57,11 @@ class _Bar(tqdm):
     monitor_interval = 0  # without tqdm's thread, which redraws late bars: this one is redrawn often enough
 
 
+def is_notebook() -> bool:
+    """Whether this process is the kernel of a notebook that can show a bar."""
+    return "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
+
+
 class Progress:
     """Shows how far a run is. `line` prints the lines that replace the bar elsewhere, by default to the same stream."""
 
@@ -62,8 +69,9 @@ class Progress:
         self._stream = stream or sys.stdout
         self._line = line or self._print
         is_terminal = self._stream.isatty() or bool(os.environ.get("LOCKSTEP_TERMINAL"))  # which shows this job's output
-        self.on_terminal = is_terminal and _way[0] == "text"
-        self._bar: _Bar | None = None
+        self._in_notebook = is_notebook() and self._stream in (sys.stdout, sys.stderr)
+        self.on_terminal = (is_terminal or self._in_notebook) and _way[0] == "text"
+        self._bar: tqdm | None = None
         self._interval, self._due, self._last_text = FIRST_LINE_SECONDS, 0.0, ""
 
     def show(self, finished: int, total: int, text: str, **values: Any) -> None:
@@ -103,10 +111,15 @@ class Progress:
             self._bar = None
 
     def _draw(self, finished: int, total: int, text: str) -> None:
-        if self._bar is None:
+        if self._bar is None and self._in_notebook:
+            notebook_bar = import_module("tqdm.notebook").tqdm_notebook  # which imports ipywidgets
+            self._bar = notebook_bar(desc=text, total=total, initial=finished, bar_format="{bar}{desc}", leave=False)
+        elif self._bar is None:
             style = {"bar_format": "{bar:24}  {desc}", "ascii": "░█", "dynamic_ncols": True, "leave": False, "position": 0}
             self._bar = _Bar(desc=text, total=total, initial=finished, file=self._stream, **style)
         else:
+            if self._in_notebook and total != self._bar.total:
+                self._bar.reset(total)
             self._bar.n, self._bar.total = finished, total
             self._bar.set_description_str(text)
 

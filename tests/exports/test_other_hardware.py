@@ -17,7 +17,7 @@ from stores import new_store
 
 from pipelines.config import Config, load
 from pipelines.data.versions.manifest import FittedEncoder
-from pipelines.data.versions.plain import write_arrays
+from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.errors import ExportError
 from pipelines.serving.export.executorch import write as write_executorch
@@ -74,7 +74,7 @@ def log_untrained_model(config: Config, folder: Path, rows: int) -> str:
 def log_run(config: Config, folder: Path, columns: dict[str, np.ndarray], encoders: dict[str, FittedEncoder], schema: pa.Schema) -> str:
     """The ID of a run of the config's network with random weights, and a dataset with these columns as training and test split."""
     raw, splits = schema_to_text(schema), {"train": [columns], "test": [columns]}
-    version = write_arrays(config.dataset.path, splits, encoders, identity=config.data_identity, raw_schema=raw)
+    version = commit_arrays(config.dataset.path, splits, encoders, identity=config.data_identity, raw_schema=raw)
     torch.manual_seed(0)
     weights = build_task(config.task, version.manifest).model().state_dict()
     client = mlflow.MlflowClient(config.tracking.uri)

@@ -1,17 +1,25 @@
 """From a frame to predictions in one call, as in a notebook, in which Spark and Ray run already."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import ray
 from pyspark.sql import SparkSession
+from torch import nn
 
 from pipelines import api
 from pipelines.errors import ConfigError
 
 ROWS = 600
+
+
+def linear() -> Callable[[Any], nn.Module]:
+    """A network of one layer, as a closure, whose module workers do not need."""
+    return lambda columns: nn.Sequential(columns.inputs(), nn.Linear(columns.width, columns.outputs))
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +51,29 @@ def test_p1_a_frame_becomes_a_model_that_answers_with_frames(
     second_run = api.fit(
         spark.createDataFrame(frame.astype({"plan": str})), target="left", overrides={**settings, "train.max_steps": 1}, name="churn"
     )
-    assert second_run.dataset.digest == run.dataset.digest
+    assert second_run.dataset.digest == run.dataset.digest and run.dataset.digest[:12] in run.dataset._repr_html_()
+    page = api.report(run.config.tracking.uri, run.run_id, second_run.run_id)
+    assert page.startswith("<!") and page._repr_html_().startswith("<iframe")
     assert spark.range(3).count() == 3 and ray.is_initialized(), "Spark and Ray are the notebook's own"
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.usefixtures("ray_cluster")
+def test_plain_parquet_becomes_a_model_without_etl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
+    draw = np.random.default_rng(0)
+    for split, count in {"train": 2000, "validation": 200, "test": 200}.items():
+        x, z = draw.normal(size=(2, count))
+        (tmp_path / "plain" / split).mkdir(parents=True)
+        rows = pd.DataFrame({"x": x, "z": z.astype("float32"), "y": (x > z).astype("int64")})
+        rows.to_parquet(tmp_path / "plain" / split / "0.parquet")
+    version = api.from_parquet("plain", target="y", classes=2)
+    train = {"workers": 1, "epochs": 20, "global_batch": 64, "lr": 0.01}
+    config = api.config_for_version(version, "plain", task=linear(), train=train)
+    result = api.train(config, version)
+    assert result.metrics["test/accuracy"] > 0.95 and "test/accuracy" in result._repr_html_()
+    predicted = api.load_model(config, result.model).predict(pd.DataFrame({"x": [2.0, -2.0], "z": np.array([0, 0], "float32")}))
+    assert predicted["prediction"].tolist() == ["1", "0"]
 
 
 def test_a_target_that_is_no_column_is_one_line_and_nothing_is_made(

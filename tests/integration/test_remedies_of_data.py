@@ -14,7 +14,7 @@ from tables import read_tables, source, view_rows
 
 from pipelines.config import parse
 from pipelines.data.sources.source_errors import source_errors
-from pipelines.data.versions.plain import from_parquet
+from pipelines.data.versions.plain import open_parquet
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import DatasetError, SourceError
 from pipelines.etl.run import run
@@ -61,7 +61,7 @@ def test_text_that_plain_parquet_has_is_encoded_by_etl(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     pq.write_table(pa.table({"word": ["a", "b"] * 200, "y": [0, 1] * 200, "id": list(range(400))}), tmp_path / "raw" / "a.parquet")
     with pytest.raises(DatasetError, match=r"column word is (large_)?string; .* encode it with jobs/etl.py"):
-        from_parquet(str(tmp_path / "raw"), "y")
+        open_parquet(str(tmp_path / "raw"), "y")
     config = {
         "name": "words",
         "source": {"tables": {"t": {"format": "parquet", "path": str(tmp_path / "raw")}}, "query": "SELECT * FROM t"},

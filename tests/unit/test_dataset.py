@@ -17,7 +17,7 @@ from pipelines.data.loader import Loader, Order
 from pipelines.data.versions import storage
 from pipelines.data.versions.checksummed_json import checksum, seal, unseal
 from pipelines.data.versions.commit import commit, remove_debris, row_groups_path
-from pipelines.data.versions.plain import from_parquet
+from pipelines.data.versions.plain import open_parquet
 from pipelines.data.versions.schema import TensorColumn, from_numpy, schema_from_text, schema_to_text, to_numpy
 from pipelines.data.versions.sources import SourceFile
 from pipelines.data.versions.versions import Version, open_version
@@ -248,7 +248,7 @@ def test_plain_parquet_is_a_version_without_etl(tmp_path: Path) -> None:
     for part in range(3):
         rows = pa.table({"x": np.arange(1_000, dtype=np.float32) + 1_000 * part, "y": np.arange(1_000)})
         pq.write_table(rows, tmp_path / f"{part}.parquet", row_group_size=300)
-    plain = from_parquet(str(tmp_path), target="y")
+    plain = open_parquet(str(tmp_path), target="y")
     assert (plain.rows("train"), plain.manifest.target.name) == (3_000, "y")
     rows_seen = [x for batch in Loader(plain, "train", Order(global_batch=512, remainder="keep")) for x in batch["x"].tolist()]
     assert sorted(rows_seen) == list(range(3_000))
@@ -257,4 +257,4 @@ def test_plain_parquet_is_a_version_without_etl(tmp_path: Path) -> None:
 def test_plain_parquet_with_text_is_refused_by_name(tmp_path: Path) -> None:
     pq.write_table(pa.table({"y": [1], "city": ["Oslo"]}), tmp_path / "a.parquet")
     with pytest.raises(DatasetError, match=r"column city is string; plain Parquet is read with columns of numbers only"):
-        from_parquet(str(tmp_path), target="y")
+        open_parquet(str(tmp_path), target="y")

@@ -91,3 +91,24 @@ def test_a_frame_that_no_table_can_hold_is_refused_in_a_line(frame: Any, message
 @pytest.mark.parametrize("path", ["rows.csv", Path("rows.csv")])
 def test_a_path_is_no_frame(path: Any) -> None:
     assert not is_frame(path)
+
+
+@pytest.mark.parametrize(
+    ("frame", "line"),
+    [
+        (FRAME.assign(part=pd.cut(FRAME["number"], 2)), "column part of type extension<pandas.interval"),
+        (FRAME.assign(part=pd.arrays.SparseArray([0.0, 0.0, 1.0])), "Sparse pandas data (column part) not supported"),
+        (FRAME.rename(columns={"text": "a.b"}), "the frame has a column called 'a.b'; a name has a letter, and none of"),
+        (FRAME.rename(columns={"text": " "}), "the frame has a column called ' '; a name has a letter"),
+    ],
+)
+def test_columns_that_no_table_holds_are_one_line(frame: pd.DataFrame, line: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as error:
+        store_frame(frame, tmp_path)
+    assert line in str(error.value) and "\n" not in str(error.value) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("data", [pd.Series([1]), np.zeros((2, 2)), {"a": [1]}, [1], None], ids=lambda data: type(data).__name__)
+def test_what_is_neither_a_frame_nor_a_path_is_one_line(data: Any) -> None:
+    with pytest.raises(SourceError, match=rf"data is of type {type(data).__name__}; pass a path, or a frame, as by pandas.DataFrame"):
+        is_frame(data)

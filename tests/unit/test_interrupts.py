@@ -5,11 +5,20 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
-from pipelines.runtime.interrupts import DeferredSignals, FirstSignal, handle_signals, is_not_caused_by_signal
+from pipelines.runtime.interrupts import (
+    DeferredSignals,
+    FirstSignal,
+    first_signal,
+    handle_signals,
+    is_not_caused_by_signal,
+    record_signal,
+    restored_signals,
+)
 from pipelines.spark.cancellation import JOB_MARK, stop_tasks
 
 JOB = """
@@ -191,3 +200,40 @@ def test_python_processes_of_this_job_are_ended_also_after_java_and_no_others() 
     )
     other_process.kill()
     assert (is_own_alive, is_other_alive) == (False, True)
+
+
+def leave(number: int, frame: object) -> None:
+    """The handler of a job."""
+    record_signal(number)
+    raise SystemExit(128 + number)
+
+
+def test_a_program_goes_on_after_a_job_that_it_interrupts() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as error, restored_signals("json.tool"):
+        signal.signal(signal.SIGINT, leave)
+        signal.raise_signal(signal.SIGINT)
+    assert error.value.__suppress_context__ and "json.tool" in sys.modules
+    assert signal.getsignal(signal.SIGINT) is before and first_signal() is None
+
+
+def test_a_job_that_is_asked_to_leave_by_sigterm_ends_the_program() -> None:
+    with pytest.raises(SystemExit) as error, restored_signals():
+        signal.signal(signal.SIGTERM, leave)
+        signal.raise_signal(signal.SIGTERM)
+    assert error.value.code == 143 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+IMPORTED = """
+import os, signal
+os.kill(os.getpid(), signal.SIGINT)
+finished = True
+"""
+
+
+def test_an_interrupt_waits_for_the_imports_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_import.py").write_text(IMPORTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt), restored_signals("slow_import"):
+        pytest.fail("the signal comes before the job")
+    assert sys.modules.pop("slow_import").finished

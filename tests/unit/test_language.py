@@ -15,7 +15,7 @@ from pipelines.config.task import LanguageSettings as Settings
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.versions.manifest import FittedEncoder
-from pipelines.data.versions.plain import write_arrays
+from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
@@ -161,7 +161,7 @@ def run_training(
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
-    write_arrays(
+    commit_arrays(
         str(folder), {"train": [{"text": text_windows(TEXT)}], "validation": [{"text": text_windows(TEXT[:300])}]}, {"text": encoder()}
     )
     return folder

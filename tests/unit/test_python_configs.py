@@ -20,7 +20,7 @@ SHIPPED = sorted(ROOT.glob("conf/*.yaml"))
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKSTEP_HOME", "/data/of/tests")
+    monkeypatch.setenv("LOCKSTEP_HOME", "/place/of/tests")
 
 
 def build_from(config: Any) -> Any:
@@ -30,7 +30,7 @@ def build_from(config: Any) -> Any:
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_sections_of_a_file_s_config_build_an_equal_one(file: Path) -> None:
-    config = with_absolute_paths(load(file), Path("/data/of/tests"))
+    config = with_absolute_paths(load(file), Path("/place/of/tests"))
     built = build_from(config)
     assert built == config
     assert (built.data_identity, built.model_identity) == (config.data_identity, config.model_identity)

@@ -14,7 +14,7 @@ from versions import write_version
 
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.parts import row_group_digest
-from pipelines.data.versions.plain import from_parquet
+from pipelines.data.versions.plain import open_parquet
 from pipelines.data.versions.schema import arrow_schema, from_numpy
 from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError, DatasetError
@@ -149,7 +149,7 @@ def test_plain_parquet_has_the_page_checksums_that_its_writer_gave_it(tmp_path: 
     table = pa.table({"x": np.random.default_rng(0).standard_normal(5_000), "label": np.arange(5_000)})
     file = tmp_path / "rows.parquet"
     pq.write_table(table, file, row_group_size=2_000, write_page_checksum=True)
-    plain = from_parquet(str(tmp_path), target="label")
+    plain = open_parquet(str(tmp_path), target="label")
     columns = [columns for columns in read_all(plain) if isinstance(columns, dict)]
     for name in table.column_names:
         assert np.array_equal(np.concatenate([group[name] for group in columns]), table.column(name).to_numpy())
@@ -164,12 +164,12 @@ def test_plain_parquet_has_the_page_checksums_that_its_writer_gave_it(tmp_path: 
 def test_plain_parquet_without_columns_has_no_target(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}).select([]), tmp_path / "rows.parquet")
     with pytest.raises(DatasetError, match="has no column label"):
-        from_parquet(str(tmp_path), target="label")
+        open_parquet(str(tmp_path), target="label")
 
 
 def test_a_footer_of_plain_parquet_that_points_elsewhere_is_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": np.arange(5_000), "label": np.arange(5_000)}), tmp_path / "rows.parquet", compression="none")
-    plain = from_parquet(str(tmp_path), target="label")
+    plain = open_parquet(str(tmp_path), target="label")
     elsewhere = replace(plain, row_groups=tuple(replace(group, offset=group.offset + 100) for group in plain.row_groups))
     (columns,) = read_all(elsewhere)
     assert "rows.parquet, row group 0: it points to" in str(columns)

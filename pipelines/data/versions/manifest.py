@@ -9,12 +9,14 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import AwareDatetime, Field, ValidationError
 
+from pipelines.config.did_you_mean import name_list
 from pipelines.config.section import Section
 from pipelines.data.versions.balance import Balance
 from pipelines.data.versions.checksummed_json import seal, unseal
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.schema import SchemaText, TensorColumn, schema_from_text
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
+from pipelines.runtime.notebook_html import html_summary
 
 FORMAT = 2
 SPLITS = ("train", "validation", "test")
@@ -130,6 +132,14 @@ class Manifest(Section):
     """Versions of the software that wrote it."""
     run_id: str = ""
     """MLflow run of the ETL."""
+
+    def _repr_html_(self) -> str:
+        """The table of splits, columns and refused rows that a notebook shows."""
+        rows = {split: f"{summary.rows:,} rows" for split, summary in self.splits.items()}
+        refused = {f"refused: {reason}": f"{count:,} rows" for reason, count in self.quarantined.items()}
+        columns = name_list([f"{name} ({fitted.feature.get('encoder', '')})" for name, fitted in self.encoders.items()])
+        lines = (f"digest {self.digest[:12]}", *self.warnings, *self.notes)
+        return html_summary(f"{self.name} {self.version}", {**rows, **refused, "columns": columns}, lines)
 
     @property
     def columns(self) -> tuple[TensorColumn, ...]:

@@ -12,15 +12,16 @@ from pyarrow.fs import FileSystem, FileType
 from pipelines.config.did_you_mean import name_list
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit
-from pipelines.data.versions.manifest import FittedEncoder, Manifest, content_digest, split_summaries, tensor_columns
+from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, content_digest, split_summaries, tensor_columns
 from pipelines.data.versions.parts import RowGroup, write_part
-from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy
+from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, schema_to_text
 from pipelines.data.versions.versions import Version, open_version
-from pipelines.errors import CorruptError, DatasetError
+from pipelines.errors import ConfigError, CorruptError, DatasetError
 
 
-def from_parquet(path: str, target: str, split: str = "train") -> Version:
-    """Every Parquet file below `path`, by name, as one split of a version that exists in memory only.
+def open_parquet(path: str, target: str, split: str = "train", classes: int | None = None) -> Version:
+    """Every Parquet file below `path`, by name, as a version that exists in memory only. Files in folders `train`, `validation` and `test`
+    are of these splits, all others of `split`. A target of `classes` holds their numbers, from 0.
 
     Its digest covers names, sizes and footers, not the rows: only footers are read. Raises DatasetError if there
     is no file, the files' columns differ, or a column is not a number.
@@ -31,11 +32,12 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
     ]
     if not files:
         raise DatasetError(f"{path} has no .parquet file; give a folder that has")
-    columns: tuple[TensorColumn, ...] = ()
+    columns, schema = tuple[TensorColumn, ...](), pa.schema([])
     groups: list[RowGroup] = []
     for part, entry in enumerate(files):
         footer = _footer(filesystem, entry.path)
-        declared = tuple(_column(field, target, entry.path) for field in footer.schema.to_arrow_schema())
+        schema = footer.schema.to_arrow_schema()
+        declared = tuple(_column(field, target, entry.path, classes) for field in schema)
         if columns and declared != columns:
             raise DatasetError(
                 f"{entry.path} has columns {_names(declared)}; {files[0].path} has {_names(columns)}: they must be equal; open them apart"
@@ -45,10 +47,11 @@ def from_parquet(path: str, target: str, split: str = "train") -> Version:
         file = entry.path.removeprefix(root).lstrip("/")
         for index in range(footer.num_row_groups):
             group = footer.row_group(index)
-            groups.append(RowGroup(split, part, index, file, group.num_rows, *_span(group), "", offset, "", ""))
+            groups.append(RowGroup(_split(file) or split, part, index, file, group.num_rows, *_span(group), "", offset, "", ""))
     if target not in {column.name for column in columns}:
         raise DatasetError(f"{path} has no column {target}; it has {_names(columns)}")
-    return Version(filesystem, root, _manifest(columns, groups), tuple(groups))
+    raw_schema = schema_to_text(pa.schema([field.remove_metadata() for field in schema]))
+    return Version(filesystem, root, _manifest(columns, groups).model_copy(update={"raw_schema": raw_schema}), tuple(groups))
 
 
 def identity_encoders(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEncoder]:
@@ -74,11 +77,19 @@ def _span(group: pq.RowGroupMetaData) -> tuple[int, int]:
     return first, max(ends, default=0) - first
 
 
-def _column(field: pa.Field, target: str, path: str) -> TensorColumn:
+def _split(file: str) -> str:
+    """The split that the first folder of a relative path names, as in `train/…` or `split=train/…`; empty for none."""
+    folder = file.partition("/")[0].removeprefix("split=")
+    return folder if "/" in file and folder in SPLITS else ""
+
+
+def _column(field: pa.Field, target: str, path: str, classes: int | None) -> TensorColumn:
     try:
         dtype = str(np.dtype(field.type.to_pandas_dtype()))
-        return TensorColumn(name=field.name, dtype=dtype, role="target" if field.name == target else "feature")
-    except (NotImplementedError, TypeError, ValueError) as error:
+        if field.name == target:
+            return TensorColumn(name=field.name, dtype=dtype, role="target", cardinality=classes)
+        return TensorColumn(name=field.name, dtype=dtype, role="feature")
+    except (NotImplementedError, TypeError, ConfigError) as error:
         raise DatasetError(
             f"{path}: column {field.name} is {field.type}; plain Parquet is read with columns of numbers only: encode it with jobs/etl.py"
         ) from error
@@ -89,7 +100,11 @@ def _names(columns: tuple[TensorColumn, ...]) -> str:
 
 
 def _manifest(columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Manifest:
-    encoders = identity_encoders(columns)
+    # With the state that a served model needs: integers and float64 stay what they are.
+    encoders = {
+        name: encoder.model_copy(update={"state": {"dtype": encoder.column.dtype, "impute": None}})
+        for name, encoder in identity_encoders(columns).items()
+    }
     digest = content_digest(encoders, groups)
     splits = split_summaries(encoders, groups)
     return Manifest(name="plain", version=digest[:12], digest=digest, attempt="", encoders=encoders, splits=splits)
@@ -99,7 +114,7 @@ def _manifest(columns: tuple[TensorColumn, ...], groups: list[RowGroup]) -> Mani
 VERSION, ATTEMPT = "0" * 12, "a"
 
 
-def write_arrays(
+def commit_arrays(
     path: str,
     splits: Mapping[str, Sequence[Mapping[str, np.ndarray]]],
     encoders: dict[str, FittedEncoder],
