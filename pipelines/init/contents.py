@@ -16,7 +16,10 @@ IMAGES = (".png", ".jpg", ".jpeg")
 RECORDINGS = (".wav",)
 ARCHIVES = (".tar", ".tar.gz", ".tar.bz2", ".tar.zst")
 DOCUMENTS = (".txt", ".text", ".md", ".rst")
-TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".orc", ".avro", ".xlsx", ".xls", ".sqlite", ".db")
+TABLES = (
+    *(".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".orc", ".avro"),
+    *(".xlsx", ".xlsm", ".xls", ".sqlite", ".sqlite3", ".db"),
+)
 UNREADABLE = {
     **dict.fromkeys((".gif", ".bmp", ".tif", ".tiff", ".webp", ".heic"), "the encoder image reads PNG and JPEG; convert the images to PNG"),
     **dict.fromkeys((".flac", ".mp3", ".ogg", ".m4a", ".aiff"), "the encoder log_mel reads WAV; convert the recordings to WAV"),

@@ -7,16 +7,19 @@ from typing import Literal
 
 from pipelines.data.sources.content import COMPRESSED
 from pipelines.errors import SourceError
+from pipelines.init.cell_tables import read_excel, read_sqlite
 from pipelines.init.delimited_table import read_delimited
 from pipelines.init.json_table import read_json
 from pipelines.init.parquet_table import read_parquet
 from pipelines.init.table import SampledTable
 
-Format = Literal["csv", "json", "parquet"]
+Format = Literal["csv", "json", "parquet", "excel", "sqlite"]
 ENDINGS: dict[str, Format] = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".psv", ".ssv", ".dat", ".data"), "csv"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
+    **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), "sqlite"),
 }
 """Formats by the ending of a file; a single file of another one is CSV if its lines have equally many values."""
 _NOTES = re.compile(r"(readme|license|licence|copying|notice)\b.*|.*\.(md|names|rst|pdf|html?|info)", re.IGNORECASE)
@@ -92,4 +95,8 @@ def _read(paths: list[str], data: str, kind: Format, is_sure: bool) -> SampledTa
     """The table of files of one format."""
     if kind == "parquet":
         return read_parquet(paths, data)
+    if kind == "excel":
+        return read_excel(paths, data)
+    if kind == "sqlite":
+        return read_sqlite(paths, data)
     return read_json(paths, data) if kind == "json" else read_delimited(paths, data, is_sure)

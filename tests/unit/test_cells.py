@@ -25,7 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )  # fmt: skip
 
-from pipelines.data.sources.cells import CellFault, convert_column, to_record_batch
+from pipelines.data.sources.cell_files import CellFault
+from pipelines.data.sources.cells import convert_column, to_record_batch
 from pipelines.data.sources.parsed import LINE, PROBLEM, RANGE, RECORD
 
 KINDS: dict[str, DataType] = {

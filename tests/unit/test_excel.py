@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.data.sources import excel
-from pipelines.data.sources.cells import CellFault
-from pipelines.data.sources.excel import SheetReader
+from pipelines.data.sources import workbook as workbooks
+from pipelines.data.sources.cell_files import CellFault
+from pipelines.data.sources.workbook import SheetReader
 from pipelines.errors import SourceError
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -146,6 +146,6 @@ def test_what_is_no_workbook_is_one_line(tmp_path: Path, content: bytes | str) -
 
 def test_a_file_that_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = workbook(tmp_path / "a.xlsx")
-    monkeypatch.setattr(excel, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(workbooks, "LARGEST_BYTES", 1000)
     with pytest.raises(SourceError, match=r"unpacks to [\d,]+ bytes, and may to 1,000; write it as csv or parquet"):
         read(path, "id")

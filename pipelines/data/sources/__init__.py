@@ -11,7 +11,8 @@
 4. `binary_file` and `parquet` derive from `spark_files`, which Spark reads; `idx` (files of `idx_format`) and `tar` are the other formats.
                Of Parquet, `footers` are checked first; `parquet_columns` finds what the columns of each file are, and
                `parquet_groups` reads files of different types, which it widens.
-   `cell_table` is the base of formats whose cells have types of their own, `excel` and `sqlite`; `cells` converts their values.
+   `cell_table` is the base of formats whose cells have types of their own, `excel` and `sqlite`; `cells` converts their values. Without
+               Spark, `workbook` and `database` read their files, by the interface of `cell_files`.
 5. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
 `distribute` runs Python on the executors; `source_errors` turns Spark's errors into the project's, with `spark_messages`; `signatures`

@@ -1,41 +1,27 @@
 """Tables whose files hold cells with types of their own: a task reads each file, and converts its cells to the columns of the schema."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
 from functools import cached_property, partial
 from itertools import islice
-from tempfile import NamedTemporaryFile
-from typing import Any, Protocol
 
 import pyarrow as pa
-from pyarrow.fs import LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.config.source import Table
 from pipelines.data.sources.base import Rows
+from pipelines.data.sources.cell_files import FileReader
 from pipelines.data.sources.cells import TYPES, to_record_batch
-from pipelines.data.sources.content import BLOCK_BYTES, file_errors, locate, open_file
 from pipelines.data.sources.distribute import distribute
 from pipelines.data.sources.file_table import FileTable, stats
 from pipelines.data.sources.files import File, Range, find
 from pipelines.data.sources.parsed import FILE, LINE, PROBLEM, RANGE, RECORD, parse_schema
 from pipelines.data.versions.sources import SourceFile
-from pipelines.errors import ConfigError, SourceError
+from pipelines.errors import ConfigError
 
 _ROWS_PER_BATCH = 2_000
-Row = tuple[int, Sequence[Any]]
-"""The line of a row in its file, and its cells in the order of the schema."""
-
-
-class FileReader(Protocol):
-    """Reads the rows of one file; it travels to Spark's tasks by pickle."""
-
-    def __call__(self, path: str, names: Sequence[str]) -> Iterator[Row]:
-        """The rows with cells for the columns of these names, in their order. Raises SourceError if the file has no such columns."""
 
 
 class CellTable(FileTable[Table]):
@@ -92,32 +78,3 @@ def _read(reader: FileReader, columns: StructType, schema: pa.Schema, work: tupl
     while batch := list(islice(rows, _ROWS_PER_BATCH)):
         lines, values = zip(*batch, strict=True)
         yield to_record_batch(values, lines, columns, schema, number, name)
-
-
-def positions(path: str, place: str, header: Sequence[str], names: Iterable[str]) -> list[int]:
-    """Where the columns stand in the header of the `place` in a file. Raises SourceError if one is missing, or there twice."""
-    faults = []
-    for name in names:
-        if name not in header:
-            hint = suggestion(name, header)
-            faults.append(f"no column {name}{f' ({hint})' if hint else ''}")
-        elif header.count(name) > 1:
-            faults.append(f"{header.count(name)} columns {name}")
-    if faults:
-        raise SourceError(f"{path}: {place} has {name_list(faults)}; it has {name_list(list(header))}. Correct the schema or the file")
-    return [header.index(name) for name in names]
-
-
-@contextmanager
-def local_file(path: str) -> Iterator[str]:
-    """A path of this machine with the file's content: a copy, if it lies elsewhere."""
-    filesystem, inner = locate(path)
-    if isinstance(filesystem, LocalFileSystem):
-        yield inner
-        return
-    with NamedTemporaryFile(prefix="lockstep-") as copy:
-        with file_errors(path), open_file(path) as stream:
-            while block := stream.read(BLOCK_BYTES):
-                copy.write(block)
-        copy.flush()
-        yield copy.name

@@ -9,7 +9,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
@@ -34,6 +33,8 @@ from pyspark.sql.types import (
     TimestampType,
 )  # fmt: skip
 
+from pipelines.data.sources.cell_files import CellFault
+
 _BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 TYPES: tuple[type[DataType], ...] = (
     *(ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType, BooleanType),
@@ -46,13 +47,6 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?|[+-]?\.[0-9]+", re.ASCII)
 _LARGEST_FLOAT = 3.4028235677973366e38
 """From here on, a number is rounded to an infinite float of 32 bits."""
 _RECORD_LENGTH = 10_000
-
-
-@dataclass(frozen=True)
-class CellFault:
-    """In place of a value: an error that the cell holds, such as #N/A, or bytes of a text that are none."""
-
-    name: str
 
 
 class MisfitError(ValueError):

@@ -1,0 +1,146 @@
+"""The table of a workbook of Excel, or of a database of SQLite, whose cells have types of their own."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.config.did_you_mean import name_list
+from pipelines.data.features.column_facts import ColumnFacts, TypedColumn
+from pipelines.data.sources.cell_files import CellFault, FileReader
+from pipelines.data.sources.database import DatabaseReader, table_sizes
+from pipelines.data.sources.workbook import SheetReader, check_openpyxl, sheet_headers
+from pipelines.errors import SourceError
+from pipelines.init.column_names import column_names, sql_name
+from pipelines.init.sample import even_files
+from pipelines.init.table import SampledTable
+from pipelines.init.text_types import type_column
+
+SAMPLE_CELLS = 1_000_000
+"""Of the first rows of the files; Excel's are read in five seconds."""
+MOST_MISFITS = 0.01
+"""Share of the values of a column that may be of another type than the others: ETL quarantines as many rows."""
+_LEFT_OUT = ""
+"""In place of a type: no column of a schema holds the values."""
+
+
+def read_excel(paths: list[str], data: str) -> SampledTable:
+    """The table of the first visible sheet that has rows, with names in its first row of several values."""
+    check_openpyxl(data)
+    headers = sheet_headers(paths[0])
+    if not headers:
+        raise SourceError(f"{paths[0]} has no visible sheet with rows; give a file that has one")
+    title, (line, header) = next(iter(headers.items()))
+    others = [name for name in headers if name != title]
+    doubts = (f"the sheet {title} is read, and not {name_list(others)}; name another as source.tables.NAME.sheet",) if others else ()
+    options = {"options": {"skipRows": line - 1}} if line > 1 else {}
+    settings = {"format": "excel", "path": data, **({"sheet": title} if others else {}), **options}
+    return _table(settings, paths, SheetReader(title, True, line - 1, None), header, None, doubts)
+
+
+def read_sqlite(paths: list[str], data: str) -> SampledTable:
+    """The table with the most rows."""
+    sizes = table_sizes(paths[0])
+    if not any(rows for rows, _ in sizes.values()):
+        raise SourceError(f"{paths[0]} has no table with rows; give a database that has one")
+    name = max(sizes, key=lambda table: sizes[table][0])
+    others = [table for table in sizes if table != name]
+    doubts = (f"the table {name} is read, and not {name_list(others)}; join them in source.query",) if others else ()
+    rows, header = sizes[name]
+    return _table({"format": "sqlite", "path": data, "table": name}, paths, DatabaseReader(name, ""), header, rows, doubts)
+
+
+def _table(
+    settings: dict[str, Any], paths: list[str], reader: FileReader, header: list[str], file_rows: int | None, doubts: tuple[str, ...]
+) -> SampledTable:
+    """The table of the columns that have a name of their own. `file_rows` are those of the first file, if they are known."""
+    names = [name for name in header if name and header.count(name) == 1]
+    if not names:
+        raise SourceError(f"{paths[0]} has no names of columns ({name_list(header)}); write them into the first row")
+    read = even_files(paths)
+    most_rows = max(SAMPLE_CELLS // len(names) // len(read), 100)
+    samples = [list(islice(reader(path, names), most_rows + 1)) for path in read]
+    rows = [values for sample in samples for _, values in sample[:most_rows]]
+    if not rows:
+        raise SourceError(f"{paths[0]} has a header, and no rows; give a file that has some")
+    is_complete = len(read) == len(paths) and all(len(sample) <= most_rows for sample in samples)
+    typed = [
+        (name, *type_cells(plain, [row[place] for row in rows], is_complete))
+        for place, (name, plain) in enumerate(zip(names, column_names(names, len(names)), strict=True))
+    ]
+    columns = [(name, column) for name, column, _ in typed if column.ddl]
+    left_out = [name for name, column, _ in typed if not column.ddl]
+    if left_out:
+        doubts = (*doubts, f"{name_list(left_out)}: values of several types, or bytes or times of day, so left out")
+    schema = ", ".join(f"{sql_name(name)} {column.ddl}" for name, column in columns)
+    is_renamed = any(name != column.name for name, column in columns)
+    selected = ", ".join(
+        sql_name(name) if name == column.name else f"{sql_name(name)} AS {sql_name(column.name)}" for name, column in columns
+    )
+    select = f"SELECT {selected.replace('{', '{{').replace('}', '}}')} FROM {{}}" if is_renamed else "*"
+    facts = [ColumnFacts(column) for _, column in columns]
+    share = max((misfits for _, _, misfits in typed), default=0) / len(rows)
+    total = file_rows if file_rows is not None else len(rows)
+    return SampledTable({**settings, "schema": schema}, facts, total * len(paths) // len(read), is_complete, {}, select, share, doubts)
+
+
+def type_cells(name: str, values: Sequence[Any], is_complete: bool) -> tuple[TypedColumn, int]:
+    """The column with the type of nearly all of its values, without one if they have several, and how many others there are."""
+    values = [None if value == "" else value for value in values]
+    sorts = [_sort(value) for value in values]
+    counts = Counter(sort for sort in sorts if sort)
+    if not counts or (counts.keys() == {"text", "number"} and all(_is_whole(value) for value in values if _sort(value) == "number")):
+        texts = [str(int(value)) if isinstance(value, int | float) else value for value in values]
+        return TypedColumn(name, "string", pa.array(texts, pa.large_string())), 0
+    sort, count = max(counts.items(), key=lambda item: (item[1], item[0]))
+    misfits = counts.total() - count
+    if misfits > MOST_MISFITS * counts.total():
+        return TypedColumn(name, _LEFT_OUT, pa.nulls(len(values))), 0
+    return _type(
+        name, sort, [value if value_sort == sort else None for value, value_sort in zip(values, sorts, strict=True)], is_complete
+    ), misfits
+
+
+def _sort(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "text"
+        case date():
+            return "moment"
+        case CellFault():
+            return "error"
+    return "other"
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) or float(value).is_integer()
+
+
+def _type(name: str, sort: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
+    filled = [value for value in values if value is not None]
+    match sort:
+        case "boolean":
+            return TypedColumn(name, "boolean", pa.array(values, pa.bool_()))
+        case "number" if all(_is_whole(value) and abs(value) < 2**63 for value in filled):
+            is_small = is_complete and all(abs(value) < 2**31 for value in filled)
+            return TypedColumn(name, "int" if is_small else "long", pa.array([value if value is None else int(value) for value in values]))
+        case "number":
+            return TypedColumn(name, "double", pa.array([value if value is None else float(value) for value in values], pa.float64()))
+        case "text":
+            texts = type_column(name, pa.array(values, pa.large_string()), "", is_complete)
+            return texts if texts.ddl == "string" else TypedColumn(name, "string", texts.values, f"try_cast({{}} AS {texts.ddl})")
+        case "moment":
+            moments = [value if isinstance(value, datetime) else value and datetime.combine(value, time()) for value in values]
+            is_date = all(value is None or value.time() == time() for value in moments)
+            array = pa.array(moments, pa.timestamp("us"))
+            return TypedColumn(name, "date", array.cast(pa.date32())) if is_date else TypedColumn(name, "timestamp", array)
+    return TypedColumn(name, _LEFT_OUT, pa.nulls(len(values)))
