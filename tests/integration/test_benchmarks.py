@@ -74,6 +74,15 @@ def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)
+def test_whole_commands_are_timed_beside_those_by_hand(tmp_path: Path) -> None:
+    (rows,) = results(tmp_path, "start", name="start")["tables"].values()
+    seconds = {row["command"]: row["median"] for row in rows}
+    assert set(seconds) == {"Spark by hand", "ETL", "torchrun by hand", "training", "make demo"} and all(seconds.values())
+    assert [row["command"] for row in rows if row["/ by hand"]] == ["ETL", "training"]
+
+
+@pytest.mark.full
 def test_the_loaders_tables_have_their_rows_and_positive_numbers(tmp_path: Path) -> None:
     result = results(tmp_path, "loader.against_peers", "--no-peers", "--tables", "narrow", "resume", "memory", "planning", name="loader")
     assert {"torch", "pyarrow"} <= result["versions"].keys()
