@@ -85,8 +85,8 @@ def _find_function(kind: str, source: str) -> NetworkCode | None:
         if source:
             raise ValueError(f"task.source is no Python: {error}; pass the function to api.fit, which writes it") from error
         return None  # the import says why
-    definition = next((found for found in _definitions(tree) if found[0] == name), None)
-    return NetworkCode(definition[1], text) if definition else None
+    definition = dict(_definitions(tree)).get(name)
+    return NetworkCode(definition, text) if definition else None
 
 
 def _module_text(module: str) -> str:

@@ -43,7 +43,7 @@ from pipelines.spark.cancellation import stop_tasks
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.executor_versions import check_executors
 from pipelines.spark.progress import Stages
-from pipelines.spark.session import session
+from pipelines.spark.session import restored_settings, session
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ _VERSION = re.compile(r"[0-9a-f]{12}")
 
 
 @driver_errors()
+@restored_settings()
 def run(config: Config, page: Page | None = None) -> Manifest:
     """Make the dataset version that the config describes, unless it exists. `page` draws what the run in MLflow shows of the data.
 

@@ -71,13 +71,17 @@ class _Text:
             self._parts[name] = f"import {value.__name__} as {name}" if name != value.__name__ else f"import {name}"
         elif (literal := _literal(value)) is not None:
             self._parts[name] = f"{name} = {literal}"
-        elif not isinstance(value, type | FunctionType) and not hasattr(value, "__qualname__"):
-            raise self._refusal(f"{name} of type {type(value).__name__}, and not a number, text or list", _INSIDE)
-        elif value.__module__ != self._function.__module__:
-            self._check_installed(name, value.__module__)
-            self._parts[name] = f"from {value.__module__} import {value.__qualname__} as {name}"
+        elif isinstance(value, type | FunctionType) and value.__module__ == self._function.__module__:
+            if value.__name__ in (name, "<lambda>"):
+                self._add_definition(name, value)
+            else:  # another name of it
+                self._add(value.__name__, value)
+                self._parts[name] = f"{name} = {value.__name__}"
+        elif path := _import_path(value):
+            self._check_installed(name, path[0])
+            self._parts[name] = f"from {path[0]} import {path[1]} as {name}"
         else:
-            self._add_definition(name, value)
+            raise self._refusal(f"{name} of type {type(value).__name__}, which no text can hold", _INSIDE)
 
     def _add_definition(self, name: str, part: Any) -> None:
         """Add a function or a class of the notebook, after what it refers to."""
@@ -86,8 +90,8 @@ class _Text:
         if isinstance(definition, ast.FunctionDef):
             definition.args.defaults = [self._default(name, value) for value in part.__defaults__ or ()]
             names = [argument.arg for argument in definition.args.kwonlyargs]
-            given = part.__kwdefaults__ or {}
-            definition.args.kw_defaults = [self._default(name, given[key]) if key in given else None for key in names]
+            by_name = part.__kwdefaults__ or {}
+            definition.args.kw_defaults = [self._default(name, by_name[key]) if key in by_name else None for key in names]
         elif isinstance(definition, ast.Lambda):
             definition.args.defaults = [self._default(name, value) for value in part.__defaults__ or ()]
         text = ast.unparse(definition)
@@ -116,7 +120,7 @@ class _Text:
 
     def _default(self, name: str, value: Any) -> ast.expr:
         if (literal := _literal(value)) is None:
-            raise self._refusal(f"a default of type {type(value).__name__} in {name}, and not a number, text or list", _INSIDE)
+            raise self._refusal(f"a default of {name} of type {type(value).__name__}, which no text can hold", _INSIDE)
         return ast.parse(literal, mode="eval").body
 
     def _check_installed(self, name: str, module: str) -> None:
@@ -125,8 +129,8 @@ class _Text:
         if top not in sys.stdlib_module_names and top not in packages_distributions() and top != "pipelines":
             raise self._refusal(f"{name} of {module}, which is not installed", f"move the function into {top}, and pass it from there")
 
-    def _refusal(self, what: str, remedy: str) -> ConfigError:
-        return ConfigError(f"task is the function {self.name}, which needs {what}; {remedy}")
+    def _refusal(self, need: str, remedy: str) -> ConfigError:
+        return ConfigError(f"task is the function {self.name}, which needs {need}; {remedy}")
 
 
 def _literal(value: Any) -> str | None:
@@ -147,6 +151,16 @@ def _nodes(file: str) -> Iterator[ast.AST]:
 def _is_cell(file: str) -> bool:
     """Whether a file's name is one that IPython gives to a cell."""
     return "ipykernel_" in file or file.startswith("<ipython-input")
+
+
+def _import_path(value: Any) -> tuple[str, str] | None:
+    """The module that has the value, and its name there; None if it is not found."""
+    names = [getattr(value, attribute, None) for attribute in ("__qualname__", "__name__", "_name")]
+    modules = (getattr(value, "__module__", None), "torch", "numpy")  # whose functions in C know no module
+    if str(type(value)) == "<class 'torch.dtype'>":
+        names.append(str(value).removeprefix("torch."))
+    paths = ((module, name) for module in modules for name in names if isinstance(module, str) and isinstance(name, str))
+    return next(((module, name) for module, name in paths if getattr(sys.modules.get(module), name, None) is value), None)
 
 
 def _codes(part: Any) -> Iterator[CodeType]:

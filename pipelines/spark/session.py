@@ -5,9 +5,13 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
@@ -108,6 +112,25 @@ def session(name: str) -> SparkSession:
     fix_settings(spark, {**CONTENT, **SPEED, **column_settings(columns=0)})
     _hush(spark)
     return spark
+
+
+@contextmanager
+def restored_settings() -> Iterator[None]:
+    """Around a job: a session that runs before it, such as a notebook's, has its own settings again afterwards."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        yield
+        return
+    before = session.conf.getAll
+    try:
+        yield
+    finally:
+        with suppress(PySparkException, Py4JError, OSError):  # Java may be gone
+            for name in [name for name, value in session.conf.getAll.items() if before.get(name) != value]:
+                if name in before:
+                    session.conf.set(name, before[name])
+                else:
+                    session.conf.unset(name)
 
 
 def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:

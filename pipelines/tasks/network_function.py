@@ -2,9 +2,10 @@
 
 import linecache
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from types import ModuleType
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, overload
 
 import torch
@@ -89,7 +90,31 @@ def load_function(settings: Settings) -> Callable[..., Any]:
     except Exception as error:  # a user's module may raise anything
         reason = " ".join(str(error).split())
         raise ConfigError(f"task.kind is {settings.kind!r}, which fails: {type(error).__name__}: {reason}; correct its code") from error
+    if not settings.source and _has_changed(loaded):
+        raise ConfigError(
+            f"task.kind is {settings.kind!r}, whose file has changed since this process imported it; restart the notebook's kernel, "
+            "or import it again by importlib.reload"
+        )
     return function
+
+
+def _has_changed(module: ModuleType) -> bool:
+    """Whether a function of an imported module, or of a class in it, has other code than the module's file has now."""
+    file = getattr(module, "__file__", None) or ""
+    if not file.endswith(".py") or not Path(file).exists():
+        return False
+    present = {code.co_qualname: code for code in _inner_codes(compile(Path(file).read_bytes(), file, "exec"))}
+    members = [member for value in vars(module).values() for member in (value, *(vars(value).values() if isinstance(value, type) else ()))]
+    codes = [member.__code__ for member in members if isinstance(member, FunctionType)]
+    return any(code != present.get(code.co_qualname) for code in codes if code.co_filename == file)
+
+
+def _inner_codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of all functions and classes within a code."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            yield from _inner_codes(inner)
 
 
 def _source_module(source: str, digest: str) -> ModuleType:

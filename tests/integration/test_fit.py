@@ -38,9 +38,12 @@ def test_p1_a_frame_becomes_a_model_that_answers_with_frames(
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
     settings = {"train.workers": 1, "train.epochs": 30}
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     run = api.fit(frame, target="left", overrides=settings, name="churn")
     assert run.metrics["test/accuracy"] > 0.9 and run.config.name == "churn"
     assert Path(run.page).read_text().startswith("<!")
+    assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo", "the session's own settings are back"
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
     new_rows = frame.drop(columns="left")
     predicted = run.predict(new_rows)
     assert len(predicted) == ROWS and predicted["refused"].isna().all()

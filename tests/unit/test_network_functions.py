@@ -1,9 +1,11 @@
 """A network made by a plain function: of a module, which a config names, or of a notebook, whose text the config holds."""
 
 import linecache
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module, reload
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -197,6 +199,40 @@ def test_functions_of_a_notebook_carry_their_text_and_run_in_another_process(tmp
     assert other.stdout.strip() == resolved.model_identity
 
 
+CELL_OF_NAMES = """
+from typing import Optional
+import numpy as np
+import torch
+from torch import nn, relu
+from torch.nn.init import xavier_uniform_ as initialise
+
+dtype, sqrt, RATES = torch.float32, np.sqrt, {"first": [0.5, None], "last": (1, True)}
+
+class Net(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.inputs, self.last = columns.inputs(), nn.Linear(columns.width, columns.outputs)
+        initialise(self.last.weight)
+
+    def forward(self, batch: Optional[dict]):
+        return self.last(relu(self.inputs(batch)).to(dtype)) * float(sqrt(4)) * RATES["first"][0]
+
+Alias = Net
+
+def even(count):
+    return count == 0 or odd(count - 1)
+
+def odd(count):
+    return count != 0 and even(count - 1)
+
+task = lambda columns: Alias(columns) if even(4) else None
+"""
+
+
+def test_a_text_has_types_dtypes_functions_in_c_aliases_and_functions_that_call_each_other() -> None:
+    bind(config(**task_values(run_cell(CELL_OF_NAMES)["task"])).task).check()
+
+
 def test_comments_do_not_change_a_function_s_identity() -> None:
     first, second = run_cell(CELL), run_cell(CELL.replace("return Net(columns, width)", "return Net(columns, width)  # it is"), 2)
     assert function_task(first["make_network"]) == function_task(second["make_network"])
@@ -207,9 +243,9 @@ def test_comments_do_not_change_a_function_s_identity() -> None:
     [
         (
             "import torch\nx = torch.ones(2)\ntask = lambda columns: x",
-            "needs x of type Tensor, and not a number, text or list; make it inside the",
+            "needs x of type Tensor, which no text can hold; make it inside the function",
         ),
-        ("def task(columns, x=object()): pass", "needs a default of type object in task, and not a number, text or list; make it inside"),
+        ("def task(columns, x=object()): pass", "needs a default of task of type object, which no text can hold; make it inside"),
         (
             "import own_network\ntask = lambda columns: own_network.make_network(columns)",
             "needs own_network of own_network, which is not installed; move the function into own_network, and pass it from there",
@@ -235,9 +271,21 @@ def test_a_function_without_a_text_is_one_line() -> None:
         function_task(names["task"])
 
 
-def test_a_function_of_a_module_is_named_by_its_path(folder: Path) -> None:
-    from importlib import import_module
+def test_a_module_that_was_edited_since_it_was_imported_is_refused_in_a_line(folder: Path) -> None:
+    task = bind(config("own_network:make_network").task)
+    task.check()
+    (folder / "own_network.py").write_text(f"{MODULE}# the same code\n")
+    bind(config("own_network:make_network").task).check()
+    (folder / "own_network.py").write_text(MODULE.replace("nn.ReLU()", "nn.Tanh()"))
+    os.utime(folder / "own_network.py", (0, 0))  # Python knows compiled files by seconds
+    with pytest.raises(ConfigError, match=r"has changed since this process imported it; restart the notebook's kernel, or import") as error:
+        bind(config("own_network:make_network").task).check()
+    assert "\n" not in str(error.value)
+    reload(sys.modules["own_network"])  # the remedy
+    assert isinstance(bind(config("own_network:make_network").task).model()[2], nn.Tanh)
 
+
+def test_a_function_of_a_module_is_named_by_its_path(folder: Path) -> None:
     module: ModuleType = import_module("own_network")
     assert function_task(module.make_network) == {"kind": "own_network:make_network"}
     assert "source" in function_task(module.linear), "Python does not know the name of a lambda"
