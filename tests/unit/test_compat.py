@@ -2,11 +2,14 @@
 
 import types
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
+from unittest import mock
 
 import grpc
 import psutil
 import pytest
+from mlflow.utils import environment
 from ray._common.tls_utils import add_port_to_grpc_server
 from ray._private import ray_constants, services
 from ray.serve._private import replica
@@ -14,6 +17,7 @@ from shape import private_names
 
 from pipelines.errors import MismatchError
 from pipelines.runtime.compat import attribute, haproxy, present, replace
+from pipelines.runtime.compat import mlflow as mlflow_compat
 from pipelines.runtime.compat.ray import loopback_only, set_own_address
 from pipelines.runtime.compat.ray_serve import keep_servers_on_loopback
 
@@ -76,3 +80,14 @@ def test_a_replica_of_ray_serve_listens_for_others_on_loopback(monkeypatch: pyte
     monkeypatch.delattr(replica, "add_port_to_grpc_server")
     with pytest.raises(MismatchError, match="add_port_to_grpc_server is gone from this version of ray"):
         keep_servers_on_loopback()
+
+
+def test_mlflow_does_not_list_the_files_of_all_packages_to_check_requirements_that_are_installed() -> None:
+    with (
+        mock.patch("mlflow.utils.requirements_utils._check_requirement_satisfied", side_effect=AssertionError("it checks")),
+        mlflow_compat.trusted_requirements(),
+    ):
+        assert environment._process_pip_requirements([], ["numpy==2"])[1] == ["mlflow==" + version("mlflow"), "numpy==2"]
+    with mock.patch("mlflow.utils.requirements_utils._check_requirement_satisfied", return_value=None) as check:
+        environment._process_pip_requirements([], ["numpy==2"])
+    assert check.called

@@ -1,7 +1,7 @@
 """The private names of libraries that this project uses, although any release may change them. No other package uses any.
 
 1. `haproxy`       adds an option to the configuration that Ray Serve writes for HAProxy.
-2. `mlflow`        knows MLflow's scoring server, and makes it read CSV with a model's types.
+2. `mlflow`        knows MLflow's scoring server, and makes it read CSV with a model's types. It skips a check of requirements.
    `openpyxl`      knows which part of a workbook a sheet is read from.
 3. `ray`           makes Ray listen on loopback only, and turns off parts of Ray Train that are not needed.
    `ray_serve`     makes the servers of a replica listen on loopback only.

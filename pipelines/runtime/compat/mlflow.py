@@ -1,11 +1,13 @@
-"""How MLflow's scoring server, `mlflow models serve`, reads and writes the rows of a model."""
+"""How MLflow's scoring server, `mlflow models serve`, reads and writes the rows of a model; and how MLflow checks requirements."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from mlflow import environment_variables
 from mlflow.types import Schema
+from mlflow.utils import environment
 
 from pipelines.runtime.compat import attribute, present, replace
 
@@ -29,3 +31,17 @@ def read_csv_as(kinds: Mapping[str, Any]) -> None:
         return list(kinds.values()) if schema.input_names() == list(kinds) else list(before(schema))
 
     replace(Schema, "pandas_types", pandas_types)
+
+
+@contextmanager
+def trusted_requirements() -> Iterator[None]:
+    """Around the logging of a model whose requirements are the installed versions: MLflow does not compare them with these.
+
+    It would list all files of all installed packages for that, which takes more than a second.
+    """
+    name = "warn_dependency_requirement_mismatches"
+    before = replace(environment, name, lambda requirements: None)
+    try:
+        yield
+    finally:
+        replace(environment, name, before)

@@ -22,6 +22,7 @@ from pipelines.config.features import encoder_settings
 from pipelines.config.functions import FunctionSettings, read_task
 from pipelines.data.versions.manifest import Manifest, parse_manifest
 from pipelines.errors import CorruptError, MismatchError, TrackingError
+from pipelines.runtime.compat.mlflow import trusted_requirements
 from pipelines.runtime.weights import WEIGHTS, WEIGHTS_INDEX, model_digest, read_files, write_files
 from pipelines.serving.model.archive import write_archive
 from pipelines.serving.model.predictor import Predictor
@@ -119,7 +120,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name=name, source_run_id=run_id)
     code, requirements = software_requirements(config.task, [encoder_settings(fitted.feature) for fitted in manifest.encoders.values()])
     digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, trusted_requirements():
         files = {name: Path(folder, file) for name, file in FILES.items()}
         # Not the entire config: whoever knows a private run's seed can compute its noise.
         files["config"].write_text(config.model_dump_json(indent=1, include={"task"}))
