@@ -13,8 +13,8 @@
                    `functions` reads the settings of a function that makes a network.
 7. `wording`       turns validation errors into one line each; `did_you_mean` suggests the known name closest to an unknown one.
                    `sections` has all sections by name, for a config that is built in Python.
-8. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file. `renamed_keys` knows
-                   yesterday's keys.
+8. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file, in `setting_words`.
+                   `renamed_keys` knows yesterday's keys.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so `--help` and errors appear at once.
 """

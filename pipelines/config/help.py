@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from pipelines.config.plugin_fields import ENCODER_MAPPINGS
-from pipelines.config.reference import setting_schemas, value_words
 from pipelines.config.section import Section
+from pipelines.config.setting_words import setting_schemas, value_words
 
 ALL = "all"
 USUAL = (

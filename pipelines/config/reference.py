@@ -10,6 +10,7 @@ from pipelines.config.features import BUILT_IN, AutoSettings, EncoderSettings
 from pipelines.config.functions import FunctionSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
+from pipelines.config.setting_words import one_line, setting_schemas, table_cell, value_words
 from pipelines.config.source import Source, Table, TableSettings
 from pipelines.config.strategies import strategy_kinds, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
@@ -25,7 +26,6 @@ One YAML file describes one pipeline. `python jobs/train.py conf/adult.yaml --he
 is also a flag: `--train.lr 1e-3`. A setting that is given and has no effect beside the others, such as `train.momentum` with `adamw`, is an
 error that says what would use it. This page is generated from the settings classes by `make docs`.
 """
-_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
 def reference_page() -> str:
@@ -97,37 +97,13 @@ def _strategies() -> list[str]:
 def section_table(heading: str, section: type[BaseModel], without: tuple[str, ...] = ()) -> str:
     """A heading, the purpose of the section, and a table with one row for each of its settings."""
     rows = [
-        f"| `{name}` | {value_words(values)} | {_default(values)} | {_cell(values.get('description', ''))} |"
+        f"| `{name}` | {value_words(values)} | {_default(values)} | {table_cell(values.get('description', ''))} |"
         for name, values in setting_schemas(section).items()
         if name not in without
     ]
     table = ["| setting | values | default | |", "|---|---|---|---|", *rows, ""] if rows else []
-    purpose = [_line(section.__doc__), ""] if section.__doc__ and "__doc__" in vars(section) else []
+    purpose = [one_line(section.__doc__), ""] if section.__doc__ and "__doc__" in vars(section) else []
     return "\n".join([heading, "", *purpose, *table])
-
-
-def setting_schemas(section: type[BaseModel]) -> dict[str, dict[str, Any]]:
-    """The JSON schema of each setting, by name."""
-    return section.model_json_schema(by_alias=True).get("properties", {})
-
-
-def value_words(values: dict[str, Any]) -> str:
-    """A JSON schema in words: `whole number > 0`, `a \\| b`."""
-    if "$ref" in values or "allOf" in values:
-        return "a section"
-    if "enum" in values or "const" in values:
-        return _cell(" | ".join(f"`{value}`" for value in values.get("enum", [values.get("const")])))
-    if options := values.get("anyOf") or values.get("oneOf"):
-        return " or ".join(dict.fromkeys(value_words(option) for option in options))
-    if values.get("type") == "array":
-        items = [value_words(item) for item in values.get("prefixItems", [])] or [value_words(values.get("items", {}))]
-        return f"list of {', '.join(dict.fromkeys(items))}"
-    if values.get("type") == "object":
-        inner = values.get("additionalProperties")
-        return f"mapping of names to {value_words(inner)}" if isinstance(inner, dict) else "mapping"
-    words = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "null": "none"}
-    bounds = [f"{sign} {values[key]:,}" for key, sign in _BOUNDS.items() if key in values]
-    return " ".join([words.get(values.get("type", ""), "any"), ", ".join(bounds)]).strip()
 
 
 def _default(values: dict[str, Any]) -> str:
@@ -135,15 +111,7 @@ def _default(values: dict[str, Any]) -> str:
         return "required" if "$ref" not in values else ""
     default = values["default"]
     default = default.get("kind") if isinstance(default, dict) else default
-    return "" if default is None or isinstance(default, dict) else f"`{_cell(json.dumps(default, ensure_ascii=False))}`"
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _cell(text: str) -> str:
-    return _line(text).replace("|", "\\|")
+    return "" if default is None or isinstance(default, dict) else f"`{table_cell(json.dumps(default, ensure_ascii=False))}`"
 
 
 if __name__ == "__main__":
