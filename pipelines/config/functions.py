@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from pydantic import ConfigDict, ValidationError, create_model, field_validator
+from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator
 
 from pipelines.config.plugins import is_class_path
 from pipelines.config.task import KINDS, TaskSettings, settings_class
@@ -111,7 +111,10 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.
 @lru_cache(maxsize=64)  # equal code has the same class, so that configs with it are equal
 def _function_settings(kind: str, text: str) -> type[FunctionSettings]:
     code = next(definition for name, definition in _definitions(ast.parse(text)) if name == kind.partition(":")[2])
-    fields: dict[str, Any] = {name: (value_type, default) for name, value_type, default in _parameters(kind, code.args)}
+    fields: dict[str, Any] = {
+        name: (value_type, Field(default, description="A parameter of the function."))
+        for name, value_type, default in _parameters(kind, code.args)
+    }
     settings = create_model("FunctionSettings", __base__=FunctionSettings, __doc__=FunctionSettings.__doc__, **fields)
     settings.current_digest = sha256(text.encode()).hexdigest()
     return settings

@@ -17,7 +17,7 @@ class TaskSettings(Section):
     implementation: ClassVar[str]
     """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported only by workers."""
     kind: str
-    """One of the built-in kinds, such as `tabular`, or `module:Class` of your own settings."""
+    """One of the built-in kinds, such as `tabular`, `module:function` that returns a network, or `module:Class` of your own settings."""
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """Weights of the classes in the loss, for a target with classes: a list, or `balanced` for the inverse of the share of each class
     in the training split."""

@@ -54,6 +54,8 @@ def test_arrays_become_a_version_on_disk(tmp_path: Path) -> None:
     version = api.write_arrays(tmp_path / "arrays", splits, target="y", classes=2)
     assert version.rows("train") == 300 and version.manifest.target.cardinality == 2
     assert api.write_arrays(tmp_path / "arrays", splits, target="y", classes=2).digest == version.digest
+    html = version.manifest._repr_html_()
+    assert "<td>train</td><td>300 rows</td>" in html and "x (identity), z (identity), y (identity)" in html
     with pytest.raises(DatasetError):
         api.write_arrays(tmp_path / "arrays", {"train": rows(300)}, target="y", classes=2)
     images = {"train": {"pixels": np.zeros((10, 4, 4), "uint8"), "y": np.zeros(10, "int64")}}

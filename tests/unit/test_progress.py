@@ -2,8 +2,11 @@
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from io import StringIO
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -40,6 +43,40 @@ def test_a_job_whose_output_is_shown_on_a_terminal_has_one_too(monkeypatch: pyte
     output = StringIO()
     TrainingProgress(Progress(output)).show(point(100))
     assert output.getvalue().startswith("\r██████")
+
+
+class Widget:
+    """In place of tqdm's bar of a notebook, which needs ipywidgets."""
+
+    widgets: list["Widget"] = []
+
+    def __init__(self, desc: str, total: int, initial: int, **style: Any) -> None:
+        self.n, self.total, self.texts, self.is_closed = initial, total, [desc], False
+        Widget.widgets.append(self)
+
+    def reset(self, total: int) -> None:
+        self.total = total
+
+    def set_description_str(self, text: str) -> None:
+        self.texts.append(text)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_notebook_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    assert progress.is_notebook() == (find_spec("ipywidgets") is not None), "without ipywidgets there are lines"
+    monkeypatch.setattr(progress, "is_notebook", lambda: True)
+    monkeypatch.setattr("tqdm.notebook.tqdm_notebook", Widget)
+    bar = Progress()
+    bar.show(1, 4, "a")
+    bar.show(2, 8, "b")
+    (widget,) = Widget.widgets
+    assert (widget.n, widget.total, widget.texts) == (2, 8, ["a", "b"])
+    bar.say("a line")
+    assert widget.is_closed and capsys.readouterr().out == "a line\n"
+    assert not Progress(StringIO()).on_terminal, "what goes to a file has no bar"
 
 
 def test_elsewhere_there_are_lines_at_growing_intervals_and_none_of_a_small_job(monkeypatch: pytest.MonkeyPatch) -> None:
