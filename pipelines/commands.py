@@ -39,6 +39,16 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     print(f"next      spark-submit jobs/etl.py {output} && python jobs/train.py {output}")
 
 
+def demo(program: str, arguments: list[str]) -> None:
+    """Train a first model in the current folder: 1,797 handwritten digits, from raw data."""
+    if arguments in (["-h"], ["--help"]):
+        print(f"usage: {program} [--section.setting VALUE ...]\n\n{demo.__doc__}")
+        return
+    from pipelines.demo.two_commands import run_demo
+
+    run_demo(arguments)
+
+
 def etl(program: str, arguments: list[str]) -> None:
     """Make a dataset version from raw tables."""
     config = read_config_and_output(program, arguments)
@@ -169,6 +179,7 @@ def _tell_page(config: "Config") -> None:
 
 
 COMMANDS: dict[str, Command] = {
+    "demo": demo,
     "init": write_first_config,
     "etl": etl,
     "train": train,

@@ -1,14 +1,17 @@
 """Remedies of errors of `lockstep init`: what raises each, and what it offers instead."""
 
 from collections.abc import Callable
+from contextlib import chdir
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.demo import two_commands
 from pipelines.init.config_file import check_output
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
@@ -53,7 +56,22 @@ def column(name: str, values: str) -> str:
 
 
 sound: Do = draft
+
+
+def demo(folder: Path, name: str = "") -> None:
+    """The demo in a folder that has a file of that name, without its commands."""
+    folder.mkdir(exist_ok=True)
+    if name:
+        (folder / name).write_text("name: mine\n")
+    with chdir(folder), mock.patch.object(two_commands, "_LOCKSTEP", "pass"):
+        two_commands.run_demo([])
+
+
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
+    "is another file than the demo's; move it, or": (
+        lambda folder: demo(folder, "digits.yaml"),
+        (lambda folder: demo(folder, "moved.yaml"), lambda folder: demo(folder / "empty")),
+    ),
     "% of the records are broken ({}); mend": (lambda folder: draft(folder, ROWS + "1\n" * 100), (sound,)),
     "} has no rows; give a file that has some": (lambda folder: draft_parquet(folder, 0), (lambda folder: draft_parquet(folder, 100),)),
     "} exists, and may have been edited; name another file": (

@@ -1,4 +1,4 @@
-"""What a setting takes, in words: for the page of all settings, and for `--help`."""
+"""Words for what a setting takes: for the page of all settings, and for `--help`."""
 
 from typing import Any
 

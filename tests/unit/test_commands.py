@@ -11,7 +11,7 @@ import pytest
 from pipelines.commands import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
-NO_CONFIG = {"init"}
+NO_CONFIG = {"demo", "init"}
 """Commands that take no config, and are no jobs."""
 JOBS = {file.stem for file in (ROOT / "jobs").glob("*.py")}
 

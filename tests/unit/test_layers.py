@@ -24,7 +24,7 @@ LAYERS = (
     ("etl", "train", "serving.model"),
     ("strategies", "monitor", "serving.batch", "serving.export", "serving.registry"),
     ("launch",),
-    ("serving.http", "doctor", "notebook"),
+    ("serving.http", "doctor", "notebook", "demo"),
     ("api",),
     ("command_line",),
     ("commands",),
