@@ -22,6 +22,8 @@ def training_charts(runs: Mapping[str, History], marks: Sequence[Mark] = ()) -> 
             if name.startswith(("system/", "test/", "baseline/")) or name.endswith("_worst_rank") or name in _WITHOUT_CHART:
                 continue
             title, series = _chart_and_line(name)
+            if f"{name}_worst" in run.curves:
+                series = series or "mean of workers"
             charts[title][" ".join(filter(None, (label, series)))] = [(point.step, point.value) for point in points]
     titles = sorted(charts, key=_rank)
     return [_chart(title, charts[title], "step", marks) for title in titles[:MOST_CHARTS]]
@@ -78,7 +80,7 @@ def _chart_and_line(name: str) -> tuple[str, str]:
         phase, _, worst = name.removeprefix("time/").partition("_seconds")
         return ("seconds per step, worst worker" if worst else "seconds per step, by phase"), phase
     if name.endswith("_worst"):
-        return name.removesuffix("_worst"), "worst"
+        return name.removesuffix("_worst"), "worst worker"
     group, _, last = name.rpartition("/")
     return (group, last) if "/" in group else (name, "")
 

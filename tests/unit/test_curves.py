@@ -1,6 +1,7 @@
 """Curves of a run, and the phases of its steps."""
 
-from pipelines.report.curves import phases
+from pipelines.report.curves import phases, training_charts
+from pipelines.report.rendering import render_parts
 from pipelines.tracking.history import History, Point
 
 
@@ -25,3 +26,11 @@ def test_a_point_counts_as_much_as_the_steps_that_it_stands_for() -> None:
 
 def test_points_before_the_first_step_count_once() -> None:
     assert phases(run(data_seconds=[(0, 1.0), (0, 3.0)]))[0][1] == 2.0
+
+
+def test_each_line_of_a_chart_of_workers_has_a_name() -> None:
+    names = ("memory/peak_bytes", "memory/peak_bytes_worst", "train/loss")
+    curves = {name: (Point(1, 0.0, 2.0), Point(2, 0.0, 3.0)) for name in names}
+    history = History("0" * 32, "toy", "toys", "FINISHED", False, 0.0, 1.0, {}, {}, curves)
+    charts = render_parts(*(chart.content for chart in training_charts({"": history})))
+    assert "mean of workers" in charts and "worst worker" in charts
