@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from pipelines import config as configs
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 
 Config = build_config
+_NOTE_CHARACTERS = 400
 
 
 def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> configs.Config:
@@ -95,8 +97,8 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     path = store_frame(data, home() / "data" / "frames") if from_frame else Path(absolute_path(str(data), home()))
     name = name or ("frame" if from_frame else pipeline_name(config_path(path, "")))
     draft = draft_config(Request(str(path), target, name))
-    for assumption in draft.assumptions:
-        logging.getLogger(__name__).warning("%s", assumption)
+    for note in draft.notes:
+        logging.getLogger(__name__).warning("%s", shorten(note, _NOTE_CHARACTERS, placeholder=" …"))
     values = from_yaml(yaml_text(draft))
     if network:
         weights = {name: value for name, value in values["task"].items() if name == "class_weights"}

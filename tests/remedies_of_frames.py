@@ -32,7 +32,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: is_frame({"a": [1]}),
         (lambda folder: is_frame(pd.DataFrame({"a": [1]})), is_frame),
     ),
-    "none of . ` / or a tab: rename it": (store("a.b"), (store("a b"),)),
+    "the frame has a column called {}; {}: rename it": (store("a.b"), (store("a b"),)),
     "splits are {}; name arrays by": (write(dev=Y), (write(train=Y, validation=Y),)),
     "is no column of the arrays, which are {}; name one": (
         write(train=X),

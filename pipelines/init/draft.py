@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+LEFT_OUT = "Left out"
+"""Begin of the lines of comments that name columns which are no features."""
 KeyPath = tuple[str, ...]
 """The keys from the top of a config to a setting: `("dataset", "features", "age")`."""
 
@@ -20,6 +22,12 @@ class Draft:
     """Reasons by setting. One of a setting that fills one line stands behind it, any other above it, line by line."""
     assumptions: tuple[str, ...] = ()
     """Doubts, each with what was assumed and how to change it, for the reader of the command's output."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The doubts, and which columns are left out and why, for those who do not see the text."""
+        lines = (line for comment in self.comments.values() for line in comment.splitlines())
+        return (*self.assumptions, *(line for line in lines if line.startswith(LEFT_OUT)))
 
 
 @dataclass(frozen=True)

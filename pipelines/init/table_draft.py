@@ -16,7 +16,7 @@ from pipelines.data.features.encoder_choice import (
 )
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.column_names import sql_name
-from pipelines.init.draft import Draft, KeyPath, Request
+from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
 from pipelines.init.expectations import expectations
 from pipelines.init.moments import MomentPart, moment_parts, time_split
 from pipelines.init.network import LEAST_ROWS, recommendation, task_and_training, text_task
@@ -181,12 +181,12 @@ def _reasons(roles: Roles, between: str) -> str:
     """Why columns are left out: each of few, and the names of many by reason."""
     if len(roles.left_out) <= _MOST_REASONS:
         return between.join(
-            f"Left out: {column}, {why}." if between == "\n" else f"{column}: {why}" for column, why in roles.left_out.items()
+            f"{LEFT_OUT}: {column}, {why}." if between == "\n" else f"{column}: {why}" for column, why in roles.left_out.items()
         )
     by_reason: dict[str, list[str]] = {}
     for column, why in roles.left_out.items():
         by_reason.setdefault(why, []).append(column)
-    return between.join(f"Left out, {why}: {', '.join(names)}." for why, names in by_reason.items())
+    return between.join(f"{LEFT_OUT}, {why}: {', '.join(names)}." for why, names in by_reason.items())
 
 
 def _introduction(table: SampledTable, data: str) -> tuple[str, ...]:

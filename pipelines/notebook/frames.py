@@ -13,9 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.config.did_you_mean import name_list
+from pipelines.config.wording import show_value
 from pipelines.errors import SourceError
 from pipelines.runtime.atomic import write_file
 
+_MOST_CHARACTERS = 90
+"""Of a column's name, to which drafts append what became of it."""
 log = logging.getLogger(__name__)
 
 
@@ -63,8 +66,9 @@ def plain_table(frame: Any) -> pa.Table:
 def _check_names(names: Sequence[Any]) -> None:
     if other := [name for name in names if not isinstance(name, str)]:
         raise SourceError(f"the frame has a column called {other[0]!r}, which is no text; rename it, as by frame.columns = [...]")
-    if odd := [name for name in names if not name.strip() or re.search(r"[.`/\x00-\x1f]", name)]:
-        raise SourceError(f"the frame has a column called {odd[0]!r}; a name has a letter, and none of . ` / or a tab: rename it")
+    if odd := [name for name in names if not name.strip() or len(name) > _MOST_CHARACTERS or re.search(r"[.`/\x00-\x1f]", name)]:
+        rule = f"a name has 1 to {_MOST_CHARACTERS} characters, and none of . ` / or a tab"
+        raise SourceError(f"the frame has a column called {show_value(odd[0])}; {rule}: rename it")
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise SourceError(f"the frame has several columns called {repeated[0]}; rename or drop all but one")
 

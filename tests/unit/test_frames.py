@@ -98,8 +98,12 @@ def test_a_path_is_no_frame(path: Any) -> None:
     [
         (FRAME.assign(part=pd.cut(FRAME["number"], 2)), "column part of type extension<pandas.interval"),
         (FRAME.assign(part=pd.arrays.SparseArray([0.0, 0.0, 1.0])), "Sparse pandas data (column part) not supported"),
-        (FRAME.rename(columns={"text": "a.b"}), "the frame has a column called 'a.b'; a name has a letter, and none of"),
-        (FRAME.rename(columns={"text": " "}), "the frame has a column called ' '; a name has a letter"),
+        (
+            FRAME.rename(columns={"text": "a.b"}),
+            "the frame has a column called a.b; a name has 1 to 90 characters, and none of . `",
+        ),
+        (FRAME.rename(columns={"text": "x" * 91}), "…; a name has 1 to 90 characters"),
+        (FRAME.rename(columns={"text": " "}), "the frame has a column called  ; a name has 1 to 90"),
     ],
 )
 def test_columns_that_no_table_holds_are_one_line(frame: pd.DataFrame, line: str, tmp_path: Path) -> None:
