@@ -1,7 +1,8 @@
 """Curves of a run, and the phases of its steps."""
 
+from page_parts import render_parts
+
 from pipelines.report.curves import phases, training_charts
-from pipelines.report.rendering import render_parts
 from pipelines.tracking.history import History, Point
 
 
