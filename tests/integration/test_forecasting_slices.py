@@ -33,6 +33,10 @@ def hours() -> np.ndarray:
     return pd.read_csv(raw("etth", "ETTh1.csv")).drop(columns="date").to_numpy()
 
 
+def month_start(month: int, hours: int = MONTH) -> str:
+    return str(np.datetime64("2016-07-01T00") + month * hours).replace("T", " ") + ":00:00"
+
+
 def windows(hours: np.ndarray, start: int, stop: int) -> np.ndarray:
     """All windows whose predicted hours are in [start, stop), shape (windows, STEPS + HORIZON, series), by time."""
     rows = sliding_window_view(hours, STEPS + HORIZON, axis=0).swapaxes(1, 2)
@@ -55,9 +59,10 @@ def config(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
     raw("etth")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKSTEP_RAW", str(FOLDER))
-        query = load(CONF).source.query.replace("* 720", f"* {MONTH}")
+        query = f"SELECT * FROM hours WHERE date < '{month_start(20)}'"
+        splits = {"dataset.split.validation": month_start(12), "dataset.split.test": month_start(16)}
         places = {"dataset.path": str(home / "data"), "train.storage": str(home / "runs"), "tracking.uri": new_store(home)}
-        config = load(CONF, {**places, "source.query": query, "train.epochs": 1, "train.workers": 2})
+        config = load(CONF, {**places, **splits, "source.query": query, "train.epochs": 1, "train.workers": 2})
     run(config)
     yield config
 
@@ -89,6 +94,13 @@ def test_p2_every_window_is_in_the_split_of_all_that_it_predicts(version: Versio
         assert len(rows) == len(expected) == version.rows(split) == (stop - start) * MONTH - HORIZON + 1 - (0 if start else STEPS)
         np.testing.assert_allclose(sort_by_content(rows), sort_by_content(expected), atol=1e-4)
     assert (version.manifest.rows_parsed, version.manifest.quarantined, version.manifest.warnings) == (len(hours), {}, ())
+
+
+def test_the_published_months_are_those_of_the_config() -> None:
+    config = load(CONF)
+    split = config.dataset.split
+    assert [month_start(12, 720)[:10], month_start(16, 720)[:10]] == [getattr(split, name) for name in ("validation", "test")]
+    assert f"date < '{month_start(20, 720)[:10]}'" in config.source.query
 
 
 @pytest.mark.full

@@ -44,7 +44,8 @@ def config(path: Path) -> Config:
 
 def text_of_query(config: Config) -> str:
     """The query and the columns of its tables: every column that can be meant is in there."""
-    return " ".join([config.source.sql, *(table.ddl for table in config.source.tables.values())])
+    windows = config.source.windows.generated if config.source.windows else ()
+    return " ".join([config.source.sql, *(table.ddl for table in config.source.tables.values()), *windows])
 
 
 def test_the_pipelines_that_the_readme_names_are_here() -> None:
