@@ -6,7 +6,7 @@ have equal hashes: without a key they come all or none.
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.dataset import Dataset
@@ -16,7 +16,7 @@ from pipelines.data.features.patterns import column_kind, name_columns
 from pipelines.data.sources.folder_columns import quote_name
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.splits import CONTENT, ROW, SPLIT, TRAIN, exact_column
+from pipelines.etl.splits import ROW, SPLIT, TRAIN
 
 CELLS, LEAST_ROWS, MOST_ROWS = 4_000_000, 1_000, 100_000
 """Cells of the sample, and its rows. The standard error of a share is at most 0.016 in the fewest rows."""
@@ -25,6 +25,7 @@ _CELLS_OF = {"text": 16, "array": 64}
 _TEXT_LENGTH = 1_000
 _MARGIN = 1.5
 _HASH_BITS = 53
+_PARTITION = "__partition"
 
 
 def choose_features(rows: DataFrame, dataset: Dataset, expected_rows: int) -> Choice:
@@ -51,24 +52,24 @@ def rows_of_sample(kinds: dict[str, pa.DataType]) -> int:
 def sample_rows(rows: DataFrame, kinds: dict[str, pa.DataType], expected_rows: int) -> pa.Table:
     """The rows of train with the smallest hashes of their key, in that order, with the columns of these types."""
     most = rows_of_sample(kinds)
-    train = accepted_rows(rows).where(F.col(SPLIT) == TRAIN)
+    # Spark would move the conditions down to the scan, and compute the hashes of all columns for each of them. There, it also compares each
+    # column with each other: of 10,000 columns in tens of seconds. It moves no condition below a column that depends on the partition.
+    train = accepted_rows(rows.withColumn(_PARTITION, F.spark_partition_id())).where((F.col(SPLIT) == TRAIN) & (F.col(_PARTITION) >= 0))
     share, place = min(1.0, _MARGIN * most / max(expected_rows, 1)), F.shiftrightunsigned(F.col(ROW), 64 - _HASH_BITS)
     readable = [column for column, kind in kinds.items() if column_kind(kind)]
-    columns = [_beginning(column, kinds[column]) for column in readable]
+    columns = [_column_sql(column, kinds[column]) for column in readable]
     while True:
         limit = int(share * 2**_HASH_BITS)
-        table = train.where(place < limit).select(ROW, CONTENT, *columns).toArrow()
+        table = train.where(place < limit).selectExpr(ROW, *columns).toArrow()
         if len(table) >= most or share == 1:
             break
         share = min(1.0, share * max(2.0, _MARGIN * most / max(len(table), 1)))
-    # Of equal hashes those with the smaller content come first; rows with both equal are equal.
-    order = np.lexsort((table[CONTENT].to_numpy(), table[ROW].to_numpy().view(np.uint64)))[:most]
-    sample = table.take(pa.array(order))
-    return pa.table({name: sample[name] if name in sample.column_names else pa.nulls(len(sample), kind) for name, kind in kinds.items()})
+    order = np.argsort(table[ROW].to_numpy().view(np.uint64), kind="stable")[:most]
+    arrays = dict(zip(table.column_names, table.take(pa.array(order)).columns, strict=True))
+    return pa.table({name: arrays[name] if name in arrays else pa.nulls(len(order), kind) for name, kind in kinds.items()})
 
 
-def _beginning(column: str, kind: pa.DataType) -> Column:
-    """A column, of a text its beginning."""
-    if column_kind(kind) != "text":
-        return exact_column(column)
-    return F.expr(f"substring({quote_name(column)}, 1, {_TEXT_LENGTH})").alias(column)
+def _column_sql(column: str, kind: pa.DataType) -> str:
+    """SQL of a column, of a text its beginning. As text, since a column of thousands would take calls to Java for each."""
+    name = quote_name(column)
+    return f"substring({name}, 1, {_TEXT_LENGTH}) AS {name}" if column_kind(kind) == "text" else name

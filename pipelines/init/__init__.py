@@ -22,6 +22,6 @@ Of tables, all facts come from a bounded sample, and are a pure function of the 
 3. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out.
 4. The rules of the room `data.features`, which `auto` shares, give each feature its encoders. `moments` divides dates into parts;
                 `ratings` knows users and items; `network` chooses task, network and training; `expectations` names impossible values;
-                `query` writes the SQL.
+                `query` writes the SQL, and `table_features` lists the features.
 5. `table_draft`  puts all of it together.
 """

@@ -10,6 +10,7 @@ from pipelines.config.did_you_mean import name_list
 from pipelines.errors import ConfigError
 from pipelines.init.contents import FoundFile
 from pipelines.init.draft import Request
+from pipelines.init.target import FEW_ROWS
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -22,8 +23,6 @@ LISTED_CLASSES = 20
 RARE = 1 / 20
 """Share of the rows of the most frequent class below which a class is rare."""
 LEAST_ROWS = 20
-FEW_ROWS = 50
-"""Rows of a class below which a hash may leave a split without it."""
 _NUMBER_AT_END = r"[_. -]?[0-9]+$"
 
 

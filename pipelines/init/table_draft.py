@@ -3,27 +3,23 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.data.features.column_facts import ColumnFacts
 from pipelines.data.features.column_roles import has_sentences
 from pipelines.data.features.encoder_choice import (
-    MOST_BINNED_COLUMNS,
     Encoding,
     NumberStyle,
-    encodings,
-    member,
-    place_encoding,
     text_encoding,
 )
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.column_names import sql_name
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
 from pipelines.init.expectations import expectations
-from pipelines.init.moments import MomentPart, moment_parts, time_split
+from pipelines.init.moments import time_split
 from pipelines.init.network import LEAST_ROWS, recommendation, task_and_training, text_task
 from pipelines.init.query import Query
 from pipelines.init.ratings import rating_sides
 from pipelines.init.roles import Roles, find_roles
 from pipelines.init.table import SampledTable
+from pipelines.init.table_features import column_features, table_features
 from pipelines.init.table_files import find_table
 from pipelines.init.target import TargetChoice, choose_target
 
@@ -45,7 +41,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
         raise SourceError(f"{data} has {rows}, too few for three splits; give a table of at least {LEAST_ROWS}")
     target = choose_target(table, target_name, data)
     roles = find_roles(table, target)
-    split, split_reason = _split(table, roles)
+    split, split_reason = _split(table, target, roles)
     query = _query(table, target, roles)
     features, task, train, reason = _model(table, target, roles, query, "time" in split)
     if not features:
@@ -80,7 +76,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     )
 
 
-def _split(table: SampledTable, roles: Roles) -> tuple[dict[str, Any], str]:
+def _split(table: SampledTable, target: TargetChoice, roles: Roles) -> tuple[dict[str, Any], str]:
     """The section `dataset.split`, and the reason."""
     if table.splits:
         has_validation = "validation" in table.splits
@@ -94,7 +90,11 @@ def _split(table: SampledTable, roles: Roles) -> tuple[dict[str, Any], str]:
             "test": test,
         }, "the rows are in order of time: later ones are predicted from earlier ones"
     shares = {"train": 0.7, "validation": 0.15, "test": 0.15} if table.rows < _SMALL else {"train": 0.8, "validation": 0.1, "test": 0.1}
-    return ({**shares, "group": roles.group}, f"equal {roles.group} go to one split") if roles.group else (shares, "")
+    if roles.group:  # whose rows may have several classes, which strata refuse
+        return {**shares, "group": roles.group}, f"equal {roles.group} go to one split"
+    if fewest := target.fewest_rows(table.rows):
+        return {**shares, "stratify": target.column.name}, f"a class has about {fewest:,} rows: each split gets its share of every class"
+    return shares, ""
 
 
 def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
@@ -120,7 +120,10 @@ def _model(
         dropped = [column for column in roles.features if column.name not in names]
         roles.left_out |= {column.name: "neither of the user nor of the item" for column in dropped}
         features = [
-            encoding for side in sides for column in side for encoding in _encodings(column, roles, NumberStyle(False, False), set())
+            encoding
+            for side in sides
+            for column in side
+            for encoding in column_features(column, roles, NumberStyle(False, False, True), set())
         ]
         task, train = recommendation(*([column.name for column in side] for side in sides))
         reason = "as conf/movielens.yaml has it"
@@ -129,45 +132,12 @@ def _model(
         task, train = text_task(target, table.rows)
         reason = ""
     else:
-        features = list(_features(table, target, roles, query, is_split_by_time))
+        features = table_features(table, target, roles, query, is_split_by_time)
         task, train, reason = task_and_training(target, table.rows)
     for feature in features:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
     return features, task, train, reason
-
-
-def _features(table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool) -> Iterator[Encoding]:
-    """The features of a perceptron: every column that is one, and the parts of moments."""
-    has_bins = target.has_classes and len(roles.features) <= MOST_BINNED_COLUMNS
-    style = NumberStyle(has_bins, is_normal=not target.has_classes and not is_split_by_time)
-    used_names = {column.name.lower() for column in table.columns}
-    for column in roles.features:
-        yield from _encodings(column, roles, style, used_names)
-    if place := place_encoding(roles.features, used_names):
-        yield place
-    moments = [column for column in roles.features if column.kind == "moment"]
-    for part in moment_parts(moments, is_split_by_time, query.expression):
-        query.added[part.name] = part.sql
-        yield from _part_encodings(part, has_bins)
-
-
-def _encodings(column: ColumnFacts, roles: Roles, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:
-    """The features of a column. An identifier that repeats is a category, also if it is a number; moments have parts."""
-    if column in roles.members:
-        yield member(column)
-    elif column.kind != "moment":
-        yield from encodings(column, style, used_names)
-
-
-def _part_encodings(part: MomentPart, has_bins: bool) -> Iterator[Encoding]:
-    if part.is_category:
-        yield Encoding(part.name, "vocabulary", "")
-        return
-    impute = {"impute": "median"} if part.has_nulls else {}
-    yield Encoding(part.name, {"encoder": "normal_quantile", **impute} if impute else "normal_quantile", "")
-    if has_bins:
-        yield Encoding(f"{part.name}_bins", {"encoder": "quantile", "column": part.name, "bins": 32}, "")
 
 
 def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str]) -> dict[str, Any]:

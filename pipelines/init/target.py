@@ -19,6 +19,8 @@ MOST_NUMBERED_CLASSES = 20
 RARE_SHARE = 0.05
 """Share of the rows below which a class is rare."""
 _LEAST_ROWS_OF_A_RARE_CLASS = 20
+FEW_ROWS = 50
+"""Rows of a class below which a hash may leave a split without it."""
 _QUANTITY = re.compile(r"rating|score|quality|count|number|amount|age$|years?|hours?|days?|price|stars", re.IGNORECASE)
 _POSITIVE = ("yes", "y", "true", "t", "1", "positive", "pos")
 
@@ -39,6 +41,13 @@ class TargetChoice:
     @property
     def has_classes(self) -> bool:
         return self.kind != "number"
+
+    def fewest_rows(self, rows: int) -> int:
+        """About how many of the table's `rows` have the rarest class, if a hash may deal too few of them to a split; else 0."""
+        if not self.has_classes:
+            return 0
+        fewest = round(float(self.column.counts[1][-1]) * rows / len(self.column.filled))
+        return max(fewest, 1) if self.has_rare_class or fewest < FEW_ROWS else 0
 
 
 def choose_target(table: SampledTable, name: str, data: str) -> TargetChoice:

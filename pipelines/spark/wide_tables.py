@@ -34,6 +34,10 @@ def column_settings(columns: int, is_merged: bool = False) -> dict[str, str]:
         "spark.sql.parquet.columnarReaderBatchSize": str(rows_per_scan_batch(columns)),
         "spark.sql.codegen.factoryMode": "FALLBACK" if columns <= MOST_GENERATED_COLUMNS else "NO_CODEGEN",
         "spark.sql.optimizer.collapseProjectAlwaysInline": str(is_merged).lower(),
+        # It compares each column with each other.
+        "spark.sql.optimizer.nestedSchemaPruning.enabled": str(columns <= MOST_GENERATED_COLUMNS).lower(),
+        # Spark's interpreter looks each common subexpression up in a cache, which takes longer than to compute whether a value is NULL.
+        "spark.sql.subexpressionElimination.enabled": str(columns <= MOST_GENERATED_COLUMNS).lower(),
     }
 
 

@@ -16,6 +16,7 @@ import pytest
 from pipelines.commands import COMMANDS
 from pipelines.config.load import load, parse
 from pipelines.config.reading import from_yaml
+from pipelines.data.features.encoder_choice import number_style
 from pipelines.errors import ConfigError, LockstepError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
@@ -154,9 +155,19 @@ def test_each_column_has_its_encoder_and_reason(columns: dict[str, Values], rand
     assert "y = 'yes' AS y" in result.sections["source"]["query"] and result.sections["dataset"]["target"] == {"y": "binary"}
 
 
-def test_a_wide_table_has_no_bins(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+def test_a_wide_table_has_a_pattern_and_names_what_the_query_adds(
+    columns: dict[str, Values], random: np.random.Generator, tmp_path: Path
+) -> None:
     wide = {f"x{number}": random.normal(size=ROWS).round(2) for number in range(120)}
-    assert features(draft(write_csv(tmp_path / "t.csv", {**wide, "y": columns["y"]}))) == dict.fromkeys(wide, "standardize")
+    days = np.datetime64("2024-01-01") + random.integers(0, 300, ROWS)
+    result = draft(write_csv(tmp_path / "t.csv", {**wide, "day": days, "y": columns["y"]}))
+    assert features(result) == {"day_day": "normal_quantile", "day_month": "vocabulary", "day_dayofweek": "vocabulary", "*": "auto"}
+    assert "standardize 120" in result.comments["dataset", "features", "*"]
+
+
+def test_quantiles_of_very_many_columns_are_not_asked_for() -> None:
+    few, many = (number_style(columns, has_classes=False, is_split_by_time=False) for columns in (300, 301))
+    assert few.is_normal and few.has_quantiles and not (many.is_normal or many.has_quantiles)
 
 
 def test_what_is_left_out_is_named(columns: dict[str, Values], tmp_path: Path) -> None:
@@ -244,7 +255,17 @@ def test_rows_without_a_target_are_left_out(columns: dict[str, Values], tmp_path
 
 def test_a_rare_class_is_balanced(columns: dict[str, Values], tmp_path: Path) -> None:
     rare = {"a": [*columns["a"]] * 5, "color": [*columns["color"]] * 5, "y": [number % 50 == 0 for number in range(5 * ROWS)]}
-    assert draft(write_csv(tmp_path / "t.csv", rare)).sections["task"]["class_weights"] == "balanced"
+    result = draft(write_csv(tmp_path / "t.csv", rare))
+    assert result.sections["task"]["class_weights"] == "balanced"
+    assert result.sections["dataset"]["split"]["stratify"] == "y" and "each split gets its share" in result.comments["dataset", "split"]
+
+
+def test_classes_of_few_rows_are_stratified_unless_a_group_or_the_files_split(columns: dict[str, Values], tmp_path: Path) -> None:
+    few = {**columns, "y": ["abc"[min(number % 60, 2)] for number in range(ROWS)]}
+    assert draft(write_csv(tmp_path / "t.csv", few)).sections["dataset"]["split"]["stratify"] == "y"
+    assert "stratify" not in draft(write_csv(tmp_path / "u.csv", columns)).sections["dataset"]["split"]
+    grouped = {"patient_id": [f"p{number // 5}" for number in range(ROWS)], **few}
+    assert "stratify" not in draft(write_csv(tmp_path / "g.csv", grouped)).sections["dataset"]["split"]
 
 
 def test_ratings_have_users_and_items(random: np.random.Generator, tmp_path: Path) -> None:

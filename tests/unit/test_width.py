@@ -27,4 +27,6 @@ def test_few_columns_leave_spark_as_it_is() -> None:
         "spark.sql.parquet.columnarReaderBatchSize": "4096",
         "spark.sql.codegen.factoryMode": "FALLBACK",
         "spark.sql.optimizer.collapseProjectAlwaysInline": "false",
+        "spark.sql.optimizer.nestedSchemaPruning.enabled": "true",
+        "spark.sql.subexpressionElimination.enabled": "true",
     }, "Spark's defaults"

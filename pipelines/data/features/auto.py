@@ -29,11 +29,11 @@ from pipelines.data.features.column_roles import (
     unusable_reason,
 )
 from pipelines.data.features.encoder_choice import (
-    MOST_BINNED_COLUMNS,
     Encoding,
     NumberStyle,
     encodings,
     member,
+    number_style,
     place_encoding,
 )
 
@@ -87,9 +87,7 @@ def choose(dataset: Dataset, named: Collection[str], sample: pa.Table) -> Choice
         facts[name].name: reason for name in autos if (reason := _reason_against(facts[name], target, is_number)) and name not in named
     }
     used = {name: column for name, column in facts.items() if column.name not in left_out}
-    style = NumberStyle(
-        has_bins=not is_number and len(used) <= MOST_BINNED_COLUMNS, is_normal=is_number and not isinstance(dataset.split, ByTime)
-    )
+    style = number_style(len(used), not is_number, isinstance(dataset.split, ByTime))
     used_names = {name.lower() for name in (*dataset.encoders, *sample.column_names)}
     features: dict[str, EncoderSettings] = {}
     choice = Choice(dataset, left_out=left_out, named=frozenset(named))

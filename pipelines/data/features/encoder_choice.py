@@ -10,6 +10,8 @@ from pipelines.data.features.column_roles import has_sentences, is_array
 
 MOST_BINNED_COLUMNS = 100
 """Columns of a table beyond which numbers have no bins besides: an embedding of each would outgrow the network."""
+MOST_QUANTILE_COLUMNS = 300
+"""Columns of a table beyond which no encoder needs quantiles: for them the driver holds up to 100,000 numbers of each column."""
 _LONG_TAIL = 6.0
 _MANY_ZEROS = 0.2
 _ONE_VALUE = 0.9
@@ -29,6 +31,15 @@ class NumberStyle:
     network learns its rows by heart through them: on those of conf/california.yaml, its RMSE is 43,700 with bins and 41,900 without."""
     is_normal: bool
     """The quantile of a value instead of its distance from the mean, except where only few values occur."""
+    has_quantiles: bool
+    """Whether encoders and imputation may need quantiles; without them a long tail is log1p, and the mean is imputed."""
+
+
+def number_style(columns: int, has_classes: bool, is_split_by_time: bool) -> NumberStyle:
+    """The style of a table with this number of features, and with classes or a number to predict."""
+    has_quantiles = columns <= MOST_QUANTILE_COLUMNS
+    is_normal = has_quantiles and not has_classes and not is_split_by_time
+    return NumberStyle(has_classes and columns <= MOST_BINNED_COLUMNS, is_normal, has_quantiles)
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ def place_encoding(columns: Sequence[ColumnFacts], used_names: set[str]) -> Enco
 
 
 def _number(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:
-    impute = {"impute": "median"} if column.nulls else {}
+    impute = {"impute": "median" if style.has_quantiles else "mean"} if column.nulls else {}
     values, counts = column.counts
     zeros = float(counts[0] / len(column.filled)) if values[0] == 0 else 0.0
     facts = [f"{100 * zeros:.0f} % zeros"] * (zeros >= _MANY_ZEROS) + ["long tail"] * (column.tail > _LONG_TAIL)
@@ -111,7 +122,7 @@ def _number(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> It
     is_normal = style.is_normal and column.top_share < 0.5 and column.distinct >= _FEW_VALUES
     name = (
         "log1p"
-        if tailed and zeros >= _MANY_ZEROS and column.numbers[0] >= 0
+        if tailed and (not style.has_quantiles or (zeros >= _MANY_ZEROS and column.numbers[0] >= 0))
         else "normal_quantile"
         if tailed or is_normal
         else "standardize"

@@ -1,7 +1,7 @@
 """Features whose names stand for many columns, as one feature for each column."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.types as types
@@ -32,7 +32,8 @@ def name_columns(dataset: Dataset, schema: pa.Schema) -> Dataset:
         if not is_pattern(name):
             if (reader := readers.get(name, "")) and is_pattern(reader):
                 faults.append(f"dataset.features.{name}: {reader} above it matches the column {name} first; move {name} before it")
-            faults += [f"dataset.features.{name}: {fault}" for fault in _type_faults(name, settings, schema)]
+            if isinstance(settings, AutoSettings):
+                faults += [f"dataset.features.{name}: {fault}" for fault in _type_faults(settings.inputs(name), kinds, schema)]
             features[name] = settings
             readers.update({column: readers.get(column, name) for column in (name, *settings.inputs(name))})
             continue
@@ -70,10 +71,10 @@ def _readers(dataset: Dataset) -> dict[str, str]:
     return readers
 
 
-def _type_faults(name: str, settings: EncoderSettings, schema: pa.Schema) -> Iterator[str]:
-    """Why `auto` has no encoder for a column that the config names."""
-    for column in settings.inputs(name) if isinstance(settings, AutoSettings) else ():
-        if column in schema.names and column_kind(schema.field(column).type) in ("", "time"):
+def _type_faults(columns: Iterable[str], kinds: Mapping[str, str], schema: pa.Schema) -> Iterator[str]:
+    """Why `auto` has no encoder for columns that the config names."""
+    for column in columns:
+        if kinds.get(column) in ("", "time"):
             kind = schema.field(column).type
             yield f"auto takes no column of type {kind}, as {column} is; make a number of it in the query, such as month({column})"
 

@@ -1,0 +1,60 @@
+"""The features of a perceptron over a table: every column that is one, and the parts of moments."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.encoder_choice import Encoding, NumberStyle, encodings, member, number_style, place_encoding
+from pipelines.init.moments import MomentPart, moment_parts
+from pipelines.init.query import Query
+from pipelines.init.roles import Roles
+from pipelines.init.table import SampledTable
+from pipelines.init.target import TargetChoice
+
+MOST_NAMED_COLUMNS = 100
+"""Columns of one kind beyond which a pattern stands for all of them."""
+
+
+def table_features(table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool) -> list[Encoding]:
+    """The features of the columns and of the parts of moments, which the query adds."""
+    style = number_style(len(roles.features), target.has_classes, is_split_by_time)
+    used_names = {column.name.lower() for column in table.columns}
+    features = [encoding for column in roles.features for encoding in column_features(column, roles, style, used_names)]
+    if place := place_encoding(roles.features, used_names):
+        features.append(place)
+    parts = list[Encoding]()
+    for part in moment_parts([column for column in roles.features if column.kind == "moment"], is_split_by_time, query.expression):
+        query.added[part.name] = part.sql
+        parts += _part_features(part, style)
+    if max(Counter(column.kind for column in roles.features).values(), default=0) <= MOST_NAMED_COLUMNS:
+        return [*features, *parts]
+    for feature in features:
+        if feature.sql:
+            query.change(table.column(feature.feature), feature.sql)
+    return [*parts, _pattern(features)]
+
+
+def column_features(column: ColumnFacts, roles: Roles, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:
+    """The features of a column. An identifier that repeats is a category, also if it is a number; moments have parts."""
+    if column in roles.members:
+        yield member(column)
+    elif column.kind != "moment":
+        yield from encodings(column, style, used_names)
+
+
+def _pattern(features: Sequence[Encoding]) -> Encoding:
+    """A feature that stands for others."""
+    encoders = Counter(feature.encoder if isinstance(feature.encoder, str) else feature.encoder["encoder"] for feature in features)
+    counts = ", ".join(f"{encoder} {count:,}" for encoder, count in encoders.most_common())
+    return Encoding("*", "auto", f"ETL chooses by all rows; by these, {counts}")
+
+
+def _part_features(part: MomentPart, style: NumberStyle) -> Iterator[Encoding]:
+    if part.is_category:
+        yield Encoding(part.name, "vocabulary", "")
+        return
+    name = "normal_quantile" if style.has_quantiles else "standardize"
+    impute = {"impute": "median" if style.has_quantiles else "mean"} if part.has_nulls else {}
+    yield Encoding(part.name, {"encoder": name, **impute} if impute else name, "")
+    if style.has_bins:
+        yield Encoding(f"{part.name}_bins", {"encoder": "quantile", "column": part.name, "bins": 32}, "")
