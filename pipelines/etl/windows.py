@@ -53,8 +53,8 @@ def check_columns_read(rows: DataFrame, windows: WindowSettings) -> None:
 
 
 def check_order(rows: DataFrame, windows: WindowSettings, split: Split | None = None) -> int:
-    """The number of rows that the query gives. Raises SourceError if a row has no value of `order` or that of another row of its series,
-    or if a split by a column goes back to an earlier one within a series."""
+    """The number of rows that the query gives. Raises SourceError if a row has no value of `order`, or that of another row of its series.
+    Raises it also if a split by a column goes back to an earlier one within a series."""
     order, series = exact_column(windows.order), _series(windows)
     number = _split_number(rows, split)
     is_return = number < F.max(number).over(series.rowsBetween(Window.unboundedPreceding, -1)) if number is not None else F.lit(False)

@@ -34,10 +34,12 @@ def read_excel(paths: list[str], data: str) -> SampledTable:
     if not headers:
         raise SourceError(f"{paths[0]} has no visible sheet with rows; give a file that has one")
     title, (line, header) = next(iter(headers.items()))
-    others = [name for name in headers if name != title]
-    doubts = (f"the sheet {title} is read, and not {name_list(others)}; name another as source.tables.NAME.sheet",) if others else ()
+    other_names = [name for name in headers if name != title]
+    doubts = (
+        (f"the sheet {title} is read, and not {name_list(other_names)}; name another as source.tables.NAME.sheet",) if other_names else ()
+    )
     options = {"options": {"skipRows": line - 1}} if line > 1 else {}
-    settings = {"format": "excel", "path": data, **({"sheet": title} if others else {}), **options}
+    settings = {"format": "excel", "path": data, **({"sheet": title} if other_names else {}), **options}
     return _table(settings, paths, SheetReader(title, True, line - 1, None), header, None, doubts)
 
 
@@ -47,8 +49,8 @@ def read_sqlite(paths: list[str], data: str) -> SampledTable:
     if not any(rows for rows, _ in sizes.values()):
         raise SourceError(f"{paths[0]} has no table with rows; give a database that has one")
     name = max(sizes, key=lambda table: sizes[table][0])
-    others = [table for table in sizes if table != name]
-    doubts = (f"the table {name} is read, and not {name_list(others)}; join them in source.query",) if others else ()
+    other_names = [table for table in sizes if table != name]
+    doubts = (f"the table {name} is read, and not {name_list(other_names)}; join them in source.query",) if other_names else ()
     rows, header = sizes[name]
     return _table({"format": "sqlite", "path": data, "table": name}, paths, DatabaseReader(name, ""), header, rows, doubts)
 

@@ -61,8 +61,8 @@ def series_inputs(manifest: Manifest, columns: pa.Schema) -> SeriesInputs | None
 
 
 def add_windows_to_rows(rows: pa.Table, inputs: SeriesInputs) -> tuple[pa.Table, pa.Array]:
-    """The columns that the features read, for the rows with enough rows before them, in the order of `rows`, and for each row the reason
-    why it is not among them, or NULL.
+    """The columns that the features read, of the rows with enough rows before them, in the order of `rows`. Also, for each of all rows, the
+    reason why it is not among them, or NULL.
 
     Raises SourceError if a row has no place in its series.
     """
