@@ -32,7 +32,10 @@ def values(
 @pytest.mark.parametrize(
     ("config_values", "message"),
     [
-        (values({"kind": "tabular"}, target=ARRAY), r"the target y has shape \(3,\) per row, but this task predicts one value"),
+        (
+            values({"kind": "tabular"}, target={**ARRAY, "shape": [3, 2]}),
+            r"the target y has shape \(3, 2\) per row, but this task predicts one value",
+        ),
         (values({"kind": "text", "widths": [3]}, {"x": WORDS}), r"task.widths is \[3\], but x has only 2 words"),
         (values({"kind": "text"}), "task.kind is text, which takes one column of words"),
         (values({"kind": "vision"}), "task.kind is vision, which takes one image column"),
