@@ -173,11 +173,12 @@ def open_loader(data: configs.Config | Version, split: str = "train", order: Ord
 
     The order of a config is by default that of a training, and of a version `Order()`, with steps of 512 rows."""
     from pipelines.data.loader import Loader, Order
-    from pipelines.data.versions.versions import open_version
+    from pipelines.data.versions.versions import include_passthrough, open_version
     from pipelines.train.state import train_order
 
     if isinstance(data, configs.Config):
-        return Loader(open_version(data.dataset.path, data.data_identity), split, order or train_order(data))
+        version = include_passthrough(open_version(data.dataset.path, data.data_identity), data.task.passthrough)
+        return Loader(version, split, order or train_order(data))
     return Loader(data, split, order or Order())
 
 

@@ -69,6 +69,8 @@ class SequenceTaskSettings(TaskSettings):
     """Always empty, because the task has a loss of its own."""
     loss: Literal["auto"] = "auto"
     """Always `auto`, because the task has a loss of its own."""
+    target_weights: dict[str, NonNegativeFloat] = Field(default={}, max_length=0)
+    """Always empty, because the task has a loss of its own."""
     metrics: tuple[()] = ()
     """Always empty, because the task has metrics of its own."""
 

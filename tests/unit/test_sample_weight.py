@@ -12,6 +12,7 @@ from sklearn.metrics import log_loss, mean_squared_error
 from test_tasks import make_batch, make_task, measure
 from trainings import open_dataset, training
 
+from pipelines.api import open_loader
 from pipelines.config import load
 from pipelines.config.dataset import Dataset
 from pipelines.data.features import Encoders, check_columns, fit_encoders, needs, restore_encoder
@@ -77,8 +78,9 @@ def test_the_column_is_one_of_weights() -> None:
         load("conf/adult.yaml", {**flags, "dataset.passthrough": {"weight": "weight"}})
     with pytest.raises(ConfigError, match=r"has the encoder identity, with which a weight may be negative"):
         load("conf/adult.yaml", {"task.sample_weight": "w", "dataset.passthrough": {"w": "identity"}})
-    with pytest.raises(ConfigError, match=r"task\.sample_weight"):
-        load("conf/shakespeare.yaml", {"task.sample_weight": "w"})
+    for name, value in {"sample_weight": "w", "loss": "poisson", "metrics": ["f1"], "target_weights": {"a": 1.0}}.items():
+        with pytest.raises(ConfigError, match=rf"task\.{name}"):
+            load("conf/shakespeare.yaml", {f"task.{name}": value})
 
 
 def test_identities_of_configs_without_weights_are_those_of_earlier_runs() -> None:
@@ -178,3 +180,10 @@ def test_weights_reach_workers_that_divide_a_model(tmp_path: Path) -> None:
 def test_p5_weighted_rows_give_the_same_bits_on_two_workers(tmp_path: Path) -> None:
     alone = train_and_digest(WorkerContext(), tmp_path, "exact", 1.0)
     assert run_group(2, tmp_path / "group", train_and_digest, tmp_path, "exact", 1.0) == [alone, ""]
+
+
+def test_the_loader_of_a_config_has_the_weights_that_its_task_reads(tmp_path: Path) -> None:
+    config = training(tmp_path, weight_scale=1.0)
+    batch = next(iter(open_loader(config)))
+    assert set(batch) == {*(f"x{number}" for number in range(8)), "weight", "label"} and batch["weight"].max() == 3
+    assert "weight" not in next(iter(open_loader(open_dataset(config))))
