@@ -32,7 +32,7 @@ from pipelines.errors import ConfigError
 from pipelines.report.evaluation import pack
 from pipelines.report.filing import file_baseline
 from pipelines.spark.driver import driver_errors
-from pipelines.spark.session import session
+from pipelines.spark.session import restored_settings, session
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.class_targets import BinaryTarget, ClassTarget
@@ -57,6 +57,7 @@ _SCHEMA = StructType(
 )
 
 
+@restored_settings()
 def fit_baseline(config: Config) -> dict[str, float]:
     """Fit the baseline on the dataset version of the config, and log it. Returns its metrics, `validation/…` and `test/…`, without those
     that are not defined, of which it warns.

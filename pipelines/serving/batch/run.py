@@ -47,13 +47,14 @@ from pipelines.spark.cancellation import stop_tasks
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.executor_versions import check_executors
 from pipelines.spark.progress import Stages
-from pipelines.spark.session import session, weigh_batches
+from pipelines.spark.session import restored_settings, session, weigh_batches
 from pipelines.spark.wide_tables import suit_columns
 
 log = logging.getLogger(__name__)
 
 
 @driver_errors()
+@restored_settings()
 def predict_tables(config: Config, uri: str, inputs: Sequence[str], place: str, keep: Sequence[str] = ()) -> Predictions:
     """Predict the `inputs`, `[TABLE=]PATH`, with the model `uri` into the folder `place`, unless that is done already.
 

@@ -23,7 +23,7 @@ from pipelines.serving.registry.gates import Gate, Judgement, bounds, skip_reaso
 from pipelines.serving.registry.rows import test_rows
 from pipelines.serving.registry.target import WITHOUT_ROWS, ComparisonTarget, find_target
 from pipelines.spark.driver import driver_errors
-from pipelines.spark.session import session
+from pipelines.spark.session import restored_settings, session
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.history import check_is_not_deleted
@@ -168,6 +168,7 @@ def _target(config: Config, candidate: Candidate, rival: ModelVersion | None) ->
     return find_target(config, candidate.version.manifest)
 
 
+@restored_settings()
 def _judge_rows(
     config: Config,
     candidate: Candidate,
