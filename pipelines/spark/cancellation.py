@@ -64,11 +64,15 @@ class JobCancellation:
         main = main_thread().ident
         assert main is not None
         while not self._has_left.wait(_AGAIN_SECONDS):
+            if first_signal() is None:  # the job has ended by an error of its cancelled tasks, and its program goes on
+                return
             _kill_workers()
             with suppress(Py4JError, OSError):
                 if self.spark is not None:
                     self.spark.sparkContext.cancelAllJobs()
-            if not self._sent_by_thread.is_set():  # else the signal is deferred, for example while files are removed
+            if (
+                first_signal() is not None and not self._sent_by_thread.is_set()
+            ):  # else the signal is deferred, for example while files are removed
                 self._sent_by_thread.set()
                 signal.pthread_kill(main, number)
 

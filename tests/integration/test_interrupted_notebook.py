@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 CELLS = (
     """
 import signal
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import ray
@@ -28,6 +30,8 @@ frame = pd.DataFrame({"age": age, "plan": plan, "left": (age > 50) ^ (plan == "b
 handler = signal.getsignal(signal.SIGINT)  # that of PySpark
 settings = {"train.epochs": 5000, "train.workers": 1, "train.checkpoint.every_steps": 20}
 """,
+    "run = api.fit(frame, target='left', name='churn', overrides=settings)",
+    "print('versions:', [path.name for path in Path('data/churn').glob('*/manifest.json')])",
     "run = api.fit(frame, target='left', name='churn', overrides=settings)",
     "print('goes on:', ray.is_initialized(), spark.range(7).count(), signal.getsignal(signal.SIGINT) is handler)",
     "import time\ntime.sleep(60)",
@@ -46,12 +50,13 @@ def test_p8_an_interrupted_cell_leaves_kernel_ray_and_spark_usable(tmp_path: Pat
     with output.open("w") as file:
         kernel = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=subprocess.STDOUT)
     try:
-        for awaited in ("epoch ", "cell 3"):
+        for awaited in ("[Stage", "epoch ", "cell 5"):
             wait_until(lambda awaited=awaited: awaited in output.read_text(), awaited, 240, say=output.read_text)
             kernel.send_signal(signal.SIGINT)
         assert kernel.wait(120) == 0, output.read_text()
     finally:
         kernel.kill()
     printed = output.read_text()
-    assert printed.count("KeyboardInterrupt") == 2 and "Traceback" not in printed, printed
+    assert printed.count("KeyboardInterrupt") == 3 and "Traceback" not in printed, printed
+    assert "versions: []" in printed, "the interrupted ETL has left nothing"
     assert "stopped and saved after step" in printed and "goes on: True 7 True" in printed and printed.rstrip().endswith("11"), printed
