@@ -226,7 +226,7 @@ def test_an_open_endpoint_without_a_token_is_refused(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("uri", ["models:/", "adult", "models:/adult@", "models:/adult/latest/2", "runs:/1/model"])
 def test_a_model_is_named_by_a_uri_of_mlflow(uri: str) -> None:
-    with pytest.raises(ValueError, match="models:/NAME@ALIAS"):
+    with pytest.raises(ConfigError, match="models:/NAME@ALIAS"):
         Endpoint(model=uri)
 
 
