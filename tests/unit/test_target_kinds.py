@@ -4,6 +4,7 @@ constant prediction, and predictions through the model and through an export."""
 import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,18 @@ from test_tasks import make_batch, make_task, measure
 from torch.nn import functional
 
 from pipelines.config import load
+from pipelines.config.serving import Endpoint
 from pipelines.config.task import TabularSettings
 from pipelines.data.features import Encoders
 from pipelines.data.versions.manifest import FittedEncoder
-from pipelines.data.versions.schema import to_numpy
+from pipelines.data.versions.plain import commit_arrays
+from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.answers import ANSWERS
+from pipelines.serving.http.schema import openapi
+from pipelines.serving.http.served_model import ServedModel
+from pipelines.serving.model import Predictor
+from pipelines.serving.model.signature import model_signature
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import check_task, task_data
 from pipelines.tasks.metric_classes import Loss
@@ -185,6 +192,26 @@ def test_a_task_of_every_kind_learns_is_measured_and_predicts(kind: str, members
         else:
             np.testing.assert_allclose(values, in_export, rtol=1e-9, atol=1e-12)
     assert len(exported[0]) == len(predicted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_p7_http_answers_are_those_of_the_task(tmp_path: Path, kind: str) -> None:
+    case = make_case(kind)
+    raw = pa.schema([("x", pa.float64())])
+    rows = {name: values.numpy() for name, values in case.batch.items() if name != "w"}
+    encoders = {name: fitted for name, fitted in case.encoders.items() if name != "w"}
+    version = commit_arrays(str(tmp_path / "data"), {"train": [rows]}, encoders, 2**16, raw_schema=schema_to_text(raw))
+    model = Tabular(case.task.settings, task_data(encoders)).model().eval()
+    predictor = Predictor(case.task.settings, version.manifest, model.state_dict())
+    served = ServedModel(predictor, "1", "ab" * 32, {"x": 0.0})
+    (answers,) = served.answers([[{"x": float(x)} for x in X]])
+    with torch.no_grad():
+        expected = case.task.predict(model(case.batch))
+    assert json.dumps(answers, allow_nan=False) and openapi(served, Endpoint(), needs_token=False) and model_signature(predictor)
+    for name, values in expected.items():
+        actual = [row[name] for row in answers]
+        assert actual == list(values) if isinstance(values[0], str) else actual == pytest.approx(list(values), rel=1e-5)
+    assert set(answers[0]) == {*expected, "refused"}
 
 
 def test_quantiles_never_cross_and_converge_to_those_of_linear_programs() -> None:
