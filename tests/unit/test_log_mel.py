@@ -13,6 +13,7 @@ from pipelines.config.features import LogMelSettings
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.spectrogram import SILENCE, STEP
 from pipelines.data.versions.schema import to_numpy
+from pipelines.errors import ConfigError
 
 RATE = 8_000
 
@@ -90,7 +91,7 @@ def test_its_example_can_be_encoded(encoder: Encoder) -> None:
 
 
 def test_short_windows_are_said() -> None:
-    with pytest.raises(ValueError, match="a window must fit"):
+    with pytest.raises(ConfigError, match="a window must fit"):
         LogMelSettings(sample_rate=RATE, seconds=0.01)
 
 
