@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from pipelines.runtime import interrupts
 from pipelines.spark.class_archive import use_class_archive
 
 # Machines are shared: an example that takes long is no failure.
@@ -32,6 +33,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the 
 SECONDS = Path(__file__).parents[1] / "build" / "test-seconds.json"
 """Seconds of all tests by file, of the last run in several processes."""
 _seconds: defaultdict[str, float] = defaultdict(float)
+
+
+@pytest.fixture(autouse=True)
+def no_job_goes_on() -> Iterator[None]:
+    """A command that a test runs in this process is over with the test: its handlers of signals, and the signal that it took."""
+    handlers = {number: handler for number in interrupts.NUMBERS if (handler := signal.getsignal(number)) is not None}
+    yield
+    interrupts.install(handlers)
+    interrupts._job.__init__()  # type: ignore[misc]
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks

@@ -132,7 +132,7 @@ def test_a_training_pass_without_rows_is_zero(task: Task) -> None:
         (lambda: make_task(Speech, WORDS, LABEL), "takes one spectrogram"),
         (lambda: make_task(Speech, SOUND, LABEL, masked_mels=8), "sound has only 8 mels and 20 frames"),
         (lambda: make_task(Recommendation, USER, ITEM, RATING, user=["user"]), "must name each feature once: item, user"),
-        (lambda: make_task(Recommendation, USER, ITEM, LABEL, user=["user"], item=["item"]), "label has 3 classes"),
+        (lambda: make_task(Recommendation, USER, ITEM, LABEL, user=["user"], item=["item"]), "label needs 3 outputs"),
         (lambda: make_task(NextItem, HISTORY, NEXT.model_copy(update={"cardinality": 9})), "next (12,) of 9"),
         (lambda: make_task(NextItem, HISTORY, LABEL), "one sequence as feature and one as target"),
     ],
