@@ -40,7 +40,7 @@ class WindowSettings(Section):
     """For each column, how many rows before: `{load: [1, 24]}` makes `load_lag_1` and `load_lag_24`."""
     rolling: dict[Text, dict[Statistic, Rows]] = {}
     """For each column, statistics of so many rows directly before a row, which is not among them: `{load: {mean: 24, std: 24}}` makes
-    `load_mean_24` and `load_std_24`. NULL is left out of them; `std` divides by one less than the number of values."""
+    `load_mean_24` and `load_std_24`. NULL and NaN are left out of them; `std` divides by one less than the number of values."""
     columns: Columns = ()
     """Columns of numbers whose values, as double, are in `history` and in `future`."""
     history: NonNegativeInt = 0

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config import Config
 from pipelines.config.did_you_mean import name_list, suggestion
+from pipelines.config.window_rules import window_faults
 from pipelines.data.features import check_columns
 from pipelines.data.features.patterns import name_columns
 from pipelines.data.sources.base import RawTables
@@ -46,7 +47,10 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
         rows = query_rows(spark, config)
         check_columns_of_query(rows, config)
         schema = raw_schema(rows)
-        check_columns(name_columns(config.dataset, schema), schema)
+        dataset = name_columns(config.dataset, schema)
+        if source.windows and (faults := list(window_faults(source.windows, dataset))):
+            raise ConfigError("\n".join(faults))
+        check_columns(dataset, schema)
         plan = query_execution(rows).analyzed()
     refuse_nondeterminism("source.query", plan)
     query_warnings = set(plan_warnings(plan))

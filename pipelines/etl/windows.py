@@ -11,7 +11,17 @@ its last.
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DoubleType,
+    FloatType,
+    MapType,
+    NumericType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 from pyspark.sql.window import WindowSpec
 
 from pipelines.config.dataset import ByFraction, Split
@@ -39,6 +49,12 @@ def check_columns_read(rows: DataFrame, windows: WindowSettings) -> None:
             f"source.windows.order: column {windows.order} is {kind}, which has no order of time; CAST it to timestamp, date or a number "
             "in source.query"
         )
+    faults += [
+        f"source.windows.by: column {column} is {kinds[column].simpleString()}, which names no series; take a column of single "
+        "values, or CAST it to string in source.query"
+        for column in windows.by
+        if isinstance(kinds.get(column), ArrayType | StructType | MapType)
+    ]
     for column in dict.fromkeys([*windows.rolling, *windows.columns]):
         if column in kinds and not isinstance(kinds[column], NumericType):
             setting = f"rolling.{column}" if column in windows.rolling else "columns"
@@ -61,8 +77,11 @@ def check_order(rows: DataFrame, windows: WindowSettings, split: Split | None = 
     texts = [F.coalesce(exact_column(name).cast("string"), F.lit("NULL")) for name in (*windows.by, windows.order)]
     names = [f"{name} " for name in (*windows.by, windows.order)]
     place = F.concat_ws(", ", *[F.concat(F.lit(name), text) for name, text in zip(names, texts, strict=True)])
+    is_unplaced = order.isNull()
+    if isinstance(rows.schema[windows.order].dataType, FloatType | DoubleType):
+        is_unplaced |= F.isnan(order)
     places = rows.select(
-        order.isNull().alias("unplaced"),
+        is_unplaced.alias("unplaced"),
         F.when(order == F.lag(order).over(series), place).alias("tie"),
         F.when(is_return, place).alias("return"),
     )
@@ -143,8 +162,10 @@ def _window_columns(windows: WindowSettings) -> dict[str, Column]:
 
 
 def _rolling(column: str, statistic: Statistic) -> Column:
-    """Minimum and maximum have the type of the column; the others are double, as sums of integers might overflow."""
+    """Minimum and maximum have the type of the column; the others are double, as sums of integers might overflow. NaN is left out like
+    NULL, which it is to a served model."""
     values = exact_column(column)
+    values = F.when(~F.isnan(values.cast("double")), values)
     return _STATISTICS[statistic](values if statistic in ("min", "max") else values.cast("double"))
 
 

@@ -147,26 +147,39 @@ def test_remedies_of_order_and_of_splits_work(spark: SparkSession) -> None:
     assert check_order(grouped, WindowSettings(order="hour", lags={"hour": (1,)})) == 3
 
 
+def test_p7_nan_is_left_out_of_statistics_like_null_and_is_no_place(spark: SparkSession) -> None:
+    sql = "SELECT * FROM VALUES (1, 2D), (2, CAST('NaN' AS double)), (3, 4D), (4, 8D) AS t(hour, load)"
+    windows = WindowSettings(order="hour", rolling={"load": {"mean": (3,), "max": (3,), "sum": (3,)}})
+    (row,) = add_windows(spark.sql(sql), windows).collect()
+    assert (row["load_mean_3"], row["load_max_3"], row["load_sum_3"]) == (3.0, 4.0, 6.0)
+    with pytest.raises(SourceError, match="1 of 4 rows have no load, and so no place in their series"):
+        check_order(spark.sql(sql), WindowSettings(order="load", lags={"hour": (1,)}))
+
+
 @pytest.mark.parametrize(
     ("windows", "message"),
     [
         ({"lags": {"laod": [1]}}, "source.windows.lags.laod: the query gives no column laod; did you mean load?"),
         ({"order": "text"}, "source.windows.order: column text is string, which has no order of time; CAST it to timestamp, date or a"),
         ({"rolling": {"text": {"mean": 2}}}, "source.windows.rolling.text: column text is string, and not a number; CAST it"),
+        (
+            {"by": ["tags"]},
+            "source.windows.by: column tags is array<int>, which names no series; take a column of single values, or CAST it",
+        ),
         ({"columns": ["text"], "history": 2}, "source.windows.columns: column text is string, and not a number; CAST it"),
         ({"lags": {"load": [7]}}, "source.windows makes load_lag_7, and so does source.query; rename it there with AS"),
     ],
 )
 def test_columns_that_no_window_can_read_are_one_line(spark: SparkSession, windows: dict[str, Any], message: str) -> None:
-    rows = spark.sql("SELECT 1 AS hour, 'x' AS text, 2D AS load, 3D AS LOAD_LAG_7")
+    rows = spark.sql("SELECT 1 AS hour, 'x' AS text, array(1) AS tags, 2D AS load, 3D AS LOAD_LAG_7")
     with pytest.raises(ConfigError) as caught:
         check_columns_read(rows, WindowSettings.model_validate({"order": "hour", "lags": {"load": [1]}, **windows}))
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_remedies_of_columns_work(spark: SparkSession) -> None:
-    rows = spark.sql("SELECT CAST(text AS int) AS text, 3D AS other FROM VALUES ('1'), ('2') AS t(text)")
-    windows = WindowSettings(order="text", rolling={"text": {"mean": (1,)}}, lags={"other": (7,)})
+    rows = spark.sql("SELECT CAST(text AS int) AS text, 3D AS other, CAST(array(1) AS string) AS tags FROM VALUES ('1'), ('2') AS t(text)")
+    windows = WindowSettings(order="text", by=("tags",), rolling={"text": {"mean": (1,)}}, lags={"other": (7,)})
     check_columns_read(rows, windows)
 
 

@@ -52,6 +52,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "set train.grad_accum_steps to 2 or more": ("unit/test_effects.py", '"train.grad_accum_steps": 2'),
     "so that no outer step would bring replicas together; lower it": ("unit/test_checks.py", '"inner_steps": 4'),
     "all of which would send whole gradients; lower it, or remove": ("unit/test_checks.py", '"start_step": 3'),
+    "which names no series; take a column of single": ("integration/test_windows.py", "CAST(array(1) AS string) AS tags"),
     "and so does source.query; rename it there with AS": ("integration/test_windows.py", "3D AS other"),
     "and so no place in their series; add WHERE": ("integration/test_windows.py", "WHERE hour IS NOT NULL"),
     "make one row of them by GROUP BY": ("integration/test_windows.py", "GROUP BY hour"),

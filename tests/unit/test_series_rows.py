@@ -17,7 +17,7 @@ from pipelines.errors import SourceError
 from pipelines.serving.http.schema import openapi
 from pipelines.serving.http.served_model import ServedModel, example_row
 from pipelines.serving.model import REFUSED, Predictor
-from pipelines.serving.model.series import SeriesInputs, add_windows_to_rows
+from pipelines.serving.model.series import SeriesInputs, _floats, add_windows_to_rows
 from pipelines.serving.model.signature import model_signature
 from pipelines.tasks.bind import build_task
 
@@ -83,7 +83,13 @@ def test_requests_are_series_of_their_own(predictor: Predictor) -> None:
     assert together[1] == alone and together[3] == [] and together[2] == served.answers([plain])[0]
     assert all(row[REFUSED] for row in [*together[0], *together[4]]), "no window is of the rows of another request"
     mixed = served.answers([[*plain, *last_rows("a")]])[0]
-    assert {row[REFUSED] for row in mixed} == {"the row has no column meter; the model takes meter, hour, heat, load"}
+    assert mixed[0] == served.answers([plain])[0][0], "a row that has its windows is predicted, whatever the others lack"
+    assert {row[REFUSED] for row in mixed[1:]} == {"the row has no column load_lag_1; the model takes heat, load_lag_1, load_mean_2"}
+
+
+def test_integers_beyond_the_precision_of_doubles_are_rounded() -> None:
+    values, is_valid = _floats(pa.array([2**53 + 1, None], pa.int64()))
+    assert values.tolist() == [2.0**53, 0.0] and is_valid.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,9 @@ class ServedModel:
         ]
 
     def _are_series(self, rows: list[JsonRow]) -> bool:
-        """Whether windows are made of the rows of a request, and so not of those of others."""
+        """Whether windows are made of the rows of a request, and so not of those of others: if no row has its windows already."""
         series = self.predictor.series_inputs
-        return bool(series and rows and any(series.are_needed(list(row)) for row in rows))
+        return bool(series and rows and all(series.are_needed(list(row)) for row in rows))
 
     def _predict_series(self, rows: list[JsonRow]) -> list[JsonRow]:
         """The rows of a request together: a fault of one is in the windows of others, so all of them are refused with it."""

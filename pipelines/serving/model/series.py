@@ -122,8 +122,10 @@ def _window_columns(rows: pa.Table, windows: WindowSettings, places: np.ndarray)
 
 
 def _floats(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Values as float64, and which are not NULL."""
-    return values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False), values.is_valid().to_numpy(zero_copy_only=False)
+    """Values as float64, rounded as Spark does beyond 2^53, and which are not NULL."""
+    return values.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False), values.is_valid().to_numpy(
+        zero_copy_only=False
+    )
 
 
 def _sum_and_count(steps: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
