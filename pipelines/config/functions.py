@@ -79,7 +79,7 @@ def _find_function(kind: str, source: str) -> NetworkCode | None:
     """The function that `module:function` names, in `source` or else in the module's file; None if that has none of this name."""
     module, _, name = kind.partition(":")
     try:
-        text = source or _module_text(module)
+        text = source or module_text(module)
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         if source:
@@ -89,13 +89,18 @@ def _find_function(kind: str, source: str) -> NetworkCode | None:
     return NetworkCode(definition, text) if definition else None
 
 
-def _module_text(module: str) -> str:
+def module_text(module: str) -> str:
     """The text of a module, whose packages are imported, but not itself; empty if it is not found or is no text."""
     try:
         spec = find_spec(module)
         return Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin and spec.has_location else ""
     except Exception:  # a user's package may raise anything, and the import says what
         return ""
+
+
+def code_digest(text: str) -> str:
+    """SHA-256 of a text of code."""
+    return sha256(text.encode()).hexdigest()
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Lambda]]:
@@ -116,7 +121,7 @@ def _function_settings(kind: str, text: str) -> type[FunctionSettings]:
         for name, value_type, default in _parameters(kind, code.args)
     }
     settings = create_model("FunctionSettings", __base__=FunctionSettings, __doc__=FunctionSettings.__doc__, **fields)
-    settings.current_digest = sha256(text.encode()).hexdigest()
+    settings.current_digest = code_digest(text)
     return settings
 
 
@@ -129,7 +134,7 @@ def _parameters(kind: str, arguments: ast.arguments) -> Iterator[tuple[str, Any,
     pairs = chain(zip(positional[1:], defaults[1:], strict=True), zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))
     for parameter, default in pairs:
         name = parameter.arg
-        if name in FunctionSettings.model_fields:
+        if name in FunctionSettings.model_fields or name.startswith("_") or hasattr(FunctionSettings, name):
             raise ValueError(f"{kind} has a parameter {name}, which is a setting of every task; rename it")
         value_type, value = _parameter_type(parameter, default)
         if value_type is None:

@@ -134,10 +134,13 @@ class _Text:
 
 
 def _literal(value: Any) -> str | None:
-    """A plain value as Python writes it; None if it is none."""
+    """A plain value as Python writes it; None if it is none, or has a set, whose order is another one in each process."""
     text = repr(value) if isinstance(value, bool | int | float | str | bytes | list | tuple | dict | set | None) else ""
     try:
-        return text if text and len(text) <= _MOST_CHARACTERS and ast.literal_eval(text) == value else None
+        if not text or len(text) > _MOST_CHARACTERS or ast.literal_eval(text) != value:
+            return None
+        has_order = not any(isinstance(node, ast.Set) and len(node.elts) > 1 for node in ast.walk(ast.parse(text)))
+        return text if has_order else None
     except (ValueError, SyntaxError):
         return None
 

@@ -4,6 +4,7 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, overload
@@ -12,12 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config.functions import FunctionSettings as Settings
+from pipelines.config.functions import code_digest, module_text
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.tabular import FeatureVector, vector_width
 
 _ROWS = 2
+_imports: dict[str, tuple[ModuleSpec | None, str]] = {}
+"""Spec and SHA-256 of each function's module, as this process first saw that import; a reload makes another spec."""
 
 
 class NetworkFunction(Supervised):
@@ -90,7 +94,7 @@ def load_function(settings: Settings) -> Callable[..., Any]:
     except Exception as error:  # a user's module may raise anything
         reason = " ".join(str(error).split())
         raise ConfigError(f"task.kind is {settings.kind!r}, which fails: {type(error).__name__}: {reason}; correct its code") from error
-    if not settings.source and _has_changed(loaded):
+    if not settings.source and _has_changed(loaded, settings.digest):
         raise ConfigError(
             f"task.kind is {settings.kind!r}, whose file has changed since this process imported it; restart the notebook's kernel, "
             "or import it again by importlib.reload"
@@ -98,15 +102,26 @@ def load_function(settings: Settings) -> Callable[..., Any]:
     return function
 
 
-def _has_changed(module: ModuleType) -> bool:
-    """Whether a function of an imported module, or of a class in it, has other code than the module's file has now."""
+def _has_changed(module: ModuleType, digest: str) -> bool:
+    """Whether an imported module is not that of the file with this SHA-256.
+
+    A function in it, or in a class of it, has other code than the file has now, or the file was another one at the import."""
     file = getattr(module, "__file__", None) or ""
     if not file.endswith(".py") or not Path(file).exists():
         return False
-    present = {code.co_qualname: code for code in _inner_codes(compile(Path(file).read_bytes(), file, "exec"))}
+    present = set(_inner_codes(compile(Path(file).read_bytes(), file, "exec")))  # several may have one name, as lambdas do
     members = [member for value in vars(module).values() for member in (value, *(vars(value).values() if isinstance(value, type) else ()))]
     codes = [member.__code__ for member in members if isinstance(member, FunctionType)]
-    return any(code != present.get(code.co_qualname) for code in codes if code.co_filename == file)
+    return any(code not in present for code in codes if code.co_filename == file) or _digest_at_import(module) != digest
+
+
+def _digest_at_import(module: ModuleType) -> str:
+    """SHA-256 of the module's file when this process first saw its import: the file may have other constants by now."""
+    spec, digest = _imports.get(module.__name__, (None, ""))
+    if not digest or spec is not module.__spec__:
+        digest = code_digest(module_text(module.__name__))
+        _imports[module.__name__] = module.__spec__, digest
+    return digest
 
 
 def _inner_codes(code: CodeType) -> Iterator[CodeType]:

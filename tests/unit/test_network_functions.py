@@ -110,6 +110,10 @@ def test_a_model_s_identity_has_the_code_and_the_parameters(folder: Path) -> Non
     [
         ("make_network()", "takes no columns; write it with a parameter, as def make_network(columns)"),
         ("make_network(columns, kind=1)", "has a parameter kind, which is a setting of every task; rename it"),
+        ("make_network(columns, parameters=1)", "has a parameter parameters, which is a setting of every task; rename it"),
+        ("make_network(columns, implementation='a')", "has a parameter implementation, which is a setting of every task; rename it"),
+        ("make_network(columns, passthrough=1)", "has a parameter passthrough, which is a setting of every task; rename it"),
+        ("make_network(columns, _width=1)", "has a parameter _width, which is a setting of every task; rename it"),
         (
             "make_network(columns, width)",
             "has a parameter width that no setting can fill; give it a default of numbers or text, as width=64",
@@ -245,6 +249,12 @@ def test_comments_do_not_change_a_function_s_identity() -> None:
             "import torch\nx = torch.ones(2)\ntask = lambda columns: x",
             "needs x of type Tensor, which no text can hold; make it inside the function",
         ),
+        (
+            "NAMES = {'a', 'b'}\ntask = lambda columns: NAMES",
+            "needs NAMES of type set, which no text can hold; make it inside the function",
+        ),
+        ("NAMES = {'x': [{1, 2}]}\ntask = lambda columns: NAMES", "needs NAMES of type dict, which no text can hold; make it inside"),
+        ("def task(columns, x={1, 2}): pass", "needs a default of task of type set, which no text can hold; make it inside"),
         ("def task(columns, x=object()): pass", "needs a default of task of type object, which no text can hold; make it inside"),
         (
             "import own_network\ntask = lambda columns: own_network.make_network(columns)",
@@ -274,8 +284,7 @@ def test_a_function_without_a_text_is_one_line() -> None:
 def test_a_module_that_was_edited_since_it_was_imported_is_refused_in_a_line(folder: Path) -> None:
     task = bind(config("own_network:make_network").task)
     task.check()
-    (folder / "own_network.py").write_text(f"{MODULE}# the same code\n")
-    bind(config("own_network:make_network").task).check()
+    task.check()
     (folder / "own_network.py").write_text(MODULE.replace("nn.ReLU()", "nn.Tanh()"))
     os.utime(folder / "own_network.py", (0, 0))  # Python knows compiled files by seconds
     with pytest.raises(ConfigError, match=r"has changed since this process imported it; restart the notebook's kernel, or import") as error:
@@ -283,6 +292,29 @@ def test_a_module_that_was_edited_since_it_was_imported_is_refused_in_a_line(fol
     assert "\n" not in str(error.value)
     reload(sys.modules["own_network"])  # the remedy
     assert isinstance(bind(config("own_network:make_network").task).model()[2], nn.Tanh)
+
+
+def test_a_module_whose_constant_was_edited_since_it_was_imported_is_refused_until_it_is_loaded_again(folder: Path) -> None:
+    module = "from torch import nn\nWIDTH = 64\ndef make_network(columns):\n    return nn.Linear(columns.width, WIDTH)\n"
+    (folder / "own_network.py").write_text(module)
+    assert bind(config("own_network:make_network").task).model().out_features == 64
+    (folder / "own_network.py").write_text(module.replace("64", "128"))
+    with pytest.raises(ConfigError, match="has changed since this process imported it; restart the notebook's kernel, or import"):
+        bind(config("own_network:make_network").task).model()
+    reload(sys.modules["own_network"])
+    assert bind(config("own_network:make_network").task).model().out_features == 128
+
+
+def test_a_module_with_functions_of_one_name_is_not_taken_for_a_changed_one(folder: Path) -> None:
+    definitions = "first = lambda columns: columns.inputs()\nlast = lambda columns: columns.outputs\n"
+    branches = "if True:\n    def make(columns): return 1\nelse:\n    def make(columns): return 2\n"
+    (folder / "own_network.py").write_text(definitions + branches)
+    for _ in range(2):
+        assert isinstance(bind(config("own_network:first").task).model(), nn.Module)
+
+
+def test_a_set_of_one_value_is_in_the_text() -> None:
+    assert "NAMES = {'a'}" in function_task(run_cell("NAMES = {'a'}\ntask = lambda columns: NAMES")["task"])["source"]
 
 
 def test_a_function_of_a_module_is_named_by_its_path(folder: Path) -> None:
