@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.dataset import Dataset
 from pipelines.config.features import is_pattern
-from pipelines.data.features.auto import Choice, auto_columns, choose, target_column
+from pipelines.data.features.auto import Choice, auto_columns, choose, target_columns
 from pipelines.data.features.patterns import column_kind, name_columns
 from pipelines.data.sources.folder_columns import quote_name
 from pipelines.etl.quality import accepted_rows
@@ -39,7 +39,7 @@ def choose_features(rows: DataFrame, dataset: Dataset, expected_rows: int) -> Ch
     autos = auto_columns(with_names)
     if not autos:
         return Choice(with_names)
-    columns = list(dict.fromkeys([*autos.values(), target_column(with_names)]))
+    columns = list(dict.fromkeys([*autos.values(), *target_columns(with_names)]))
     return choose(with_names, named, sample_rows(rows, {column: schema.field(column).type for column in columns}, expected_rows))
 
 

@@ -1,5 +1,6 @@
 """The table of a workbook of Excel, or of a database of SQLite, whose cells have types of their own."""
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime, time
@@ -30,7 +31,8 @@ _LEFT_OUT = ""
 def read_excel(paths: list[str], data: str) -> SampledTable:
     """The table of the first visible sheet that has rows, with names in its first row of several values."""
     check_openpyxl(data)
-    headers = sheet_headers(paths[0])
+    visible = sheet_headers(paths[0])
+    headers = {name: header for name, header in visible.items() if header[0]}
     if not headers:
         raise SourceError(f"{paths[0]} has no visible sheet with rows; give a file that has one")
     title, (line, header) = next(iter(headers.items()))
@@ -39,7 +41,7 @@ def read_excel(paths: list[str], data: str) -> SampledTable:
         (f"the sheet {title} is read, and not {name_list(other_names)}; name another as source.tables.NAME.sheet",) if other_names else ()
     )
     options = {"options": {"skipRows": line - 1}} if line > 1 else {}
-    settings = {"format": "excel", "path": data, **({"sheet": title} if other_names else {}), **options}
+    settings = {"format": "excel", "path": data, **({"sheet": title} if len(visible) > 1 else {}), **options}
     return _table(settings, paths, SheetReader(title, True, line - 1, None), header, None, doubts)
 
 
@@ -112,6 +114,8 @@ def _sort(value: Any) -> str:
             return ""
         case bool():
             return "boolean"
+        case int() if abs(value) > sys.float_info.max:
+            return "other"
         case int() | float():
             return "number"
         case str():

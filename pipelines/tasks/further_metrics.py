@@ -95,7 +95,7 @@ class FBeta(ClassCounts):
 
 class RelativeError(Loss):
     """The mean of |prediction − value| / |value|, MAPE; NaN if a value is 0, by which nothing can be divided. As values come from floats,
-    one that is a millionth of the largest counts as 0."""
+    one that is a millionth of the largest or less counts as 0."""
 
     smallest: Tensor
     largest: Tensor
@@ -115,7 +115,8 @@ class RelativeError(Loss):
         return torch.full_like(self.mean_value, torch.nan) if self.missing_reason() else super().compute()
 
     def missing_reason(self) -> str:
-        return super().missing_reason() or ("a value is 0" if self.smallest <= 1e-6 * self.largest else "")
+        has_zero = bool(self.smallest <= 1e-6 * self.largest)
+        return super().missing_reason() or ("a value is 0, or a millionth of the largest or less" if has_zero else "")
 
 
 def class_metric_factory(name: str, classes: int) -> Callable[[], Metric] | None:

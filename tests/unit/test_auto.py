@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from fitting import choose_in_memory
+from fitting import choose_in_memory, fit
 
 from pipelines.config import Config, parse
 from pipelines.config.dataset import Dataset
@@ -132,6 +132,8 @@ def test_counts_and_several_numbers_are_quantities_and_labels_are_classes() -> N
     wide = counts.append_column("more", pa.array(np.random.default_rng(3).normal(size=ROWS)))
     vector = choose_features(wide, target={"encoder": "vector", "columns": ["y", "normal"]})
     assert set(vector) == {"copy", "more"} and vector["copy"] == "a near copy of the target", "no column of the target is a feature"
+    vector = choose_features(wide, target={"encoder": "vector", "columns": ["normal", "y"]})
+    assert vector["copy"] == "a near copy of the target", "whichever column of the target it copies"
     labels = raw.set_column(2, "y", pa.array([["a"], ["a", "b"], []] * (ROWS // 3) + [[]] * (ROWS % 3)))
     assert set(choose_features(labels, target="labels")) == {"normal", "normal_bins", "copy", "copy_bins"}
 
@@ -173,6 +175,13 @@ def test_a_copy_of_the_target_is_left_out_unless_it_is_named() -> None:
     raw = raw.append_column("copy", pa.array(["yes" if value else "no" for value in raw["y"].to_pylist()]))
     assert choose_features(raw)["copy"] == "a near copy of the target"
     assert choose_features(raw, {"copy": "auto"}) == {"copy": {"encoder": "vocabulary"}}
+
+
+def test_named_arrays_with_null_are_not_imputed() -> None:
+    raw = table(x=pa.array([[1.0, 2.0], *[[float(row), 0.5] for row in range(ROWS - 2)], None]))
+    choice = choose_in_memory({"x": "auto"}, {"y": "binary"}, raw)
+    assert choice.dataset.features["x"].model_dump(exclude_defaults=True) == {"shape": (2,)}
+    assert fit({"x": choice.dataset.features["x"].model_dump()}, {"y": "binary"}, raw).keys() == {"x", "y"}
 
 
 def test_kinds_of_columns_have_their_encoders() -> None:

@@ -12,6 +12,7 @@ import pytest
 from test_init_tables import draft, features, table_settings
 
 from pipelines.data.sources.cell_files import CellFault
+from pipelines.data.sources.workbook import SheetReader
 from pipelines.errors import SourceError
 from pipelines.init.cell_tables import read_sqlite, type_cells
 
@@ -74,6 +75,22 @@ def test_a_workbook_is_drafted_from_its_first_sheet_with_rows(tmp_path: Path) ->
     assert "the sheet Sales is read, and not Notes; name another as source.tables.NAME.sheet" in result.assumptions
 
 
+def test_the_sheet_is_named_beside_visible_sheets_without_rows(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    for state, is_named in [("visible", True), ("hidden", False)]:
+        book, random = openpyxl.Workbook(), np.random.default_rng(0)
+        for row in [["price", "y"], *([float(random.normal()), row % 2] for row in range(ROWS))]:
+            book.active.append(row)
+        book.create_sheet("Empty").sheet_state = state
+        path = str(tmp_path / f"{state}.xlsx")
+        book.save(path)
+        result = draft(path)
+        sheet = table_settings(result).get("sheet", "")
+        assert sheet == ("Sheet" if is_named else "")
+        assert len(list(SheetReader(sheet, True, 0, None)(path, ["price", "y"]))) == ROWS, "ETL reads what was drafted"
+        assert not any("Empty" in assumption for assumption in result.assumptions)
+
+
 @pytest.mark.parametrize(
     ("values", "ddl", "misfits"),
     [
@@ -88,6 +105,7 @@ def test_a_workbook_is_drafted_from_its_first_sheet_with_rows(tmp_path: Path) ->
         ([datetime(2017, 1, 2), date(2017, 1, 3)], "date", 0),
         ([datetime(2017, 1, 2, 3)], "timestamp", 0),
         ([time(3)], "", 0),
+        ([1.5] * 200 + [10**400], "double", 1),
         ([b"x"], "", 0),
         ([None, ""], "string", 0),
     ],

@@ -4,7 +4,7 @@
 2. `auto_exact.settle` corrects that by exact statistics of all rows: what is constant, what has NULL, how many values there are.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -70,9 +70,9 @@ def auto_columns(dataset: Dataset) -> dict[str, str]:
     return {name: settings.inputs(name)[0] for name, settings in dataset.features.items() if isinstance(settings, AutoSettings)}
 
 
-def target_column(dataset: Dataset) -> str:
+def target_columns(dataset: Dataset) -> tuple[str, ...]:
     (name, settings), *_ = dataset.target.items()
-    return settings.inputs(name)[0]
+    return tuple(settings.inputs(name))
 
 
 def choose(dataset: Dataset, named: Collection[str], sample: pa.Table) -> Choice:
@@ -81,10 +81,10 @@ def choose(dataset: Dataset, named: Collection[str], sample: pa.Table) -> Choice
     `named` are the features that the config names, which are not left out."""
     autos = auto_columns(dataset)
     facts = {name: ColumnFacts(convert_column(column, sample.column(column))) for name, column in autos.items()}
-    target = ColumnFacts(convert_column("", sample.column(target_column(dataset))))
+    targets = [ColumnFacts(convert_column("", sample.column(column))) for column in target_columns(dataset)]
     is_number = _is_number(next(iter(dataset.target.values())))
     left_out = {
-        facts[name].name: reason for name in autos if (reason := _reason_against(facts[name], target, is_number)) and name not in named
+        facts[name].name: reason for name in autos if (reason := _reason_against(facts[name], targets, is_number)) and name not in named
     }
     used = {name: column for name, column in facts.items() if column.name not in left_out}
     style = number_style(len(used), not is_number, isinstance(dataset.split, ByTime))
@@ -114,7 +114,7 @@ def _is_number(target: EncoderSettings) -> bool:
     return isinstance(target, NumericSettings | CountSettings | VectorSettings) and not isinstance(target, QuantileSettings)
 
 
-def _reason_against(column: ColumnFacts, target: ColumnFacts, is_number: bool) -> str:
+def _reason_against(column: ColumnFacts, targets: Sequence[ColumnFacts], is_number: bool) -> str:
     """Why the sample makes the column no feature. Constants and texts that differ in every row are known by all rows only."""
     if reason := unusable_reason(column):
         return reason
@@ -124,7 +124,8 @@ def _reason_against(column: ColumnFacts, target: ColumnFacts, is_number: bool) -
         return "no array in the sample" if column.kind == "list" else ""
     if column.kind == "number" and is_identifier(column):
         return IDENTIFIER
-    return COPY if "list" not in (column.kind, target.kind) and is_copy(column, target, is_number) else ""
+    is_target_copy = any("list" not in (column.kind, target.kind) and is_copy(column, target, is_number) for target in targets)
+    return COPY if is_target_copy else ""
 
 
 def _encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:

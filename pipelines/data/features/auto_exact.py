@@ -84,7 +84,7 @@ def _reason_against(settings: EncoderSettings, statistics: Statistics, missing: 
             return f"constant, always {counts['value'][0].as_py()[:40]}"
         if is_category and len(counts) > IDENTIFIER_SHARE * filled:
             return many_texts(len(counts), filled)
-    if missing and (isinstance(settings, SequenceSettings) or (isinstance(settings, IdentitySettings) and settings.shape)):
+    if missing and (isinstance(settings, SequenceSettings) or _is_array(settings)):
         return "has NULL, which its encoder refuses: coalesce() in the query"
     return ""
 
@@ -94,12 +94,17 @@ def _correct(settings: EncoderSettings, statistics: Statistics, missing: int, is
     if missing and isinstance(settings, BinarySettings):
         return VocabularySettings(column=settings.column)
     if missing and isinstance(settings, NumericSettings) and not isinstance(settings, QuantileSettings) and settings.impute == "none":
-        return settings.model_copy(update={"impute": "mean"})
+        return settings if _is_array(settings) else settings.model_copy(update={"impute": "mean"})
     if is_category and statistics.counts is not None:
         encoder = category_encoder(len(statistics.counts))
         values = {"encoder": encoder} if isinstance(encoder, str) else encoder
         return encoder_settings({**values, "column": settings.column})
     return settings
+
+
+def _is_array(settings: EncoderSettings) -> bool:
+    """Whether the column has arrays, of which no encoder imputes elements."""
+    return isinstance(settings, IdentitySettings) and bool(settings.shape)
 
 
 def _correction(settings: EncoderSettings, missing: int) -> str:

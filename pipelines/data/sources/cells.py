@@ -8,9 +8,10 @@ times may be texts as ISO 8601 writes them, since SQLite has no others. An empty
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import ROUND_HALF_UP, Decimal, localcontext
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any
 
 import pyarrow as pa
@@ -162,7 +163,7 @@ def _whole_number(value: Any, bits: int) -> int:
 def _float(value: Any, limit: float) -> float:
     if not _is_number(value):
         raise _misfit(value)
-    if abs(value) >= limit:
+    if abs(value) >= limit or abs(value) > sys.float_info.max:  # as float() of a whole number may be
         raise MisfitError("out of range")
     return float(value)
 
@@ -172,7 +173,10 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
     if not _is_number(value) and not (isinstance(value, str) and _NUMBER.fullmatch(value)):
         raise _misfit(value)
     with localcontext(prec=1_000):
-        rounded = Decimal(repr(value) if isinstance(value, float) else value).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+        try:
+            rounded = Decimal(repr(value) if isinstance(value, float) else value).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+        except InvalidOperation as error:  # of more digits than `prec`
+            raise MisfitError("out of range") from error
     if rounded.adjusted() >= precision - scale and rounded:
         raise MisfitError("out of range")
     return rounded
@@ -225,7 +229,10 @@ def _moment(value: Any, has_zone: bool) -> datetime:
         if value.tzinfo is not None and not has_zone:
             raise MisfitError("a time with a zone")
     if isinstance(value, datetime):
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC if has_zone else None)
+        try:
+            return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC if has_zone else None)
+        except OverflowError as error:  # before the year 1 or after the year 9999 in UTC
+            raise MisfitError("out of range") from error
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC if has_zone else None)
     raise _misfit(value)

@@ -80,16 +80,14 @@ def check_openpyxl(place: str) -> None:
 
 
 def sheet_headers(path: str) -> dict[str, tuple[int, list[str]]]:
-    """The sheets that are not hidden and have rows: of each the line of its header, the first row with two values or more, and the names
-    in it, empty where a cell is. Raises SourceError as a reader does."""
+    """The sheets that are not hidden: of each the line of its header, the first row with two values or more, and the names in it, empty
+    where a cell is; line 0 for a sheet without rows. Raises SourceError as a reader does."""
     headers = {}
     with local_file(path) as local, open_workbook(path, local) as workbook:
-        for sheet in workbook.worksheets:
-            rows = SheetReader(sheet.title, False, 0, None).lines(sheet) if sheet.sheet_state == "visible" else iter(())
-            first_rows = list(islice(rows, _MOST_TITLES))
-            if first_rows:
-                line, values = next((row for row in first_rows if sum(value is not None for value in row[1]) > 1), first_rows[0])
-                headers[sheet.title] = line, [_name(value) for value in values]
+        for sheet in _visible_sheets(workbook):
+            first_rows = list(islice(SheetReader(sheet.title, False, 0, None).lines(sheet), _MOST_TITLES)) or [(0, [])]
+            line, values = next((row for row in first_rows if sum(value is not None for value in row[1]) > 1), first_rows[0])
+            headers[sheet.title] = line, [_name(value) for value in values]
     return headers
 
 
@@ -127,11 +125,15 @@ def choose_sheet(path: str, workbook: Any, name: str) -> Any:
         return sheets[name]
     if name:
         raise SourceError(f"{path} has no sheet {name}; {suggestion(name, sheets, f'it has {name_list(sheets)}')}")
-    visible = [title for title, sheet in sheets.items() if sheet.sheet_state == "visible"]
+    visible = _visible_sheets(workbook)
     if len(visible) != 1:
         titles = name_list(list(sheets))
         raise SourceError(f"{path} has {len(visible)} sheets that are not hidden ({titles} in all); set sheet to the name of one")
-    return sheets[visible[0]]
+    return visible[0]
+
+
+def _visible_sheets(workbook: Any) -> list[Any]:
+    return [sheet for sheet in workbook.worksheets if sheet.sheet_state == "visible"]
 
 
 def _check_values_are_stored(path: str, local: str, sheet: Any) -> None:
