@@ -1,7 +1,7 @@
 """Encoders of weights and of targets with rules of their own."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +19,30 @@ LARGEST_COUNT = 2**24
 NEED_NUMBERS = "it takes numbers; CAST the column in the query"
 
 
-class Weight(Encoder[config.WeightSettings]):
-    """State: `mean`. The mean weight of the training split becomes 1, so that gradients keep their size."""
+S = TypeVar("S", config.WeightSettings, config.CountSettings)
+
+
+class _RelativeToMean(Encoder[S]):
+    """Numbers of at least 0. State: `mean`, of the training split."""
 
     @classmethod
-    def needs(cls, settings: config.WeightSettings) -> frozenset[str]:
+    def needs(cls, settings: S) -> frozenset[str]:
         return frozenset({MOMENTS})
 
     @classmethod
-    def refusal(cls, settings: config.WeightSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: S, kind: pa.DataType) -> str:
         return "" if is_number(kind) else NEED_NUMBERS
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return {"mean": 1.0}
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", role=role)
+
+
+class Weight(_RelativeToMean[config.WeightSettings]):
+    """The mean weight of the training split becomes 1, so that gradients keep their size."""
 
     @classmethod
     def fit(cls, settings: config.WeightSettings, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -41,13 +55,6 @@ class Weight(Encoder[config.WeightSettings]):
             )
         return {"mean": mean}
 
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"mean": 1.0}
-
-    def column(self, name: str, role: Role) -> TensorColumn:
-        return TensorColumn(name=name, dtype="float32", role=role)
-
     def encode(self, *inputs: pa.Array) -> pa.Array:
         with np.errstate(over="ignore"):
             weights = (numbers(inputs[0]) / self.state["mean"]).astype(np.float32)
@@ -57,16 +64,8 @@ class Weight(Encoder[config.WeightSettings]):
         return values.astype(np.float64) * self.state["mean"]
 
 
-class Count(Encoder[config.CountSettings]):
-    """State: `mean`, which outputs of a network are relative to."""
-
-    @classmethod
-    def needs(cls, settings: config.CountSettings) -> frozenset[str]:
-        return frozenset({MOMENTS})
-
-    @classmethod
-    def refusal(cls, settings: config.CountSettings, kind: pa.DataType) -> str:
-        return "" if is_number(kind) else NEED_NUMBERS
+class Count(_RelativeToMean[config.CountSettings]):
+    """Counts stay as they are; the outputs of a network are relative to their mean."""
 
     @classmethod
     def fit(cls, settings: config.CountSettings, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -78,13 +77,6 @@ class Count(Encoder[config.CountSettings]):
                 "use standardize for a number with a sign"
             )
         return {"mean": mean}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"mean": 1.0}
-
-    def column(self, name: str, role: Role) -> TensorColumn:
-        return TensorColumn(name=name, dtype="float32", role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         counts = numbers(inputs[0])
