@@ -15,7 +15,7 @@ docs := $(VENV)/installed-docs
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test test-all test-quick test-cluster test-exports xla executorch docs docs-serve pages chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
+.PHONY: help demo test test-all test-quick test-cluster test-gpu test-exports xla executorch docs docs-serve pages chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ cluster-down: $(server) ## stop jobs, then the servers; keep data and logs
 test-cluster: java $(server) ## test such a cluster on one host, on five, and on Slurm: half an hour
 	@cluster/local/postgres.sh
 	@python -m pytest $(or $(ARGS),tests/cluster)
+
+test-gpu: $(installed) ## run the tests on a GPU: batches, tasks, strategies and whole runs
+	@python -m pytest $(or $(ARGS),tests/gpu)
 
 xla: .venv-xla/installed ## make .venv-xla, an environment with XLA for exports to stablehlo: 1.5 GB
 

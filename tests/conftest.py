@@ -6,6 +6,7 @@ import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A test's JVM lives for seconds: the compiler that optimizes and the concurrent collector take half of its processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-use_class_archive()  # also for the Java of spark-submit
+if find_spec("pyspark"):  # a machine that only trains can be without
+    use_class_archive()  # also for the Java of spark-submit
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -8,6 +8,8 @@ from typing import Any
 
 from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.ddp.settings import Settings
+from pipelines.train.exact.exact import Exact
+from pipelines.train.exact.settings import Settings as ExactSettings
 from pipelines.train.step_statistics import Flags, StepResult
 from tests.waiting import wait_until
 
@@ -20,14 +22,32 @@ class PausingSettings(Settings):
     implementation = "tests.pausing:Pausing"
 
 
+class PausingExactSettings(ExactSettings):
+    implementation = "tests.pausing:PausingExact"
+
+
 class Pausing(DataParallel):
     """`ddp`, which waits before step PAUSED_BEFORE."""
 
     def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
-        if number == PAUSED_BEFORE and not _go(self._settings.storage).exists():
-            _waiting(self._settings.storage, self._context.rank).touch()
-            wait_until(_go(self._settings.storage).exists, "the test to let the workers go", PAUSE_SECONDS)
+        if number == PAUSED_BEFORE:
+            _pause(self._settings.storage, self._context.rank)
         return super().step(batch, number, rate, flags, compute_grad_norm)
+
+
+class PausingExact(Exact):
+    """`exact`, which waits before step PAUSED_BEFORE."""
+
+    def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
+        if number == PAUSED_BEFORE:
+            _pause(self._settings.storage, self._context.rank)
+        return super().step(batch, number, rate, flags, compute_grad_norm)
+
+
+def _pause(storage: str, rank: int) -> None:
+    if not _go(storage).exists():
+        _waiting(storage, rank).touch()
+        wait_until(_go(storage).exists, "the test to let the workers go", PAUSE_SECONDS)
 
 
 def count_waiting_workers(storage: str) -> int:

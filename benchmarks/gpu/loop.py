@@ -1,35 +1,33 @@
 """One process of the GPU benchmark: runs our loader, strategy ddp and a task step by step, without Ray and MLflow."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Adam, AdamW
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.train.cases import Case, case_config
-from pipelines.config import Config
+from benchmarks.gpu.models import Model, Variant
+from pipelines.config.train import Train
 from pipelines.data.loader import Batch, Loader
 from pipelines.data.versions.versions import open_version
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
 from pipelines.train.mesh import Mesh
+from pipelines.train.passes import choose_precision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import train_order
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import Strategy
 
 PROBE_BYTES = 64 * 2**20
 PROBES = 20
-
-
-@dataclass(frozen=True)
-class Variant:
-    """Settings with which a case is trained."""
-
-    precision: str
-    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,8 @@ class Measured:
     """Measurements, over all workers unless stated otherwise."""
 
     rows_per_second: float
+    bare_rows_per_second: float
+    """Of a script by hand."""
     data_wait_fraction: float
     flops_per_row: float
     """Of forward and backward pass."""
@@ -65,55 +65,99 @@ def all_reduced_bytes_per_second(context: WorkerContext) -> float:
     expected = context.world_size * (context.world_size + 1) / 2
     for probe in range(PROBES + 1):
         if probe == 1:  # the first one creates the connections
-            _synchronise(context)
+            _synchronise(context.device)
             started = time.perf_counter()
         values.fill_(context.rank + 1)
         dist.all_reduce(values)
-    _synchronise(context)
+    _synchronise(context.device)
     seconds = time.perf_counter() - started
     if not bool((values == expected).all()):
         raise RuntimeError(f"an all-reduce over {context.world_size} workers gave {values[0].item()}; it must be {expected}")
     return PROBES * PROBE_BYTES / seconds
 
 
-def measure(case: Case, variant: Variant, folder: Path, context: WorkerContext) -> Measured:
-    """Train on the version in `folder`: the case's warm-up, and then its measured steps."""
-    config = apply_variant(case_config(case, folder), variant, context.world_size)
-    version = open_version(config.dataset.path)
+def measure(model: Model, variant: Variant, folder: Path, context: WorkerContext) -> Measured:
+    """Train on the version in `folder`: the model's warm-up, and then its measured steps."""
+    config = variant.apply(model.config(folder), context.world_size)
+    version, settings = open_version(config.dataset.path), config.train
     task = build_task(config.task, version.manifest)
-    settings = config.train
-    strategy = create_strategy(settings, task, context)
-    loader = Loader(
-        version, "train", train_order(config), Mesh(context).worker_shards(settings.shards), device=context.device, cache_bytes=0
+    owned_shards = Mesh(context).worker_shards(settings.shards)
+    loader = Loader(version, "train", train_order(config), owned_shards, device=context.device, cache_bytes=settings.cache_bytes)
+    batch = {name: values.clone() for name, values in next(iter(loader)).items()}
+    seconds, waited_seconds, sums = _take_steps(create_strategy(settings, task, context), loader, settings.lr, model)
+    return Measured(
+        rows_per_second=model.steps * settings.global_batch / seconds,
+        peak_bytes=torch.cuda.max_memory_allocated(context.device) if context.device.type == "cuda" else 0,
+        bare_rows_per_second=bare_rows_per_second(task, batch, settings, model, context),
+        data_wait_fraction=waited_seconds / seconds,
+        flops_per_row=_flops_per_row(task, batch),
+        skipped_steps=int((~sums[:, 0].isfinite()).sum()),
+        loss=float(sums[-1, 1] / sums[-1, 2]),
     )
-    flops = _flops_per_row(task, next(iter(loader)))
+
+
+def _take_steps(strategy: Strategy, loader: Loader, rate: float, model: Model) -> tuple[float, float, Tensor]:
+    """Seconds of the measured steps, and how many of them waited for data; and of each its gradient's norm, sum of losses and weight."""
+    device = strategy.mesh.context.device
     step, started, waited, sums = 0, 0.0, 0.0, []
-    while step < case.warm_up + case.steps:
+    while step < model.warm_up + model.steps:
         for batch in strategy.batches(loader):
-            if step == case.warm_up:
-                _synchronise(context)
+            if step == model.warm_up:
+                _synchronise(device)
                 started, waited = time.perf_counter(), loader.wait_seconds
-            result = strategy.step(batch, step, settings.lr, Flags())
+            result = strategy.step(batch, step, rate, Flags())
             sums.append(torch.stack([value.double() for value in (result.grad_norm, result.loss_sum, result.weight)]))
             step += 1
-            if step == case.warm_up + case.steps:
+            if step == model.warm_up + model.steps:
                 break
-    _synchronise(context)
-    seconds = time.perf_counter() - started
-    read = torch.stack(sums[case.warm_up :]).cpu()
-    return Measured(
-        rows_per_second=case.steps * case.global_batch / seconds,
-        data_wait_fraction=(loader.wait_seconds - waited) / seconds,
-        flops_per_row=flops,
-        skipped_steps=int((~read[:, 0].isfinite()).sum()),
-        loss=float(read[-1, 1] / read[-1, 2]),
-        peak_bytes=torch.cuda.max_memory_allocated(context.device) if context.device.type == "cuda" else 0,
+    _synchronise(device)
+    return time.perf_counter() - started, loader.wait_seconds - waited, torch.stack(sums[model.warm_up :]).cpu()
+
+
+def bare_rows_per_second(task: Task, batch: Batch, settings: Train, measured: Model, context: WorkerContext) -> float:
+    """The speed of a script as one would write it by hand: the same model and optimizer, in DistributedDataParallel if there are several
+    workers. It takes the same rows at every step, which are on the device, logs nothing and saves nothing."""
+    device, passes, precision = context.device, settings.grad_accum_steps, choose_precision(settings.precision, context.device)
+    torch.manual_seed(0)
+    model: nn.Module = _Loss(task).to(device)
+    optimizer = {"adam": Adam, "adamw": AdamW}[settings.optimizer](
+        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True
     )
+    if settings.compile:
+        model = torch.compile(model)  # type: ignore[assignment]
+    if context.world_size > 1:
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    scaler = torch.amp.GradScaler(device.type, enabled=precision.has_loss_scale)
+    parts = [{name: values.tensor_split(passes)[number] for name, values in batch.items()} for number in range(passes)]
+    for step in range(measured.warm_up + measured.steps):
+        if step == measured.warm_up:
+            _synchronise(context.device)
+            started = time.perf_counter()
+        for number, part in enumerate(parts):
+            is_last = number == passes - 1
+            with nullcontext() if is_last or context.world_size == 1 else model.no_sync(), precision.autocast(device.type):
+                loss = model(part) / passes
+            scaler.scale(loss).backward()
+        if settings.clip_norm is not None:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    _synchronise(context.device)
+    return measured.steps * settings.global_batch / (time.perf_counter() - started)
 
 
-def apply_variant(config: Config, variant: Variant, workers: int) -> Config:
-    changes = {"precision": variant.precision, "compile": variant.compiled, "workers": workers}
-    return config.model_copy(update={"train": config.train.model_copy(update=changes)})
+class _Loss(nn.Module):
+    """A task's mean loss as the output of a module, which DistributedDataParallel wants."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task, self.model = task, task.model()
+
+    def forward(self, batch: Batch) -> Tensor:
+        loss, weight = self.task.loss(self.model, batch)
+        return loss / weight
 
 
 def _flops_per_row(task: Task, batch: Batch) -> float:
@@ -125,6 +169,6 @@ def _flops_per_row(task: Task, batch: Batch) -> float:
     return counter.get_total_flops() / len(next(iter(few.values())))
 
 
-def _synchronise(context: WorkerContext) -> None:
-    if context.device.type == "cuda":
-        torch.cuda.synchronize(context.device)
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

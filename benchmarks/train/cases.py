@@ -102,7 +102,7 @@ def case_config(case: Case, folder: Path) -> Config:
     )
 
 
-def write_version(case: Case, config: Config) -> str:
+def write_version(case: Case, config: Config, row_group_bytes: int = ROW_GROUP_BYTES) -> str:
     """Write the rows as a dataset version. Returns the path of its only part file."""
     rows = random_rows(case)
     states: dict[str, Any] = {"identity": {"impute": None, "dtype": case.dtype}, "image": {}}
@@ -124,7 +124,7 @@ def write_version(case: Case, config: Config) -> str:
         config.dataset.path,
         {"train": [rows]},
         encoders,
-        ROW_GROUP_BYTES,
+        row_group_bytes,
         identity=config.data_identity,
         raw_schema=schema_to_text(raw),
     )

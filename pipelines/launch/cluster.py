@@ -121,6 +121,14 @@ def uses_gpus(settings: Train) -> bool:
             f"train.use_gpu is true, but the Ray cluster has {gpus} GPUs for {settings.min_workers} workers, which need one each; "
             f"{'lower train.workers, or ' if gpus else ''}set train.use_gpu to auto"
         )
+    if settings.use_gpu == "auto" and 0 < gpus < settings.min_workers:
+        log.warning(
+            "workers use CPUs: the Ray cluster has %d GPU%s for %d workers, which need one each; to use GPUs, set train.workers to %d",
+            gpus,
+            "s" if gpus > 1 else "",
+            settings.min_workers,
+            gpus,
+        )
     return settings.use_gpu is not False and gpus >= settings.min_workers
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from disturbing import act_at_step, workers
 from mlflow import MlflowClient
 from pyspark.sql import SparkSession
 from raw import FOLDER, raw
 from stores import new_store
-from test_train import act_at_step, workers
 from trainings import training
 
 from pipelines.config import Config, load

@@ -12,8 +12,9 @@ import psutil
 import pytest
 import ray
 import torch
+from disturbing import act_at_step, workers
 from mlflow import MlflowClient
-from test_train import act_at_step, history, latest_run, workers
+from test_train import history, latest_run
 from torch.distributed.checkpoint.state_dict_loader import load
 from trainings import open_dataset, training
 

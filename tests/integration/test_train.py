@@ -5,17 +5,14 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import mlflow
 import pandas as pd
-import psutil
 import pytest
 from chromium import GOOD, seen
+from disturbing import act_at_step, act_when, workers
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from pausing import PAUSED_BEFORE, count_waiting_workers, let_go
@@ -37,8 +34,6 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 LONG: dict[str, Any] = {"rows": 6_000, "workers": 2, "epochs": 4, "checkpoint": {"every_steps": 40}}
 """Four epochs of 93 steps: long enough to be disturbed."""
 EPOCH, STRIDE = 6_000 // 64, 1
-DISTURBED_SECONDS = 240.0
-"""Less than a test may take."""
 
 
 def history(config: Config, run_id: str, name: str) -> list[int]:
@@ -49,42 +44,6 @@ def latest_run(config: Config) -> Any:
     client = MlflowClient(config.tracking.uri)
     experiment = client.get_experiment_by_name(config.experiment)
     return client.search_runs([experiment.experiment_id], order_by=["attributes.start_time DESC"])[0]
-
-
-@contextmanager
-def act_at_step(config: Config, step: int, act: Callable[[], None]) -> Iterator[None]:
-    """Act, once, when the run has reached that step, as far as its folder tells."""
-
-    def is_reached() -> bool:
-        return any(json.loads(file.read_text())["step"] >= step for file in Path(config.train.storage).glob("*/progress.json"))
-
-    with act_when(is_reached, f"step {step} of a run in {config.train.storage}", act):
-        yield
-
-
-@contextmanager
-def act_when(holds: Callable[[], object], awaited: str, act: Callable[[], None]) -> Iterator[None]:
-    """Act in a thread when something holds. Raises what that raised, and AssertionError if it has not come when the block ends."""
-    over, errors = Event(), list[BaseException]()
-
-    def disturb() -> None:
-        try:
-            wait_until(lambda: over.is_set() or holds(), awaited, DISTURBED_SECONDS)
-            assert not over.is_set(), f"it was over before {awaited}"
-            act()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = Thread(target=disturb, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(DISTURBED_SECONDS)
-    assert not thread.is_alive(), f"what was to be done at {awaited} takes more than {DISTURBED_SECONDS:g} s"
-    if errors:
-        raise errors[0]
 
 
 @pytest.fixture(scope="module")
@@ -214,18 +173,6 @@ def test_a_model_that_was_spread_over_workers_is_logged_whole(home: Path, traini
     assert list(mlflow.pyfunc.load_model(result.model).predict(rows)["prediction"]) == ["true", "false"]
     with pytest.raises(ConfigError, match=r"strategy.activation_checkpointing is full, but task Tabular declares no blocks"):
         train(training(home, strategy={"kind": "sharded", "activation_checkpointing": "full"}))
-
-
-def workers() -> list[psutil.Process]:
-    """Ray Train's worker processes below this one."""
-    processes = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::RayTrainWorker"):
-                processes.append(process)
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            continue
-    return processes
 
 
 def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

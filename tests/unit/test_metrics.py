@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
-from test_combinations import TASKS, create_task, random_batch
+from task_cases import TASKS, create_task, random_batch
 
 from pipelines.data.versions.schema import ROW_NUMBERS
 from pipelines.report.better import influences

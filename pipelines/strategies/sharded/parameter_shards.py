@@ -16,6 +16,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError
+from pipelines.runtime.compat import attribute
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.strategies.sharded.settings import Settings
 from pipelines.tasks.base import Task
@@ -42,7 +43,8 @@ def shard_parameters(
         unit = fully_shard(part, mesh=mesh, mp_policy=policy, offload_policy=offload_policy, reshard_after_forward=is_freed)
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)
-        unit.set_reduce_scatter_unused_params(True)  # else a worker whose rows use fewer parameters would send fewer bytes
+        if mesh.size() > 1:  # else a worker whose rows use fewer parameters would send fewer bytes
+            attribute(unit, "set_reduce_scatter_unused_params")(True)  # which torch 2.11 does not have
         units.append(unit)
     return units
 

@@ -1,0 +1,76 @@
+"""Every kind of task on columns of its own, with random rows, for tests that go through all of them."""
+
+from typing import Any
+
+import torch
+
+from pipelines.config.task import KINDS
+from pipelines.data.loader.permutations import row_keys
+from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
+from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.forecasting import Forecasting
+from pipelines.tasks.language import Language
+from pipelines.tasks.next_item import NextItem
+from pipelines.tasks.recommendation import Recommendation
+from pipelines.tasks.speech import Speech
+from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.text import Text
+from pipelines.tasks.vision import Vision
+
+LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)
+YES = TensorColumn(name="yes", dtype="uint8", role="target", cardinality=2)
+RATING = TensorColumn(name="rating", dtype="float32", role="target")
+NUMBER = TensorColumn(name="number", dtype="float32", shape=(4,))
+KIND = TensorColumn(name="kind", dtype="int32", cardinality=20)
+ITEM = TensorColumn(name="item", dtype="int32", cardinality=30)
+IMAGE = TensorColumn(name="image", dtype="uint8", shape=(1, 12, 12))
+WORDS = TensorColumn(name="words", dtype="int32", shape=(9,), cardinality=30)
+SOUND = TensorColumn(name="sound", dtype="float32", shape=(8, 20))
+HISTORY = TensorColumn(name="history", dtype="int32", shape=(12,), cardinality=40)
+NEXT = HISTORY.model_copy(update={"name": "next", "role": "target"})
+WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=30)
+PAST = TensorColumn(name="past", dtype="float32", shape=(12, 3))
+FUTURE = TensorColumn(name="future", dtype="float32", shape=(4, 3), role="target")
+TOKENS = tuple(bytes([number]) for number in range(30))
+
+TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = {
+    "tabular": (Tabular, (NUMBER, KIND, YES), {"hidden": [8], "batch_norm": True, "dropout": 0.1}),
+    "tabular of classes": (Tabular, (NUMBER, KIND, LABEL), {"hidden": [8], "class_weights": (1.0, 2.0, 0.5)}),
+    "tabular of a quantity": (Tabular, (NUMBER, KIND, RATING), {"hidden": []}),
+    "vision": (Vision, (IMAGE, LABEL), {"dropout": 0.1}),
+    "text": (Text, (WORDS, LABEL), {"embedding": 8, "filters": 4}),
+    "speech": (Speech, (SOUND, LABEL), {"filters": [4, 8], "shift_frames": 3, "masked_frames": 4, "masked_mels": 2}),
+    "recommendation, factors": (Recommendation, (KIND, ITEM, RATING), {"width": 4, "user": ["kind"], "item": ["item"]}),
+    "recommendation, dlrm": (Recommendation, (KIND, ITEM, YES), {"width": 4, "hidden": [8], "network": "dlrm"}),
+    "next_item": (NextItem, (HISTORY, NEXT), {"width": 8, "negatives": 10}),
+    "language": (Language, (WINDOWS,), {"layers": 1, "heads": 2, "width": 16, "dropout": 0.1}),
+    "forecasting": (Forecasting, (PAST, FUTURE), {"kernel": 5}),
+}
+PRECISIONS = ("fp32", "bf16", "fp16")
+ROWS = 16
+
+
+def create_task(name: str) -> Task:
+    implementation, columns, settings = TASKS[name]
+    kind = implementation.__module__.rpartition(".")[2]
+    tokens = TOKENS if implementation is Language else ()
+    classes = ("a", "b", "c")[: columns[-1].cardinality or 0]
+    return implementation(KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, classes, tokens=tokens))
+
+
+def random_batch(task: Task, rows: int) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    batch = {}
+    for column in task.data.columns:
+        shape = (rows, *column.shape)
+        indices = torch.randint(column.cardinality or 256, shape, generator=generator)
+        numbers = torch.randn(shape, generator=generator) if column.dtype == "float32" else indices
+        batch[column.name] = numbers.to(getattr(torch, column.dtype))
+    stride, start = row_keys(0, 0)
+    return {**batch, ROW_KEYS: torch.arange(rows) * stride + start} if task.draws else batch
+
+
+def worker_batch(strategy: str, batch: Batch) -> Any:
+    """The argument of `step` on a worker alone, which owns two shards or plays two replicas."""
+    parts = [{name: values[part] for name, values in batch.items()} for part in (slice(0, 9), slice(9, None))]
+    return batch if strategy == "ddp" else parts
