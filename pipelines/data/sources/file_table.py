@@ -16,6 +16,7 @@ from pipelines.data.sources.base import RawTable
 from pipelines.data.sources.content import BLOCK_BYTES, file_errors, open_file
 from pipelines.data.sources.distribute import distribute
 from pipelines.data.sources.files import File, ranges, task_bytes
+from pipelines.data.sources.globs import glob_root
 from pipelines.data.versions.sources import SourceFile
 
 FileSettings = TypeVar("FileSettings", bound=FileTableSettings)
@@ -45,7 +46,7 @@ class FileTable(RawTable[FileSettings]):
 
     @cached_property
     def _root(self) -> str:
-        return posixpath.commonpath([_normal(files.glob_root(path)) for path in self.settings.paths])
+        return posixpath.commonpath([_normal(glob_root(path)) for path in self.settings.paths])
 
     def content_lines(self, files: tuple[SourceFile, ...], with_names: bool) -> list[str]:
         """A line for each file, sorted: its checksum, its relative name if rows contain it, and the folders that make columns."""

@@ -1,29 +1,25 @@
 """Finds the files of a raw table, and cuts them into byte ranges.
 
 A path is a file, a folder (its files at any depth), a glob, a URI of one of these, or package://name/file for files inside
-an installed Python package. A glob has `*`, `?`, `[a-z]`, `[!a-z]`, `{a*,b}`, and `**/` for any folders, which Spark's own
-readers do not know; a backslash takes the next character as itself. Names that start with `_` or `.` are hidden, as in Spark.
+an installed Python package. Globs are more than Spark's own readers know. Names that start with `_` or `.` are hidden, as in Spark.
 """
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import bracex
 from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
-from wcmatch import glob
+from wcmatch.glob import WcMatcher
 
 from pipelines.data.sources.content import PACKAGE, file_errors, inside_package, is_splittable, locate, package_folder
+from pipelines.data.sources.globs import entries, glob_root, is_glob, matcher
 from pipelines.errors import SourceError
 
-MOST_GLOBS = 1_000
 # Least and most bytes that a task reads; between these limits a table is divided evenly among all cores.
 TASK_BYTES = (2**20, 64 * 2**20)
 OPEN_BYTES = 32 * 2**10
 """The cost of opening a file, in bytes."""
-_WILDCARD = re.compile(r"[*?\[{]")
 
 
 @dataclass(frozen=True)
@@ -70,13 +66,7 @@ def first_duplicate(paths: Iterable[str]) -> str:
 
 def has_folders(path: str) -> bool:
     """Whether files of the path may lie in folders below it: it is not that of a single file."""
-    return not path.startswith(PACKAGE) and ("://" in path or bool(_WILDCARD.search(path)) or Path(locate(path)[1]).is_dir())
-
-
-def glob_root(path: str) -> str:
-    """The folder below which a glob finds files; any other path itself."""
-    start, *glob_part = _WILDCARD.split(path, maxsplit=1)
-    return start.rpartition("/")[0] if glob_part else path
+    return not path.startswith(PACKAGE) and ("://" in path or is_glob(path) or Path(locate(path)[1]).is_dir())
 
 
 def would_find(path: str, place: str) -> bool:
@@ -86,7 +76,7 @@ def would_find(path: str, place: str) -> bool:
     inner = locate(path)[1]
     is_folder = Path(inner).is_dir()
     root = inner if is_folder else glob_root(inner)
-    return place.startswith(f"{root}/") and not _is_hidden(place.removeprefix(root)) and (is_folder or _matcher(inner).match(place))
+    return place.startswith(f"{root}/") and not _is_hidden(place.removeprefix(root)) and (is_folder or matcher(inner).match(place))
 
 
 def task_bytes(files: list[File], cores: int) -> int:
@@ -120,18 +110,18 @@ def _find(path: str) -> list[File]:
         at = filesystem.get_file_info(inner)
         if at.type == FileType.File:
             return [_file(path, inner, at)]
-        if at.type == FileType.NotFound and not _WILDCARD.search(inner):
+        if at.type == FileType.NotFound and not is_glob(inner):
             raise SourceError(f"{path}: no such file; give a path that exists")
-        root = inner if at.type == FileType.Directory else glob_root(inner)
-        below = filesystem.get_file_info(FileSelector(root or "/", allow_not_found=True, recursive=True))
-    is_folder = at.type == FileType.Directory
-    matcher = _matcher("**" if is_folder else inner)
-    files = [entry for entry in below if entry.is_file and matcher.match(entry.path) and not _is_hidden(entry.path.removeprefix(root))]
+        is_folder = at.type == FileType.Directory
+        root = inner if is_folder else glob_root(inner)
+        below = filesystem.get_file_info(FileSelector(inner, recursive=True)) if is_folder else entries(filesystem, inner)
+    matching = matcher("**" if is_folder else inner)
+    files = [entry for entry in below if entry.is_file and matching.match(entry.path) and not _is_hidden(entry.path.removeprefix(root))]
     if not files:
         raise SourceError(f"{path}: {'no file in this folder' if is_folder else 'no such file'}; give a path that exists")
     if isinstance(filesystem, LocalFileSystem):
         _check_links((entry.path for entry in below if entry.type == FileType.Directory), files)
-    exact = None if is_folder else _matcher(inner, below=False)
+    exact = None if is_folder else matcher(inner, below=False)
     return [_file(path, inner, entry, _folders(entry.path, root, exact)) for entry in files]
 
 
@@ -147,25 +137,15 @@ def _check_links(folders: Iterable[str], files: list[FileInfo]) -> None:
 
 def _package_files(path: str) -> list[File]:
     """Files inside an installed package. Raises SourceError if there are none, or one is outside the package."""
-    if not _WILDCARD.search(path):
+    if not is_glob(path):
         return [File(path, inside_package(path).stat().st_size, "")]
     package, _, inner = path.removeprefix(PACKAGE).partition("/")
-    root, matcher = package_folder(path), _matcher(inner)
+    root, matching_glob = package_folder(path), matcher(inner)
     names = sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
-    matching = [f"{PACKAGE}{package}/{name}" for name in names if matcher.match(name) and not _is_hidden(name)]
+    matching = [f"{PACKAGE}{package}/{name}" for name in names if matching_glob.match(name) and not _is_hidden(name)]
     if not matching:
         raise SourceError(f"{path}: no such file in {root}; give a path that exists")
     return [File(name, inside_package(name).stat().st_size, "") for name in matching]
-
-
-def _matcher(pattern: str, below: bool = True) -> glob.WcMatcher[str]:
-    """A pattern for the files that a glob matches, and for those `below` folders that it matches."""
-    try:
-        globs = bracex.expand(pattern, keep_escapes=True, limit=MOST_GLOBS)
-    except bracex.ExpansionLimitException as error:
-        raise SourceError(f"{pattern}: its braces stand for more than {MOST_GLOBS:,} globs; use * in their place") from error
-    patterns = [*globs, *(f"{pattern}/**" for pattern in globs if below)]
-    return glob.compile(patterns, flags=glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX, limit=0)
 
 
 def _is_hidden(path: str) -> bool:
@@ -173,7 +153,7 @@ def _is_hidden(path: str) -> bool:
     return any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in path.split("/"))
 
 
-def _folders(place: str, root: str, exact: glob.WcMatcher[str] | None) -> str:
+def _folders(place: str, root: str, exact: WcMatcher[str] | None) -> str:
     """The folders `column=value` of a file found below `root`: as in Spark, those above what a glob matches make no columns."""
     if "=" not in place.removeprefix(root):
         return ""
