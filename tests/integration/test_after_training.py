@@ -251,6 +251,7 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
         api.rollback(config)
 
 
+@pytest.mark.full
 def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> None:
     run_id, _ = finished_run(config, untrained_weights(config, seed=3))
     first = "sources (there is no other champion to compare with), skew (there is no other champion to compare with)"
@@ -265,6 +266,7 @@ def test_what_was_not_checked_is_said_and_may_be_required(config: Config) -> Non
     assert "skew (registry.compare is false), champion (registry.compare is false)" in decision.text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("registry", "commit", "message"),
     [

@@ -74,6 +74,7 @@ def table_rows(spark: SparkSession, table: dict[str, Any]) -> Rows:
     return raw_table(table).rows(spark)
 
 
+@pytest.mark.full
 def test_p6_a_version_of_an_sqlite_table_is_the_same_again(spark: SparkSession, tmp_path: Path) -> None:
     path = write_database(tmp_path / "a.db", 0, 400)
     dataset = {"features": {"weight": "standardize", "name": {"encoder": "hash", "buckets": 16}}, "target": {"member": "binary"}}

@@ -94,6 +94,7 @@ def test_the_page_warns_of_what_was_planted_and_of_nothing_else(data_page: DataP
     assert warnings == {("leak", "paid"), ("constant", "only"), ("drift", "drifted")}
 
 
+@pytest.mark.full
 def test_rows_that_are_alike_are_found_though_they_are_written_otherwise(tmp_path: Path, uri: str, spark: SparkSession) -> None:
     manifest = run(pipeline(tmp_path, uri, "twins"), profile_files)
     artifacts = MlflowClient(uri).get_run(manifest.run_id).info.artifact_uri
@@ -143,6 +144,7 @@ def test_a_browser_shows_it_without_a_complaint_or_a_request_and_it_fits(data_pa
     assert len(data_page.html) < 5e6
 
 
+@pytest.mark.full
 def test_a_page_that_cannot_be_drawn_fails_nothing(
     data_page: DataPage, tmp_path: Path, uri: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -216,6 +216,7 @@ def table_config(folder: Path, table: Path, query: str, split: dict[str, object]
     )
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_shares_that_did_not_come_stand_at_the_end_in_the_manifest_and_on_the_page(tmp_path: Path) -> None:
     pages: list[Files] = []

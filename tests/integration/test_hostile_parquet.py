@@ -58,6 +58,7 @@ def test_a_small_file_cannot_take_gigabytes(spark: SparkSession) -> None:
         read_parquet(spark, "t", path)
 
 
+@pytest.mark.full
 def test_parquet_of_many_writers(spark: SparkSession) -> None:
     """Each file is read as Arrow reads it, or refused by name."""
     paths = sorted(path for path in raw("hostile", "parquet-testing", "data").glob("*.parquet*") if path.suffix != ".json")

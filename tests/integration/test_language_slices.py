@@ -151,6 +151,7 @@ def code(home: Path, name: str, path: str, **changed: Any) -> Config:
     return load(ROOT / "conf/python_code.yaml", values | SMALL | {"train.global_batch": 32, "source.max_quarantined": 0.05} | changed)
 
 
+@pytest.mark.full
 @pytest.fixture(scope="module")
 def code_version(home: Path, sources: Path) -> Version:
     config = code(home, "code", f"{sources}/**/*.py")

@@ -82,6 +82,7 @@ exit_on_error(main)
 """
 
 
+@pytest.mark.full
 def test_p8_a_signal_while_ray_starts_finds_no_handler_of_ray_s(tmp_path: Path) -> None:
     process = run_program(SIGNALLED, tmp_path)
     assert (process.returncode, process.stdout) == (143, ""), process.stderr

@@ -72,6 +72,7 @@ def is_loopback_only(addresses: list[str]) -> bool:
     return bool(addresses) and set(addresses) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
+@pytest.mark.full
 def test_it_listens_on_loopback_alone_and_nobody_else_enters_its_folder(tmp_path: Path) -> None:
     report = inspect_spark(tmp_path)
     assert is_loopback_only(report["addresses"]), report

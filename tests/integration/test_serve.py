@@ -196,6 +196,7 @@ def test_a_task_and_an_encoder_of_the_users_own_are_filed_with_the_model(tmp_pat
     assert all("==" in requirement and "+" not in requirement for requirement in requirements)
 
 
+@pytest.mark.full
 def test_p7_it_serves_from_any_folder(mlflow_model: Served, model: PyFuncModel, tmp_path: Path) -> None:
     """One server for all requests, since it takes long to start. Its answers are parsed strictly: NaN is no JSON."""
     example = json.loads(Path(mlflow.artifacts.download_artifacts(mlflow_model.uri), "serving_input_example.json").read_text())

@@ -181,6 +181,7 @@ def run_in_process(folder: Path, then: str = "") -> str:
     return answer.stdout + answer.stderr
 
 
+@pytest.mark.full
 def test_other_code_of_the_same_name_at_work_is_found(copy: Path) -> None:
     """This process has imported the package already, and Python imports no package twice; nor does one that has loaded a model."""
     append_line(copy, "pipelines/errors.py", "# of another version")

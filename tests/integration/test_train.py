@@ -264,6 +264,7 @@ def test_a_loss_that_is_not_a_number_fails_the_run_at_once(tmp_path: Path) -> No
     assert list(Path(config.train.storage).glob("*/checkpoints/step-*/record.json"))
 
 
+@pytest.mark.full
 def test_an_altered_part_fails_the_run_and_is_named(tmp_path: Path) -> None:
     config = training(tmp_path, workers=1)
     part = next((tmp_path / "data").glob("*/data-a/split=train/*.parquet"))

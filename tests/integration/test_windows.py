@@ -228,6 +228,7 @@ def test_p6_the_digest_is_of_the_rows_and_not_of_files(config: Config, tmp_path:
     assert [split.rows for split in manifest.splits.values()] == [63, 36, 72]
 
 
+@pytest.mark.full
 def test_p7_a_batch_predicts_from_the_last_rows(config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, uri = finished_run(config, untrained_weights(config, seed=1))
     frame = loads()

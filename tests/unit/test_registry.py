@@ -334,6 +334,7 @@ def test_a_promotion_that_was_broken_off_is_finished_by_the_next(served: Served,
     assert [int(version.version) for version in client.search_model_versions("name = 'away'")] == [3, 2]
 
 
+@pytest.mark.full
 def test_a_model_in_a_process_of_its_own_predicts_as_in_this_one(served: Served, tmp_path: Path) -> None:
     folder = download_model(served.config.tracking.uri, served.uri, str(tmp_path))
     rows = served.raw.slice(0, 100)

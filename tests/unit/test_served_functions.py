@@ -42,6 +42,7 @@ def test_p7_a_model_of_a_notebook_s_function_answers_in_another_process(from_sou
     assert "prediction" in answer_elsewhere(from_source, tmp_path)
 
 
+@pytest.mark.full
 def test_p7_a_model_of_a_module_s_function_carries_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "served_network.py").write_text(SOURCE)
     with monkeypatch.context() as patch:
