@@ -1,4 +1,4 @@
-"""One process of the GPU benchmark: runs our loader, strategy ddp and a task step by step, without Ray and MLflow."""
+"""One process of the GPU benchmark: runs our loader, the config's strategy and a task step by step, without Ray and MLflow."""
 
 import time
 from contextlib import nullcontext
@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam, AdamW
 from torch.utils.flop_counter import FlopCounterMode
@@ -83,6 +84,8 @@ def measure(model: Model, variant: Variant, folder: Path, context: WorkerContext
     task = build_task(config.task, version.manifest)
     owned_shards = Mesh(context).worker_shards(settings.shards)
     loader = Loader(version, "train", train_order(config), owned_shards, device=context.device, cache_bytes=settings.cache_bytes)
+    if context.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(context.device)
     batch = {name: values.clone() for name, values in next(iter(loader)).items()}
     seconds, waited_seconds, sums = _take_steps(create_strategy(settings, task, context), loader, settings.lr, model)
     return Measured(
@@ -164,7 +167,7 @@ def _flops_per_row(task: Task, batch: Batch) -> float:
     """FLOPs of matrix products and convolutions, forward and backward, counted on one or two rows."""
     few = {name: values[:2].cpu() for name, values in batch.items()}
     model = task.model()
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # of others on CPUs, no FLOPs are counted
         task.loss(model, few)[0].backward()
     return counter.get_total_flops() / len(next(iter(few.values())))
 

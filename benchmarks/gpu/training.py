@@ -28,7 +28,8 @@ from benchmarks.gpu.models import HALF, Model, Variant, choose
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines.launch.run import train
 
-# Dense FLOP/s, from the vendor's data sheets. fp32 is without TF32, which torch does not use by default.
+# Dense FLOP/s, from the vendor's data sheets. fp32 is without TF32, in which torch multiplies convolutions alone by default: so the MFU
+# of ResNet-50 in fp32 is of another peak, and too high.
 PEAKS = {
     "H200": {"fp32": 67e12, "bf16": 989e12, "fp16": 989e12},
     "H100": {"fp32": 67e12, "bf16": 989e12, "fp16": 989e12},

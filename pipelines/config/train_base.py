@@ -124,7 +124,8 @@ class Training(Section):
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Maximum norm of the gradient; a larger gradient is scaled down to it."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """`auto` uses bf16 on GPUs that support it, or else fp32; `fp16` uses loss scaling."""
+    """`auto` uses bf16 on GPUs that support it, or else fp32; `fp16` uses loss scaling. On GPUs, convolutions in fp32 multiply in TF32, as
+    torch has it by default."""
     compile: bool = False
     """Compiles the model with torch.compile."""
     sync_batch_norm: bool = False

@@ -8,8 +8,9 @@
 3. `trainer`    configures Ray Train; `driver_monitor` forwards interrupts and explains failures; `training_progress` prints progress
                 and results; `preemption` has workers save before a machine goes, and `diagnostics` files their profiles, and what
                 hung ones waited for.
-4. `worker`     is what Ray Train calls on every worker: builds what the loop of `train` needs, and runs it. `reports` are the
-                loop's callbacks, to Ray, MLflow and the driver; `worker_failures` tells the driver which workers have died.
+4. `assignment` is what the driver gives to every worker, and what Ray Train calls there. `worker` builds what the loop of `train` needs,
+                and runs it. `reports` are the loop's callbacks, to Ray, MLflow and the driver; `worker_failures` tells the driver
+                which workers have died.
 5. `verify`     is the driver that trains a finished run again; on its workers, `replay` compares every step with the digest log.
 
 `spark_baseline` fits Spark's linear models to the same rows, to compare with.

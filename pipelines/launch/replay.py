@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from pipelines.launch.assignment import Assignment
 from pipelines.launch.reports import RankZeroReports, Reports
-from pipelines.launch.worker import Assignment, config_and_context, prepare_training, run_attempt
+from pipelines.launch.worker import config_and_context, prepare_training, run_attempt
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.runtime.weights import digests, model_digest
 from pipelines.train.checkpoint.digest_log import DigestLog, describe_machine, differing_tensors

@@ -10,6 +10,7 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import TrackingError, TrainingError
+from pipelines.launch.assignment import work
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, host_names, job_tags, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.diagnostics import file_diagnostics
@@ -19,7 +20,6 @@ from pipelines.launch.preemption import Preemption
 from pipelines.launch.ray_output import RayOutput
 from pipelines.launch.trainer import create_trainer
 from pipelines.launch.training_progress import TrainingProgress, metric_fields, result_line, result_summary
-from pipelines.launch.worker import work
 from pipelines.monitor.heartbeat import HEARTBEATS, HUNG
 from pipelines.monitor.worker_monitor import WorkerMonitor
 from pipelines.report.filing import REPORT, file_report

@@ -12,8 +12,8 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from pipelines.config import Config
 from pipelines.config.train import Train
 from pipelines.data.versions.versions import Version
+from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.cluster import may_grow
-from pipelines.launch.worker import PACKAGES, Assignment
 from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.runtime.compat.ray import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 from pipelines.runtime.installed import installed_versions

@@ -6,7 +6,7 @@ Importing MLflow takes two seconds of CPU time, so only workers that use it do.
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from pipelines import config as configs
 from pipelines.config import Config
-from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, CorruptError, DriftError, LockstepError, MismatchError, NonFiniteError
+from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.reports import Reports, TrackedReports
 from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
@@ -37,27 +37,11 @@ from pipelines.train.state import total_steps
 from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
-PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetrics")
-"""Packages whose versions affect the model, or the protocols between machines."""
 LAST_WORDS_SECONDS = 5.0
 """Time to send the remaining metrics after training; the driver sends the rest."""
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """The driver's input to every worker."""
-
-    config: dict[str, Any]
-    """As plain values, since the class of a config with a user's own task is created when the config is parsed."""
-    version: Version
-    run_id: str
-    directory: str
-    driver_host: str
-    installed_versions: dict[str, str]
-    """The driver's versions."""
-
-
-def work(settings: dict[str, Any]) -> dict[str, Any]:
+def train_on_worker(settings: dict[str, Any]) -> dict[str, Any]:
     """Ray Train's training function: `settings` holds an Assignment, and handles of the actors that the strategy has besides workers.
 
     Returns `Trained` as a dict, with the metrics that could not be sent; or, under `failure`, an error that another attempt

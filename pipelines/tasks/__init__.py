@@ -11,7 +11,7 @@
 5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` a DLinear over the
                  history of series. These three have their own outputs and metrics.
 6. `stages`      cuts a model into parts that different workers compute.
-7. `row_random`  makes random numbers for each row, for augmentations and negative samples.
+7. `constants`   are copied to each device once; `row_random` makes random numbers for each row, for augmentations and negative samples.
 8. `metrics`     is the table of metrics and their directions, `metric_classes` accumulates them, `further_metrics` those that a
                  config asks for; `moments` computes and combines means and variances; `values` are the results of metrics: a number, or
                  the reason why there is none.

@@ -17,6 +17,7 @@ from pipelines.config.task import LanguageSettings as Settings
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.constants import Constant
 from pipelines.tasks.details import Details, WindowDetails
 from pipelines.tasks.gpt import GPT
 from pipelines.tasks.metric_classes import Perplexity, Ratio
@@ -173,7 +174,7 @@ class OverWindows(nn.Module):
         self.cross_entropy = nn.CrossEntropyLoss(reduction="none")
         self.logits = nn.Identity()
         """The logits of the network; workers that divide the vocabulary gather them here."""
-        self._bytes_per_token = torch.tensor(bytes_per_token, dtype=torch.float32)
+        self._bytes_per_token = Constant(torch.tensor(bytes_per_token, dtype=torch.float32))
 
     def forward(self, batch: Batch) -> Tensor:
         return self.likelihood(self.network(self.inputs(batch)), batch)

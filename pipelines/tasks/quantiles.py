@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
+from pipelines.tasks.constants import Constant
 from pipelines.tasks.data import Data
 from pipelines.tasks.metric_classes import Loss
 from pipelines.tasks.metrics import METRICS
@@ -28,7 +29,7 @@ class QuantileTarget(QuantityTarget):
     def __init__(self, data: Data, settings: TaskSettings) -> None:
         super().__init__(data, settings)
         self._quantiles = settings.quantiles
-        self._levels = torch.tensor(settings.quantiles, dtype=torch.float64)
+        self._levels = Constant(torch.tensor(settings.quantiles, dtype=torch.float64))
         self._middle = min(range(len(self._quantiles)), key=lambda place: abs(self._quantiles[place] - 0.5))
         self.outputs = len(self._quantiles)
 
@@ -37,7 +38,7 @@ class QuantileTarget(QuantityTarget):
 
     def _pinball(self, predicted: Tensor, true: Tensor) -> Tensor:
         """The mean over quantiles, shape (rows,), from shapes (rows, quantiles) and (rows,)."""
-        above, levels = true.unsqueeze(1) - predicted, self._levels.to(predicted)
+        above, levels = true.unsqueeze(1) - predicted, self._levels.to(predicted.device, predicted.dtype)
         return torch.maximum(levels * above, (levels - 1) * above).mean(1)
 
     def usual_metrics(self) -> dict[str, Metric]:

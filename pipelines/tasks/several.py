@@ -14,6 +14,7 @@ from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, MetricColl
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.errors import ConfigError
+from pipelines.tasks.constants import Constant
 from pipelines.tasks.data import Data
 from pipelines.tasks.further_metrics import FBeta
 from pipelines.tasks.metric_classes import Determination, Loss, Score
@@ -88,10 +89,10 @@ class VectorTarget(SeveralValues):
         fitted = data.encoders.get(data.target.name)
         is_named = fitted is not None and len(fitted.inputs) == self.outputs
         self.names = fitted.inputs if fitted and is_named else tuple(map(str, range(self.outputs)))
-        self._weights = torch.tensor(target_weights(self.names, settings.target_weights if settings else {}), dtype=torch.float64)
+        self._weights = Constant(torch.tensor(target_weights(self.names, settings.target_weights if settings else {}), dtype=torch.float64))
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
-        return (output - target.to(output.dtype)).square() @ self._weights.to(output)
+        return (output - target.to(output.dtype)).square() @ self._weights.to(output.device, output.dtype)
 
     def average(self, outputs: Tensor) -> Tensor:
         return outputs.mean(1)

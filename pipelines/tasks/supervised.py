@@ -10,6 +10,7 @@ from torchmetrics import MetricCollection
 from pipelines.config import TaskSettings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.constants import Constant
 from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
 from pipelines.tasks.target_kinds import target_kind
 from pipelines.tasks.trivial import TrivialPredictor
@@ -26,6 +27,7 @@ class Supervised(Task):
         self.target = target_kind(data, settings)
         self.outputs = self.target.outputs
         self.class_weights = class_weights(settings, data)
+        self._weight_of_class = None if self.class_weights is None else Constant(self.class_weights)
 
     @property
     def monitor(self) -> Monitor:
@@ -72,9 +74,9 @@ class Supervised(Task):
         """Weight of each row, with the shape, dtype and device of the losses: its class's times its own; None if all are 1."""
         column = self.settings.sample_weight
         of_rows = batch[column].to(losses) if column else None
-        if self.class_weights is None:
+        if self._weight_of_class is None:
             return of_rows
-        of_classes = self.class_weights.to(losses)[batch[self.data.target.name].to(losses.device).long()]
+        of_classes = self._weight_of_class.to(losses.device, losses.dtype)[batch[self.data.target.name].to(losses.device).long()]
         return of_classes if of_rows is None else of_classes * of_rows
 
 

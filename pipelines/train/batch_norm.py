@@ -1,4 +1,4 @@
-"""Synchronised batch norm on CPUs, since torch's needs GPUs."""
+"""Synchronised batch norm. torch's needs GPUs; there, a worker without rows sends another dtype than the others do."""
 
 from typing import Any
 
@@ -16,10 +16,8 @@ def is_single_row_error(error: ValueError) -> bool:
     return "Expected more than 1 value per channel" in str(error)
 
 
-def convert_sync_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
+def convert_sync_batch_norm(model: nn.Module) -> nn.Module:
     """The model with every batch norm replaced by one over the rows of all workers; names and values do not change."""
-    if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     for module in model.modules():
         if isinstance(module, BatchNorm):
             module.__class__ = _SyncBatchNorm

@@ -73,8 +73,9 @@ class ModelBuffers:
         parts = changes.split([values.numel() for values in self._values])
         for name, values, start, part in zip(self._by_name, self._values, before, parts, strict=True):
             wide, mean = _wide(start), part.view_as(start)
-            mean = mean.round() if name in self._pass_counts else mean
-            if not values.is_floating_point() and bool((mean != mean.round()).any()):
+            is_count = name in self._pass_counts
+            mean = mean.round() if is_count else mean
+            if not (is_count or values.is_floating_point()) and bool((mean != mean.round()).any()):
                 raise TrainingError(
                     f"integer buffer {name} changed by {mean.flatten().tolist()[:3]} on average over shards; set train.strategy to ddp"
                 )

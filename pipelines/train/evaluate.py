@@ -51,8 +51,9 @@ class Evaluation:
         self.baseline: Baseline = {}
         self._is_detailed = True
         """Whether details are collected; false after an error, which would come again: they only make figures, and fail no training."""
-        # Each shard's microbatch is as large as a global batch: prediction without gradients needs less memory.
-        order = Order(settings.shards, settings.shards * settings.global_batch, shuffle=False, remainder="keep")
+        # A pass has as many rows as one of training on a single worker: without gradients it needs less memory.
+        pass_rows = max(1, settings.global_batch // settings.grad_accum_steps)
+        order = Order(settings.shards, settings.shards * pass_rows, shuffle=False, remainder="keep")
         self._loader = None
         if self._rows:
             self._loader = Loader(
@@ -64,6 +65,7 @@ class Evaluation:
                 device=strategy.mesh.context.device,
                 cache_bytes=settings.cache_bytes // 4,
                 prefetch_bytes=settings.prefetch_bytes,
+                threads=settings.cpus_per_worker,
             )
 
     def __call__(self, broken_off: Callable[[], bool] = lambda: False) -> dict[str, Value] | None:

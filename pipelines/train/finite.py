@@ -1,6 +1,6 @@
 """Rejects NaN and infinite values at the step where they occur, so that they are never saved."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from math import isfinite
 
 import torch
@@ -44,6 +44,14 @@ def infinite_buffers(model: nn.Module) -> frozenset[str]:
     return frozenset(name for name, values in model.named_buffers(remove_duplicate=False) if values.isinf().any())
 
 
+def _any(flags: Iterable[Tensor]) -> bool:
+    """Whether one is true: with one reading from each device, since parts of a model may be on the CPU."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for flag in flags:
+        by_device.setdefault(flag.device, []).append(flag)
+    return any(bool(torch.stack(group).any()) for group in by_device.values())
+
+
 def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step: int) -> None:
     """Raise NonFiniteError, on all workers alike, naming the first weight that is not finite. Collective: workers may hold
     different weights.
@@ -52,6 +60,6 @@ def check_weights(weights: Mapping[str, Tensor], infinite: Container[str], step:
     """
     floats = {name: local_part(values) for name, values in weights.items() if values.is_floating_point()}
     wrong = {name: values.isnan().any() if name in infinite else ~values.isfinite().all() for name, values in floats.items()}
-    first = next((name for name, is_wrong in wrong.items() if is_wrong), "") if wrong and torch.stack([*wrong.values()]).any() else ""
+    first = next((name for name, is_wrong in wrong.items() if is_wrong), "") if _any(wrong.values()) else ""
     if first := next(filter(None, all_gather_object(first)), ""):
         raise NonFiniteError(f"step {step}: {first} is not finite after the step: {REMEDY}")

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config.train import Train
 from pipelines.config.train_base import Checkpoint
 from pipelines.data.loader import Loader
-from pipelines.train.checkpoint.checkpoints import Checkpoints, Saving
-from pipelines.train.checkpoint.record import Record
 from pipelines.train.finite import check_step
 from pipelines.train.hooks import Hooks
 from pipelines.train.phase_times import PhaseTimes
@@ -22,12 +20,17 @@ from pipelines.train.state import State
 from pipelines.train.step_clock import StepClock
 from pipelines.train.step_statistics import CurveWindow, Flags, PendingSteps, StepStatistics, Stopwatch, steps_per_point
 
+if TYPE_CHECKING:
+    from pipelines.train.checkpoint.checkpoints import Checkpoints, Saving
+    from pipelines.train.checkpoint.record import Record
+    from pipelines.train.strategy import Strategy
+
 
 class Saver:
     """Saves in the background. All workers call `save` and `commit` at the same steps: rank 0's clock decides, and the
     step's all-reduce carries the decision to the others."""
 
-    def __init__(self, settings: Checkpoint, checkpoints: Checkpoints, hooks: Hooks, is_first: bool, clock: StepClock) -> None:
+    def __init__(self, settings: Checkpoint, checkpoints: "Checkpoints", hooks: Hooks, is_first: bool, clock: StepClock) -> None:
         self._settings, self._checkpoints, self._hooks, self._is_first = settings, checkpoints, hooks, is_first
         self._clock = clock
         self._saving: Saving | None = None
@@ -50,7 +53,7 @@ class Saver:
         steps, seconds = self._settings.every_steps, self._settings.every_seconds
         return step - self.saved_step >= steps if steps is not None else seconds is None
 
-    def save(self, state: dict[str, Any], record: Record) -> None:
+    def save(self, state: dict[str, Any], record: "Record") -> None:
         """Begin a save, after waiting for an earlier one."""
         self.commit()
         self._saving = self._checkpoints.begin(state, record)
@@ -64,10 +67,6 @@ class Saver:
             path = self._checkpoints.commit(saving)
             self._clock.enter(OTHER)
             self._hooks.report_checkpoint(saving.record.step, path)
-
-
-if TYPE_CHECKING:
-    from pipelines.train.strategy import Strategy
 
 
 @dataclass

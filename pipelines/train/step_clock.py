@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ class StepClock:
         self.phase, self.since = phase, now
 
     def read(self) -> None:
-        """Take in events; the device has finished all steps so far."""
+        """Take in the events that the device has reached."""
 
     def totals(self) -> Totals:
         """Totals without the current phase. May be called in any thread."""
@@ -117,11 +117,13 @@ class GpuStepClock(StepClock):
             self._marks.append((phase if self._measures else OTHER, event))
 
     def read(self) -> None:
-        marks, self._marks = self._marks, []
-        for (phase, begin), (_, end) in pairwise(marks):
+        # A phase that the device has not finished is read the next time. The last mark that it has reached begins one.
+        past = list(takewhile(lambda mark: mark[1].query(), self._marks))
+        for (phase, begin), (_, end) in pairwise(past):
             if phase != OTHER:
                 self._device_seconds[phase] += GPU_STEPS_PER_MEASUREMENT * begin.elapsed_time(end) / 1_000
-        self._spare_events += [event for _, event in marks]
+        self._spare_events += [event for _, event in past[:-1]]
+        self._marks = self._marks[max(0, len(past) - 1) :]
         host_totals = super().totals()
         seconds = [self._device_seconds.get(phase, host) for phase, host in zip(PHASES, host_totals.seconds, strict=True)]
         self._last_reading = Totals(host_totals.steps, tuple(seconds))

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pipelines.train.reduce.waits import waits_for_workers
+
 
 @dataclass(frozen=True)
 class Flags:
@@ -84,6 +86,16 @@ class StepStatistics:
     """Number of workers whose part of the last save is written."""
 
 
+def _read(results: list[Tensor]) -> list[list[float]]:
+    return torch.stack(results).tolist()
+
+
+@waits_for_workers
+def _read_after_others(results: list[Tensor]) -> list[list[float]]:
+    """Over NCCL, it is here that the host waits for the other workers: collectives only queue."""
+    return _read(results)
+
+
 class PendingSteps:
     """Holds steps' results on the device until a reading is due, at the same steps for every worker."""
 
@@ -104,7 +116,8 @@ class PendingSteps:
     def read(self) -> list[StepStatistics]:
         """Return the kept steps, in order, and forget them. Waits until the device has finished them."""
         first = self._last - len(self._results) + 1
-        rows = torch.stack(self._results).tolist() if self._results else []
+        read = _read_after_others if dist.is_initialized() and dist.get_world_size() > 1 else _read
+        rows = read(self._results) if self._results else []
         self._results = []
         steps = [StepStatistics(first + index, *values) for index, values in enumerate(rows)]
         for step in steps:

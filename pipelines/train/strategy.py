@@ -79,6 +79,7 @@ class Strategy(ABC):
             device=self.mesh.context.device,
             cache_bytes=settings.cache_bytes,
             prefetch_bytes=settings.prefetch_bytes,
+            threads=settings.cpus_per_worker,
         )
 
     def begin(self, run: RunContext) -> None:  # noqa: B027  most need none

@@ -6,8 +6,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.config.train import Train
@@ -15,7 +13,7 @@ from pipelines.runtime.compat.torch import scale_tensors
 from pipelines.train.passes import Precision
 from pipelines.train.phases import BACKWARD, OPTIMIZER
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import local_part, total_norm
+from pipelines.train.reduce.dtensor import is_dtensor, local_part, total_norm
 from pipelines.train.step_clock import StepClock
 
 
@@ -23,7 +21,7 @@ def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter]) -> Opt
     """Create the optimizer that the config names, in its fused form: one kernel for all parameters, on CPUs too."""
     rate, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
-        fused = not any(isinstance(parameter, DTensor) for parameter in parameters)  # torch has no fused form for those
+        fused = not any(is_dtensor(parameter) for parameter in parameters)  # torch has no fused form for those
         return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
     kind = Adam if settings.optimizer == "adam" else AdamW
     return kind(parameters, lr=rate, weight_decay=decay, fused=True)
@@ -110,7 +108,7 @@ class Update:
             self._scaler.unscale_(self.optimizer)
         clip = self._settings.clip_norm
         factor = mean_factor(self._expected_weight, weight)
-        norm = weight.new_tensor(-1.0)
+        norm = weight.new_full((), -1.0)  # not new_tensor, whose copy from the host would wait for the GPU
         if compute_grad_norm or clip is not None or self._precision.has_loss_scale:
             norm = self._norm(weight).to(weight.device) * factor
             if self._sends_norm:
@@ -136,6 +134,8 @@ class Update:
 
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer and scaler, by fully qualified name."""
+        from torch.distributed.checkpoint.state_dict import get_state_dict  # takes a second, which the driver need not spend
+
         is_new = not self.optimizer.state
         model, optimizer = get_state_dict(self._model, self.optimizer)
         if is_new:
@@ -144,5 +144,7 @@ class Update:
         return {"model": model, "optimizer": optimizer, "scaler": self._scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        from torch.distributed.checkpoint.state_dict import set_state_dict
+
         set_state_dict(self._model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])

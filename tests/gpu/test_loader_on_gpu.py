@@ -1,5 +1,6 @@
 """The loader's batches on a GPU: those of the CPU, whether the split is cached there or copied chunk by chunk."""
 
+import threading
 from itertools import chain, islice
 from pathlib import Path
 
@@ -77,5 +78,6 @@ def test_an_iteration_that_is_left_early_ends_its_threads(version: Version, devi
     loader = Loader(version, "train", Order(global_batch=64), device=device, cache_bytes=0)
     first = [{name: values.cpu() for name, values in batch.items()} for batch in islice(loader, 3)]
     loader.close()
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith(("loader", "decode"))]
     for batch, other in zip(first, Loader(version, "train", Order(global_batch=64)), strict=False):
         assert_same(batch, other)

@@ -55,6 +55,19 @@ def test_p5_exact_has_the_same_bits_each_time(name: str, precision: str, context
     assert model_digest(runs[0][0].model.state_dict()) == model_digest(runs[1][0].model.state_dict())
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "exact"])
+@pytest.mark.parametrize("name", TASKS)
+def test_the_host_does_not_wait_for_a_step(name: str, strategy: str, context: WorkerContext) -> None:
+    """The GPU would idle meanwhile."""
+    trained, _ = train(name, context, steps=3, strategy=strategy)
+    batch = worker_batch(strategy, to_device(context.device, random_batch(create_task(name), ROWS)))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        trained.step(batch, 3, 0.01, Flags())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_model_gives_what_it_gives_on_the_cpu(name: str, context: WorkerContext) -> None:
     settings, task = Train.model_validate({**BASE, "precision": "fp32"}), create_task(name)

@@ -79,12 +79,12 @@ def worker_results(context: WorkerContext) -> dict[str, dict[str, Tensor]]:
     results = {}
     for name, (make, inputs, share) in cases().items():
         worker_inputs, first = inputs.split(SHARES[share])[context.rank], sum(SHARES[share][: context.rank])
-        results[name] = run_passes(convert_sync_batch_norm(make(), context.device), worker_inputs, first)
-    compiled = convert_sync_batch_norm(norm(), context.device)
+        results[name] = run_passes(convert_sync_batch_norm(make()), worker_inputs, first)
+    compiled = convert_sync_batch_norm(norm())
     compiled.compile(backend="eager")
     results["compiled"] = run_passes(compiled, values().split(SHARES["unequal"])[context.rank], sum(SHARES["unequal"][: context.rank]))
     if context.rank == 0:  # alone: nothing that is evaluated may wait for another worker
-        results["evaluated"] = {"output": convert_sync_batch_norm(norm(track_running_stats=False).eval(), context.device)(values())}
+        results["evaluated"] = {"output": convert_sync_batch_norm(norm(track_running_stats=False).eval())(values())}
     return results
 
 

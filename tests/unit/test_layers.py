@@ -148,9 +148,16 @@ def test_what_is_imported_before_a_config_is_read_loads_no_heavy_library(module:
     assert answer.stdout.split() == []
 
 
-def test_the_loop_loads_no_ray_and_a_worker_no_mlflow() -> None:
-    """Nor does either load what torchmetrics would of SciPy, which is imported as ever by whoever uses it."""
+def test_the_loop_loads_no_ray_a_worker_no_mlflow_and_the_driver_no_loop() -> None:
+    """None of them loads what torchmetrics would of SciPy, which is imported as ever by whoever uses it."""
     heavy = {"ray", "mlflow", "pyspark", "scipy.signal"}
+    workers_alone = {"torch.distributed.checkpoint", "torch.distributed.tensor", "pipelines.train.loop"}
+    driver = f"""
+import sys
+import pipelines.launch.run, pipelines.train.ddp.ddp, pipelines.train.exact.exact
+print(*sorted({workers_alone!r} & set(sys.modules)))
+"""
+    assert subprocess.run([sys.executable, "-c", driver], cwd=ROOT, capture_output=True, text=True, check=True).stdout == "\n"
     code = f"""
 import sys
 import pipelines.train.loop

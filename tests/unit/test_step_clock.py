@@ -68,9 +68,14 @@ class Event:
     """As torch.cuda.Event, on a device whose time passes as it is told."""
 
     milliseconds = 0.0
+    reached = float("inf")
+    """The device has done what was queued until then."""
 
     def record(self) -> None:
         self.at = Event.milliseconds
+
+    def query(self) -> bool:
+        return self.at <= Event.reached
 
     def elapsed_time(self, end: "Event") -> float:
         return end.at - self.at
@@ -90,6 +95,25 @@ def test_on_a_gpu_some_steps_are_measured_by_events_and_read_when_the_loop_reads
     data, *on_device, checkpoint = clock.totals().seconds
     assert clock.totals().steps == steps and (data, checkpoint) == (steps, 0)
     assert on_device == pytest.approx([steps * seconds for seconds in (0.01, 0.02, 0.005, 0.003)])
+
+
+def test_a_phase_that_the_device_has_not_finished_is_read_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = GpuStepClock(at(*range(1_000)), Event)
+    monkeypatch.setattr(Event, "milliseconds", 0.0)
+    for phase, took in (("forward", 10), ("exchange", 5)):
+        clock.start_step() if phase == "forward" else clock.enter(phase)
+        Event.milliseconds += took
+    monkeypatch.setattr(Event, "reached", 9.0)
+    clock.read()
+    assert sum(clock.totals().seconds[1:]) == 0
+    monkeypatch.setattr(Event, "reached", 12.0)
+    clock.read()
+    clock.enter("other")
+    monkeypatch.setattr(Event, "reached", 100.0)
+    clock.read()
+    clock.read()
+    _, forward, _, exchange, *_ = clock.totals().seconds
+    assert (forward, exchange) == pytest.approx((GPU_STEPS_PER_MEASUREMENT * 0.010, GPU_STEPS_PER_MEASUREMENT * 0.005))
 
 
 def test_workers_meet_every_two_seconds_also_after_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,8 +120,9 @@ class Transfer:
     def __call__(self, chunk: Chunk) -> Chunk:
         if self._stream is None:
             return chunk
-        # A chunk gathered on the GPU was gathered on the default stream: the event below must come after it.
-        self._stream.wait_stream(torch.cuda.default_stream(self._device))
+        if any(block.is_cuda for block in chunk.values):
+            # It was gathered on the default stream: the event below must come after that. Copies from the host wait for no step.
+            self._stream.wait_stream(torch.cuda.default_stream(self._device))
         with torch.cuda.stream(self._stream):
             values = [block.to(self._device, non_blocking=True) for block in chunk.values]
             return Chunk(chunk.blocks, values, self._stream.record_event())

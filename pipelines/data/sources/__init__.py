@@ -2,8 +2,8 @@
 
 1. `base`      is the interface of a raw table: columns, identity, state, rows; it makes one for every table of a config. A class of
                one's own is named by `module:Class`.
-2. `file_table`  is the base of tables of files. `files` finds them, `content` opens them, and `pack` caches whole and small files, so
-               that each is opened once.
+2. `file_table`  is the base of tables of files. `files` finds them, `globs` matches their names, `content` opens them, and `pack` caches
+               whole and small files, so that each is opened once.
 3. `text_table`  is the base of text formats. `records` cuts files into records (`documents` those of JSON), `csv_validation` checks the
                records; `csv`, `json`, `text` and `package` parse each record alone, into `parsed` columns. `numbers` defines numbers in
                text, and `folder_columns` makes columns of folders. Of JSON, `json_tokens` finds keys, and `json_keys` matches them with

@@ -85,7 +85,7 @@ class Federated(Strategy):
         self._outer.step(means, self._buffer_means.mean([change] for change in changes)[0] if changes else None)
         sums, flags_of_all = sum_over_replicas(numbers, places, batch.places, flags)
         self._last_sums = sums.tolist()
-        return StepResult(sums.new_tensor(-1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
+        return StepResult(sums.new_full((), -1), numbers[:, 0].sum(), sums[0], sums[1], sums[2], flags_of_all)
 
     def metrics(self) -> dict[str, float]:
         _, _, rows, norms, clipped, clients = self._last_sums
@@ -124,7 +124,7 @@ class Federated(Strategy):
             sums = self._client.play(turn, number, rate)
             deltas = self._client.model_state.deltas(start)
             norm, clipped = self._clip_and_scale(deltas, turn)
-            numbers[row] = torch.stack([*sums[:3], norm, clipped, norm.new_tensor(1.0)])
+            numbers[row] = torch.stack([*sums[:3], norm, clipped, norm.new_full((), 1.0)])
             changes += [self._client.model_state.changes(start) * turn.factor] if has_buffers else []
             yield deltas
         self.clock.enter(EXCHANGE)
@@ -133,7 +133,7 @@ class Federated(Strategy):
         """Clip a client's change, and multiply it by its factor. Returns its norm before, and 1 if it was clipped."""
         norm = nn.utils.get_total_norm(deltas).double()
         clip = self._clients.clip
-        clip_factor = norm.new_tensor(1.0) if clip is None else (clip / norm).clamp(max=1.0)
+        clip_factor = norm.new_full((), 1.0) if clip is None else (clip / norm).clamp(max=1.0)
         for delta in deltas:
             delta.mul_((clip_factor * turn.factor).float())
         return norm, (clip_factor < 1).double()

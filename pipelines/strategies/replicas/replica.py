@@ -84,7 +84,7 @@ class Replica:
         seed(self._device, self._settings.seed, number, self._number, *within)
         sums = self._pass(batch)
         norm = self._update.apply(rate, sums[1], compute_grad_norm)
-        return torch.cat([sums, torch.stack([sums.new_tensor(rows), norm.double(), sums.new_tensor(1)])])
+        return torch.cat([sums, torch.stack([sums.new_full((), rows), norm.double(), sums.new_full((), 1)])])
 
     def check(self, batch: Batch) -> None:
         """Raise ConfigError if two passes over the rows differ, or if one replaces a buffer. The replica does not change."""

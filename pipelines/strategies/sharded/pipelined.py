@@ -85,7 +85,7 @@ class Pipelined(Strategy):
         with parallel_cross_entropy(self._is_divided):
             self._run([rows for rows, _ in microbatches])
         rows = row_count(batch) if self._pipeline.place == 0 else 0
-        worker_sums = torch.cat([self._sums.sum(0), self._sums.new_tensor([rows])])
+        worker_sums = torch.cat([self._sums.sum(0), self._sums.new_full((1,), rows)])
         if not self._counts:
             worker_sums.zero_()
         self.clock.enter(EXCHANGE)

@@ -49,7 +49,7 @@ class Sharded(Strategy):
         self._precision = choose_precision(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
         model, mesh = skeleton(task), device_mesh(degrees, context, settings.timeout_seconds)
-        self.model = convert_sync_batch_norm(model, context.device) if self._synced else model
+        self.model = convert_sync_batch_norm(model) if self._synced else model
         self._is_divided = degrees.tensor > 1
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), mesh["tensor"])

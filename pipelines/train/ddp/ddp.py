@@ -47,7 +47,7 @@ class DataParallel(Strategy):
         self._precision = choose_precision(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
         model = build()
-        self.model = (convert_sync_batch_norm(model, context.device) if self._synced else model).to(context.device)
+        self.model = (convert_sync_batch_norm(model) if self._synced else model).to(context.device)
         if settings.compile:
             self.model.compile()
         self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)

@@ -140,4 +140,4 @@ class Exact(Strategy):
             self._update.backward(loss)
             self.clock.enter(FORWARD)
         rows = row_count(microbatch)
-        return torch.cat([sums, sums.new_tensor([rows, rows > 0])])
+        return torch.cat([sums, sums.new_full((1,), rows), sums.new_full((1,), rows > 0)])

@@ -116,7 +116,8 @@ class GradientReducer:
                 else:  # used in an earlier pass only
                     self._take(bucket, index)
         used = torch.ones(len(self._parameters), dtype=torch.float64, device=vector.device)
-        used[unused] = 0
+        if unused:  # to index with a list copies it to the device, and waits
+            used[unused] = 0
         self._used_parameters.update(set(range(len(self._parameters))) - set(unused))
         torch.cat([used, vector], out=self._buckets[-1].leaf_views[0])
         self._fill(len(self._buckets) - 1, 0)

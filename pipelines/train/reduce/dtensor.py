@@ -1,28 +1,38 @@
-"""Tensors of which every worker holds a part: torch's DTensor."""
+"""Tensors of which every worker holds a part: torch's DTensor, which is imported only by those who make some: it takes a second."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Replicate
 
 from pipelines.runtime.weights import tensors
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+def is_dtensor(tensor: Tensor) -> "TypeGuard[DTensor]":
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local_part(tensor: Tensor) -> Tensor:
     """This worker's part of a tensor, in the same memory: all of it if the tensor is no DTensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
     """The tensor with the parts of all workers. Collective for a DTensor: then on the workers' device, wherever its parts are."""
-    if not isinstance(tensor, DTensor):
+    if not is_dtensor(tensor):
         return tensor
+    from torch.distributed.tensor import Replicate
+
     placements, replicated = list(tensor.placements), tensor.to(tensor.device_mesh.device_type)
-    assert isinstance(replicated, DTensor)
+    assert is_dtensor(replicated)
     for dim in range(len(placements)):  # one at a time: torch warns of several, which may have to be gathered in this order
         placements[dim] = Replicate()
         replicated = replicated.redistribute(placements=placements)
@@ -34,7 +44,7 @@ def total_norm(values: Iterable[Tensor]) -> Tensor:
     torch would reduce each tensor that two dimensions of a mesh divide."""
     by_placement: dict[Any, list[Tensor]] = {}
     for tensor in values:
-        by_placement.setdefault((tensor.device_mesh, tensor.placements) if isinstance(tensor, DTensor) else None, []).append(tensor)
+        by_placement.setdefault((tensor.device_mesh, tensor.placements) if is_dtensor(tensor) else None, []).append(tensor)
     norms = [_norm_over_workers(group) for group in by_placement.values()]
     return reduce(torch.hypot, norms) if norms else torch.zeros(())
 
@@ -43,7 +53,7 @@ def _norm_over_workers(group: Sequence[Tensor]) -> Tensor:
     """The norm of tensors of the same mesh and placements; float64 for DTensors, since its square is summed."""
     norm = nn.utils.get_total_norm([local_part(tensor) for tensor in group])
     first = group[0]
-    if not isinstance(first, DTensor):
+    if not is_dtensor(first):
         return norm
     square = norm.double().square().to(first.device_mesh.device_type)
     for dim, placement in enumerate(first.placements):
@@ -56,7 +66,7 @@ def local_parts(values: Mapping[str, Any]) -> dict[str, Tensor]:
     """This worker's part of every tensor in nested mappings, by dotted name; a part's name says which it is: `weight[0:8,0:4]`."""
     parts = {}
     for name, tensor in tensors(values).items():
-        if not isinstance(tensor, DTensor):
+        if not is_dtensor(tensor):
             parts[name] = tensor
         elif local_part(tensor).numel():
             (chunk,) = tensor.__create_chunk_list__()
