@@ -38,7 +38,8 @@ class Block(NamedTuple):
 
     @property
     def needs_raw_data(self) -> bool:
-        return any("LOCKSTEP_RAW" in (ROOT / conf).read_text() for conf in re.findall(r"conf/\w+\.yaml", self.text))
+        confs = re.findall(r"conf/\w+\.yaml", self.text)
+        return "data/raw/" in self.text or any("LOCKSTEP_RAW" in (ROOT / conf).read_text() for conf in confs)
 
 
 def shell_blocks() -> list[Block]:

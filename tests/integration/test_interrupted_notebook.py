@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import ray
 from pipelines import api
+from pipelines.etl import run as etl
 from pyspark.sql import SparkSession
 
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -28,6 +29,14 @@ draw = np.random.default_rng(0)
 age, plan = draw.integers(18, 80, 600), draw.choice(["basic", "plus", "pro"], 600)
 frame = pd.DataFrame({"age": age, "plan": plan, "left": (age > 50) ^ (plan == "basic")})
 handler = signal.getsignal(signal.SIGINT)  # that of PySpark
+make = etl.make
+
+def make_later(*arguments):
+    etl.make = make
+    print("ETL makes a version", flush=True)
+    spark.range(10**12).selectExpr("sum(sqrt(id))").collect()
+
+etl.make = make_later  # the first time, until it is interrupted
 settings = {"train.epochs": 5000, "train.workers": 1, "train.checkpoint.every_steps": 20}
 """,
     "run = api.fit(frame, target='left', name='churn', overrides=settings)",
@@ -50,7 +59,7 @@ def test_p8_an_interrupted_cell_leaves_kernel_ray_and_spark_usable(tmp_path: Pat
     with output.open("w") as file:
         kernel = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=subprocess.STDOUT)
     try:
-        for awaited in ("[Stage", "epoch ", "cell 5"):
+        for awaited in ("ETL makes a version", "epoch ", "cell 5"):
             wait_until(lambda awaited=awaited: awaited in output.read_text(), awaited, 240, say=output.read_text)
             kernel.send_signal(signal.SIGINT)
         assert kernel.wait(120) == 0, output.read_text()
