@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pipelines.data.versions.versions import Version
     from pipelines.doctor.diagnosis import Diagnosis
     from pipelines.init.draft import Draft
+    from pipelines.launch.folds import CrossValidation
     from pipelines.launch.run import Result
     from pipelines.notebook.fitted_model import FittedModel
     from pipelines.runtime.notebook_html import HtmlPage
@@ -104,6 +105,9 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
         weights = {name: value for name, value in values["task"].items() if name == "class_weights"}
         values["task"] = {**weights, **network}
     config = with_absolute_paths(parse_with_overrides(values, overrides or {}, f"the settings for {name}"), home())
+    from pipelines.launch.checks import check_fold
+
+    check_fold(config)
     manifest = prepare(config)
     from pipelines.notebook.fitted_model import FittedModel
 
@@ -133,6 +137,15 @@ def train(config: configs.Config, version: Version | None = None) -> Result:
     from pipelines.launch.run import train
 
     return train(config, version)
+
+
+@restored_signals("pipelines.launch.folds")
+def cross_validate(config: configs.Config) -> CrossValidation:
+    """Train a model for each fold of `dataset.split.folds`, as `lockstep train` does, and log mean and deviation of their metrics. `train`
+    with `train.fold` trains one of them."""
+    from pipelines.launch.folds import train_folds
+
+    return train_folds(config)
 
 
 @restored_signals("pipelines.launch.verify")
@@ -173,11 +186,12 @@ def open_loader(data: configs.Config | Version, split: str = "train", order: Ord
 
     The order of a config is by default that of a training, and of a version `Order()`, with steps of 512 rows."""
     from pipelines.data.loader import Loader, Order
-    from pipelines.data.versions.versions import include_passthrough, open_version
+    from pipelines.data.versions.folds import open_fold
+    from pipelines.data.versions.versions import include_passthrough
     from pipelines.train.state import train_order
 
     if isinstance(data, configs.Config):
-        version = include_passthrough(open_version(data.dataset.path, data.data_identity), data.task.passthrough)
+        version = include_passthrough(open_fold(data), data.task.passthrough)
         return Loader(version, split, order or train_order(data))
     return Loader(data, split, order or Order())
 

@@ -35,6 +35,7 @@ from pipelines.config.train import Train
 from pipelines.config.train_base import BalanceSettings
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.columns import read_column
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
 from pipelines.launch.checks import check_before_etl, check_training
@@ -48,7 +49,6 @@ from pipelines.launch.worker import _initial_weights
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.stack_dump import describe_workers, stack
 from pipelines.runtime.weights import model_digest, to_bytes
-from pipelines.strategies.federated.clients import read_column
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.history import TrainingRecord, read_training
 from pipelines.train.balance import ShardBalancer

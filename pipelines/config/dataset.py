@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, PositiveInt, Tag, model_validator
 
 from pipelines.config.features import AutoSettings, EncoderSettings, Feature, FeatureOrAuto, is_pattern
+from pipelines.config.folds import ByFold
 from pipelines.config.section import Fraction, Section, Text
 
 
@@ -74,10 +75,17 @@ class ByTime(Section):
 
 def _kind_of_split(value: Any) -> str:
     keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    return "column" if "by" in keys else "time" if "time" in keys else "fraction"
+    return "cross_validation" if "folds" in keys else "column" if "by" in keys else "time" if "time" in keys else "fraction"
 
 
-def _check_stratify(value: Any) -> Any:
+_EXCLUDED_BY_FOLDS = ("by", "time", "train", "validation", "test")
+
+
+def _check_kind(value: Any) -> Any:
+    if isinstance(value, dict) and "folds" in value and (names := [name for name in _EXCLUDED_BY_FOLDS if name in value]):
+        raise ValueError(
+            f"folds decide what each model is trained, validated and tested on; leave {' and '.join(names)} out, or leave folds out"
+        )
     if isinstance(value, dict) and value.get("stratify") and (decides := [name for name in ("by", "time") if name in value]):
         raise ValueError(
             f"stratify is {value['stratify']}, but the column {value[decides[0]]} decides the split of each row; leave stratify out, or "
@@ -87,9 +95,12 @@ def _check_stratify(value: Any) -> Any:
 
 
 Split = Annotated[
-    Annotated[ByFraction, Tag("fraction")] | Annotated[ByColumn, Tag("column")] | Annotated[ByTime, Tag("time")],
+    Annotated[ByFraction, Tag("fraction")]
+    | Annotated[ByColumn, Tag("column")]
+    | Annotated[ByTime, Tag("time")]
+    | Annotated[ByFold, Tag("cross_validation")],
     Discriminator(_kind_of_split),
-    BeforeValidator(_check_stratify),
+    BeforeValidator(_check_kind),
 ]
 
 
@@ -102,7 +113,8 @@ class Dataset(Section):
     """Columns that identify a row. Of rows with the same key, one is kept, chosen by its content, and the others are quarantined.
     Without a key, duplicate rows are kept."""
     split: Split = ByFraction()
-    """How rows are split into training, validation and test: by shares, by a column of the query, or by time."""
+    """How rows are split into training, validation and test: by shares, by a column of the query, by time, or by folds
+    for cross-validation."""
     max_share_error: Fraction = 0.3
     """How far the share of a split may be from the one that `split` asks for, beyond what chance explains. If it is farther, no version
     is made. Equal rows go to one split, and so do those of a group, so one of them may fill it. Smaller differences are only said."""
@@ -144,6 +156,16 @@ class Dataset(Section):
             raise ValueError(f"{', '.join(sorted(both))}: both feature and target; rename one and set its `column`")
         if both := self.passthrough.keys() & (self.features.keys() | self.target.keys()):
             raise ValueError(f"{', '.join(sorted(both))}: both carried and feature or target; rename one and set its `column`")
+        return self
+
+    @model_validator(mode="after")
+    def _folds_have_columns(self) -> "Dataset":
+        if not isinstance(self.split, ByFold):
+            return self
+        if packed := [name for name, settings in self.encoders.items() if settings.packs]:
+            raise ValueError(f"{packed[0]} is packed into windows, whose documents have no folds; give split shares instead")
+        if both := [name for name in self.split.columns if name in self.encoders]:
+            raise ValueError(f"{both[0]}: split.folds adds a column of this name; rename yours and set its `column`")
         return self
 
     @property

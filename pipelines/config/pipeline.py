@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pipelines.config.dataset import Dataset
 from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.config.features import is_pattern, matches_name
+from pipelines.config.folds import ByFold
 from pipelines.config.renamed_keys import restore_old_names, to_recorded
 from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
@@ -77,6 +78,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _fold_is_of_the_split(self) -> "Config":
+        fold, split = self.train.fold, self.dataset.split
+        if fold is not None and not isinstance(split, ByFold):
+            raise ValueError(f"train.fold is {fold}, but dataset.split has no folds; give it folds: 5, or leave train.fold out")
+        if fold is not None and isinstance(split, ByFold) and fold > split.trainings:
+            times = f" {split.repeats} times" if split.repeats > 1 else ""
+            raise ValueError(f"train.fold is {fold}, but there are {split.folds} folds{times}; choose one of 1 to {split.trainings}")
+        return self
+
+    @model_validator(mode="after")
     def _slices_are_columns(self) -> "Config":
         columns = self.dataset.encoders
         for name in self.task.slices:
@@ -136,4 +147,6 @@ class Config(Section):
         excluded: Any = {**self.placement, "task": self.task.excluded_from_identity}
         settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=excluded)
         settings["train"] = to_recorded(settings["train"])
+        if settings["train"]["fold"] is None:  # as before there were folds
+            del settings["train"]["fold"]
         return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

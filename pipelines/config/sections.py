@@ -22,6 +22,7 @@ from pipelines.config.features import (
     VocabularySettings,
     WeightSettings,
 )
+from pipelines.config.folds import ByFold
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source import Source, Table
 from pipelines.config.task import (
@@ -39,7 +40,7 @@ from pipelines.config.train import Train
 from pipelines.config.train_base import BalanceSettings, Checkpoint
 
 __all__ = [
-    "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFraction", "ByTime", "BytesSettings", "CharactersSettings",
+    "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFold", "ByFraction", "ByTime", "BytesSettings", "CharactersSettings",
     "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings", "IdentitySettings",
     "ImageSettings", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NextItemSettings",
     "NormalQuantileSettings", "QuantileSettings", "RecommendationSettings", "Registry", "ScaleSettings", "SequenceSettings", "Source",

@@ -99,6 +99,9 @@ class Training(Section):
     """Decoded rows that each worker reads ahead."""
 
     # How the model is trained.
+    fold: PositiveInt | None = None
+    """With `dataset.split.folds`, the fold whose model is trained; those of a second repeat follow the folds of the first. By default, the
+    models of all folds are trained, one after another, as runs inside one run."""
     epochs: PositiveInt = 5
     """Passes over the training split. The model is validated after each, and the weights of the best epoch by `monitor` are kept."""
     max_steps: PositiveInt | None = None

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.did_you_mean import name_list
+from pipelines.config.folds import ByFold
 from pipelines.config.windows import FUTURE, WindowSettings
 
 
@@ -23,7 +24,7 @@ def _split_faults(windows: WindowSettings, dataset: Dataset) -> Iterator[str]:
     split, order = dataset.split, windows.order
     by_time = f"by time, as {{time: {order}, validation: …, test: …}}"
     match split:
-        case ByFraction() if split.group not in windows.by:
+        case ByFraction() | ByFold() if split.group not in windows.by:
             remedy = f"split {by_time}"
             if windows.by:
                 remedy += f", or give each series to one split, as {{group: {windows.by[0]}}}"

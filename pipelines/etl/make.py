@@ -23,6 +23,7 @@ from pipelines.data.versions.sources import Sources
 from pipelines.etl import splits
 from pipelines.etl.auto_features import choose_features
 from pipelines.etl.fit import RowSummary, column_profile, fit_columns, gather
+from pipelines.etl.folds import count_rows_of_folds, divide
 from pipelines.etl.quality import check_quarantined, refuse_unexpected
 from pipelines.etl.quarantine import sample_refused, write_malformed
 from pipelines.etl.query import run_query
@@ -100,12 +101,14 @@ def make(
             log.info("%s", line)
         _log_query(rows, resolved)
         translation = translate_query(spark, resolved, rows)
-        shares = compare_shares(judged.rows, row_summary.rows, dataset, judged.cuts_note)
+        divided = divide(judged.rows, dataset.split)
+        shares = compare_shares(judged.rows, row_summary.rows, dataset, judged.cuts_note or divided.note)
+        encoders |= divided.encoders
     with stages("write"), source_errors(config.source):
         parts = part_numbers(bytes_per_split(judged.rows, row_summary.rows, encoders), dataset.part_bytes)
         allowed = int(limit * refusable) - malformed.refused.total()
         raw_rows = RawRowSelection(dataset.key, splits_with_raw_rows(row_summary.rows, encoders))
-        written = write_parts(judged.rows, WritingJob(attempt, encoders, parts, dataset.row_group_bytes, allowed, raw_rows))
+        written = write_parts(divided.rows, WritingJob(attempt, encoders, parts, dataset.row_group_bytes, allowed, raw_rows))
     if config.source.windows and (left_out := describe_left_out(config.source.windows, series_rows, row_summary.query_rows)):
         notes = (*notes, left_out)
         log_notes((left_out,))
@@ -115,12 +118,15 @@ def make(
     manifest = describe_version(config, attempt, row_summary, encoders, written, balance, warnings).model_copy(
         update={"notes": notes, "auto_reasons": dict(choice.reasons), "auto_left_out": dict(choice.left_out)}
     )
+    folds = count_rows_of_folds(attempt, written.row_groups, dataset.split)
     splits.check_splits({number: manifest.splits[split].rows for number, split in enumerate(SPLITS)}, dataset.split)
     if any(settings.packs for settings in choice.dataset.encoders.values()) and not shares.said:
         shares = compare_window_shares(
             {split: windows.rows for split, windows in manifest.splits.items()}, sum(row_summary.rows.values()), dataset
         )
-    return WrittenAttempt(manifest.model_copy(update={"served_query": translation, "shares": shares}), written, row_summary, resolved)
+    return WrittenAttempt(
+        manifest.model_copy(update={"served_query": translation, "shares": shares, "folds": folds}), written, row_summary, resolved
+    )
 
 
 def _judge(expected: DataFrame, config: Config, rows_parsed: int) -> JudgedRows:

@@ -126,6 +126,9 @@ def _survey(manifest: Manifest, sources: Sources, written: WrittenAttempt, stage
     summary, refused = written.summary, written.report.samples
     spark, events = spark_stages(stages.spark, stages.spans), event_log(stages.spark)
     page_data = summary.samples, summary.contents, refused, stages.seconds
+    # The page describes columns of the query, and the folds are not among them.
+    encoders = {name: fitted for name, fitted in manifest.encoders.items() if name not in (manifest.folds.rows if manifest.folds else ())}
+    manifest = manifest.model_copy(update={"encoders": encoders})
     return Survey(written.config, manifest, sources, *page_data, spark, events, summary.values)
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
+from pipelines.config.folds import MOST_REPEATS, ByFold
 from pipelines.data.sources.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError, SourceError
@@ -26,7 +27,9 @@ from pipelines.etl.strata import FIRST_CUT, HASH_BITS, SECOND_CUT, STRATUM, Cuts
 ROW, CONTENT, SPLIT, PART, PLACE, ALIKE = ("__row", "__content", "__split", "__part", "__place", "__alike")
 """Columns added to the query's: hash of the key, hash of all columns, index of the split in SPLITS, number of the part over
 all splits, the hash by which a part is sorted, before CONTENT, and the hash of what `leakage` compares."""
-INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, ALIKE, REASON, STRATUM, FIRST_CUT, SECOND_CUT)
+FOLDS = tuple(f"__fold_{repeat + 1}" for repeat in range(MOST_REPEATS))
+"""Columns with the fold of a row in each repeat of a cross-validation, from 1."""
+INTERNAL = (ROW, CONTENT, SPLIT, PART, PLACE, ALIKE, REASON, STRATUM, FIRST_CUT, SECOND_CUT, *FOLDS)
 
 VERSION = 1
 """Raise it whenever the placement of equal rows changes; part of a dataset version's identity."""
@@ -73,15 +76,22 @@ def stratify(rows: DataFrame, split: Split) -> Cuts | None:
     """
     if not isinstance(split, ByFraction) or not split.stratify:
         return None
-    stratum, value = _stratum(rows, split), exact_column(split.stratify)
-    if split.group:
-        groups = accepted_rows(rows).groupBy(split_hash(rows, split).alias(ROW)).agg(F.min(stratum) != F.max(stratum))
-        if mixed := groups.where(groups[1]).count():
-            raise SourceError(
-                f"dataset.split.stratify: {mixed:,} groups of {split.group} have more than one value of {split.stratify}, and a group goes "
-                "to one split; name a column with one value in a group, which source.query may compute, or leave stratify out"
-            )
-    return find_cuts(rows, stratum, value, _share(split_hash(rows, split)), _shares(split), split.stratify)
+    check_groups_have_one_value(rows, split)
+    share = hash_share("split", split_hash(rows, split))
+    return find_cuts(rows, stratum_hash(rows, split), exact_column(split.stratify), share, _shares(split), split.stratify)
+
+
+def check_groups_have_one_value(rows: DataFrame, split: ByFraction | ByFold) -> None:
+    """Raises SourceError if rows of one group have different values of `split.stratify`."""
+    if not split.group:
+        return
+    stratum = stratum_hash(rows, split)
+    groups = accepted_rows(rows).groupBy(split_hash(rows, split).alias(ROW)).agg(F.min(stratum) != F.max(stratum))
+    if mixed := groups.where(groups[1]).count():
+        raise SourceError(
+            f"dataset.split.stratify: {mixed:,} groups of {split.group} have more than one value of {split.stratify}, and a group "
+            "stays together; name a column with one value in a group, which source.query may compute, or leave stratify out"
+        )
 
 
 def assign_split(rows: DataFrame, split: Split, cuts: Cuts | None = None) -> DataFrame:
@@ -91,6 +101,8 @@ def assign_split(rows: DataFrame, split: Split, cuts: Cuts | None = None) -> Dat
         return _split_by_cuts(rows, split, cuts or stratify(rows, split))
     if isinstance(split, ByFraction):
         return rows.withColumn(SPLIT, _split_by_fraction(rows, split))
+    if isinstance(split, ByFold):
+        return rows.withColumn(SPLIT, F.lit(TRAIN))  # `folds` divides it
     if isinstance(split, ByColumn):
         number, reason = _split_by_column(split), f"split: {split.by} is not train, validation or test"
     else:
@@ -105,13 +117,15 @@ def split_number(rows: DataFrame, split: ByColumn | ByTime) -> Column:
 
 def split_hash(rows: DataFrame, split: Split) -> Column:
     """The hash that decides a row's split: rows with the same one go to one split."""
-    return _hash("group", rows, (split.group,)) if isinstance(split, ByFraction) and split.group else F.col(ROW)
+    return _hash("group", rows, (split.group,)) if isinstance(split, ByFraction | ByFold) and split.group else F.col(ROW)
 
 
 def check_splits(rows: dict[int, int], split: Split) -> None:
     """Raises SourceError if a split that the config asks for has no rows. `rows` are those of each split, by its index."""
     shares: tuple[float, ...] = (1, 1, 1)
-    if isinstance(split, ByFraction):
+    if isinstance(split, ByFold):
+        shares = (1, 0, 0)
+    elif isinstance(split, ByFraction):
         shares = (1, split.validation, split.test)
     elif isinstance(split, ByColumn):
         shares = (1, split.validation, 0)  # the publisher decided whether there is a test split
@@ -132,7 +146,7 @@ def assign_part(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
 
 
 def _split_by_fraction(rows: DataFrame, split: ByFraction) -> Column:
-    share, (train, validation, _) = _share(split_hash(rows, split)), _shares(split)
+    share, (train, validation, _) = hash_share("split", split_hash(rows, split)), _shares(split)
     return F.when(share < _limit(train), TRAIN).when(share < _limit(train + validation), VALIDATION).otherwise(TEST)
 
 
@@ -143,20 +157,20 @@ def _shares(split: ByFraction) -> list[Fraction]:
 
 def _split_by_cuts(rows: DataFrame, split: ByFraction, cuts: Cuts | None) -> DataFrame:
     assert cuts is not None, "the split is stratified"
-    share = _share(split_hash(rows, split))
+    share = hash_share("split", split_hash(rows, split))
     by_stratum = F.broadcast(rows.sparkSession.createDataFrame(cuts.table))
     number = F.when(share < F.col(FIRST_CUT), TRAIN).when(share < F.col(SECOND_CUT), VALIDATION).otherwise(TEST)
-    placed = rows.withColumn(STRATUM, _stratum(rows, split)).join(by_stratum, STRATUM, "left").withColumn(SPLIT, number)
+    placed = rows.withColumn(STRATUM, stratum_hash(rows, split)).join(by_stratum, STRATUM, "left").withColumn(SPLIT, number)
     return placed.drop(STRATUM, FIRST_CUT, SECOND_CUT)
 
 
-def _stratum(rows: DataFrame, split: ByFraction) -> Column:
+def stratum_hash(rows: DataFrame, split: ByFraction | ByFold) -> Column:
     """The hash of a row's value of `split.stratify`; NULL is a value, too."""
     return _hash("stratum", rows, (split.stratify,))
 
 
 def _split_by_column(split: ByColumn) -> Column:
-    moved = _share(F.col(ROW)) < _limit(Fraction(str(split.validation)))
+    moved = hash_share("split", F.col(ROW)) < _limit(Fraction(str(split.validation)))
     published = _column_split_number(split)
     return F.when((published == TRAIN) & moved, VALIDATION).otherwise(published)
 
@@ -180,9 +194,9 @@ def _split_by_time(rows: DataFrame, split: ByTime) -> Column:
     return F.when(time < limits[0], TRAIN).when(time < limits[1], VALIDATION).when(time.isNotNull(), TEST)
 
 
-def _share(identity: Column) -> Column:
+def hash_share(salt: str, identity: Column) -> Column:
     """A salted hash as an integer below 2**HASH_BITS."""
-    return F.shiftrightunsigned(F.xxhash64(F.lit("split"), identity), 64 - HASH_BITS)
+    return F.shiftrightunsigned(F.xxhash64(F.lit(salt), identity), 64 - HASH_BITS)
 
 
 def _limit(share: Fraction) -> Column:

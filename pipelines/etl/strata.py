@@ -8,9 +8,11 @@
 So a row's split follows from the hashes alone, as without strata, and rows with the same hash go to one split.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from itertools import accumulate, islice
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +63,19 @@ def find_cuts(rows: DataFrame, stratum: Column, value: Column, share: Column, sh
 
     Raises SourceError if the column has too many values.
     """
+    strata, counts, limits = find_limits(rows, stratum, value, share, partial(apportion, shares=shares), name)
+    columns = [[stratum.number for stratum in strata], *map(list, zip(*limits, strict=True))] if strata else [[], [], []]
+    table = pa.table([pa.array(column, pa.int64()) for column in columns], names=[STRATUM, FIRST_CUT, SECOND_CUT])
+    return Cuts(table, describe_missing(name, strata, counts, shares))
+
+
+def find_limits(
+    rows: DataFrame, stratum: Column, value: Column, share: Column, divide: Callable[[Sequence[int]], list[list[int]]], name: str
+) -> tuple[list["Stratum"], list[list[int]], list[list[int]]]:
+    """The strata of `find_cuts`, how `divide` divides the rows of each, and the hashes from which its rows are in the next division.
+
+    Raises SourceError if the column has too many values.
+    """
     text = F.substring(value.cast("string"), 1, _NAME_LENGTH)
     hashed_range = F.shiftrightunsigned(share, HASH_BITS - _RANGE_BITS).cast("int")
     # Two jobs read it, and the rows themselves may be wide, or expensive to compute.
@@ -69,27 +84,25 @@ def find_cuts(rows: DataFrame, stratum: Column, value: Column, share: Column, sh
     )
     try:
         strata = _count_strata(hashes, name)
-        counts = apportion([stratum.rows for stratum in strata], shares)
-        positions = [
-            (stratum, cut) for stratum, (train, validation, _) in zip(strata, counts, strict=True) for cut in (train, train + validation)
-        ]
-        limits = _limits(hashes, positions)
+        counts = divide([stratum.rows for stratum in strata])
+        positions = [(stratum, cut) for stratum, divided in zip(strata, counts, strict=True) for cut in accumulate(divided[:-1])]
+        limits = iter(_limits(hashes, positions))
     finally:
         hashes.unpersist()
-    columns = [[stratum.number for stratum in strata], limits[0::2], limits[1::2]]
-    table = pa.table([pa.array(column, pa.int64()) for column in columns], names=[STRATUM, FIRST_CUT, SECOND_CUT])
-    return Cuts(table, describe_missing(name, strata, counts, shares))
+    return strata, counts, [list(islice(limits, len(divided) - 1)) for divided in counts]
 
 
-def apportion(rows: Sequence[int], shares: Sequence[Fraction]) -> list[list[int]]:
+def apportion(rows: Sequence[int], shares: Sequence[Fraction], fills_first: bool = True) -> list[list[int]]:
     """How many of each stratum's rows each split gets: its share, rounded up or down, so that the splits' sums over all strata so far are
-    as near to their shares as that allows. Every stratum has a row in the first split."""
+    as near to their shares as that allows. With `fills_first`, every stratum has a row in the first split."""
     counts_by_stratum, owed = [], [Fraction(0)] * len(shares)
     for total in rows:
         quotas = [share * total for share in shares]
         counts = [int(quota) for quota in quotas]
         rounded = [split for split, quota in enumerate(quotas) if quota > counts[split]]
-        by_need = sorted(rounded, key=lambda split: (bool(split or counts[0]), counts[split] - quotas[split] - owed[split], split))
+        by_need = sorted(
+            rounded, key=lambda split: (bool(not fills_first or split or counts[0]), counts[split] - quotas[split] - owed[split], split)
+        )
         for split in by_need[: total - sum(counts)]:
             counts[split] += 1
         owed = [due + quota - count for due, quota, count in zip(owed, quotas, counts, strict=True)]

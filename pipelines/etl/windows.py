@@ -26,6 +26,7 @@ from pyspark.sql.window import WindowSpec
 
 from pipelines.config.dataset import ByFraction, Split
 from pipelines.config.did_you_mean import name_list, suggestion
+from pipelines.config.folds import ByFold
 from pipelines.config.windows import FUTURE, HISTORY, Statistic, WindowSettings, lag_name, rolling_name
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.splits import exact_column, split_number
@@ -175,4 +176,4 @@ def _series(windows: WindowSettings) -> WindowSpec:
 
 def _split_number(rows: DataFrame, split: Split | None) -> Column | None:
     """The index of each row's split; None where all rows of a series have the same."""
-    return None if split is None or isinstance(split, ByFraction) else split_number(rows, split)
+    return None if split is None or isinstance(split, ByFraction | ByFold) else split_number(rows, split)

@@ -5,9 +5,11 @@ import logging
 from pipelines.config import Config
 from pipelines.config.effect_rules import PlannedRun
 from pipelines.config.effects import ineffective_settings_in_run
+from pipelines.config.folds import ByFold
 from pipelines.config.train import Train
+from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
-from pipelines.data.versions.versions import Version, open_version
+from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task, check_task
@@ -20,6 +22,7 @@ log = logging.getLogger(__name__)
 
 def check_training(config: Config, version: Version) -> None:
     """Raise TrainingError or ConfigError, before anything starts, for settings that this dataset version cannot be trained with."""
+    check_fold(config)
     settings, rows = config.train, version.rows("train")
     try:
         steps = total_steps(config, rows)
@@ -37,6 +40,15 @@ def check_training(config: Config, version: Version) -> None:
     _warn_of_idle_workers(settings)
 
 
+def check_fold(config: Config) -> None:
+    """Raise ConfigError if one model is to be trained on a dataset of folds, and the config does not say on which."""
+    if isinstance(config.dataset.split, ByFold) and config.train.fold is None:
+        raise ConfigError(
+            "dataset.split has folds, and this is for one model; set train.fold, as to 1, give dataset.split shares, or train a model for "
+            "each fold by jobs/train.py or api.cross_validate"
+        )
+
+
 def check_before_etl(config: Config) -> None:
     """Raise ConfigError for a task or a strategy that does not fit the columns, or a column with a name that batches need.
 
@@ -50,8 +62,10 @@ def check_before_etl(config: Config) -> None:
 
 def refusal(config: Config) -> str:
     """Return why a training would refuse the newest dataset version of this config; empty if it would not, or if there is none."""
+    if isinstance(config.dataset.split, ByFold) and config.train.fold is None:
+        config = config.model_copy(update={"train": config.train.model_copy(update={"fold": 1})})
     try:
-        check_training(config, open_version(config.dataset.path, config.data_identity))
+        check_training(config, open_fold(config))
     except DatasetError:
         return ""
     except (ConfigError, TrainingError) as error:

@@ -8,7 +8,8 @@ from typing import Any
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.data.versions.versions import Version, open_version
+from pipelines.data.versions.folds import open_fold
+from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.launch.assignment import work
 from pipelines.launch.checks import check_training
@@ -27,6 +28,7 @@ from pipelines.runtime.notebook_html import html_summary, metrics_table
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
 from pipelines.tasks.values import missing_reasons, numbers_only
+from pipelines.tracking.folds import FOLD, PARENT
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.train.state import left_out_rows, total_steps
 from pipelines.train.strategies import strategy_class
@@ -58,13 +60,14 @@ class Result:
         return html_summary("training", metrics_table(self.metrics), lines)
 
 
-def train(config: Config, version: Version | None = None) -> Result:
-    """Train the config's model on a dataset version, by default the one that was made from this config, and log it in MLflow.
+def train(config: Config, version: Version | None = None, parent_run_id: str = "") -> Result:
+    """Train the config's model on a dataset version, by default the one that was made from this config, and log it in MLflow, inside the
+    run `parent_run_id` if there is one.
 
     Resumes an interrupted run of the same model and dataset. When a signal interrupts it, the run becomes KILLED, can be
     resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
     """
-    version = version or open_version(config.dataset.path, config.data_identity)
+    version = version or open_fold(config)
     check_training(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)
     progress = TrainingProgress()
@@ -72,7 +75,8 @@ def train(config: Config, version: Version | None = None) -> Result:
         gpus = uses_gpus(config.train)
         warn_of_missing_cpus(config.train)
         tags = {**job_tags(), "rows.left_out_of_an_epoch": str(left_out_rows(config, version.rows("train")))}
-        with tracking.tracked_run(lambda: tracking.open_training(config, version, tags)) as run:
+        tags |= _fold_tags(config, parent_run_id)
+        with tracking.tracked_run(lambda: tracking.open_training(config, version, tags), ends_job=not parent_run_id) as run:
             progress.say(_opening(config, version, run, gpus))
             directory = _prepare_directory(initial, run)
             try:
@@ -87,8 +91,14 @@ def train(config: Config, version: Version | None = None) -> Result:
             result = _log_model(config, version, run, directory, trained)
     fields = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **metric_fields(trained["metrics"])}
     lines = result_summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
-    progress.say(lines, "result", **fields, rows=result.rows, seconds=result.seconds)
+    progress.say(lines, "training" if parent_run_id else "result", **fields, rows=result.rows, seconds=result.seconds)
     return result
+
+
+def _fold_tags(config: Config, parent_run_id: str) -> dict[str, str]:
+    """The tags by which a cross-validation finds the training of a fold."""
+    tags = {FOLD: "" if config.train.fold is None else str(config.train.fold), PARENT: parent_run_id}
+    return {name: text for name, text in tags.items() if text}
 
 
 def _file_diagnostics(config: Config, run: tracking.TrainingRun, directory: RunDirectory, progress: TrainingProgress) -> None:

@@ -26,9 +26,11 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.data.loader.reader import Reader
 from pipelines.data.sources.distribute import distribute
+from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
-from pipelines.data.versions.versions import Version, include_passthrough, open_version
+from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError
+from pipelines.launch.checks import check_fold
 from pipelines.report.evaluation import pack
 from pipelines.report.filing import file_baseline
 from pipelines.spark.driver import driver_errors
@@ -64,7 +66,8 @@ def fit_baseline(config: Config) -> dict[str, float]:
 
     Raises DatasetError if there is no version, ConfigError if the task has no linear baseline.
     """
-    version = open_version(config.dataset.path, config.data_identity)
+    check_fold(config)
+    version = open_fold(config)
     task = build_task(config.task, version.manifest)
     if not isinstance(task, Supervised) or type(task.target) not in (BinaryTarget, ClassTarget, QuantityTarget):
         another = " with a target or a loss of another kind" if isinstance(task, Supervised) else ""

@@ -12,7 +12,8 @@ from pipelines.config.pipeline import PLACEMENT
 from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.train import Train
 from pipelines.config.train_base import BalanceSettings
-from pipelines.data.versions.versions import Version, open_version
+from pipelines.data.versions.folds import open_fold
+from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.driver_monitor import watch
@@ -160,7 +161,7 @@ def _decisive(config: Config) -> dict[str, Any]:
 
 
 def _version(config: Config, run: TrainingRecord, progress: TrainingProgress) -> Version:
-    version = open_version(config.dataset.path, config.data_identity)
+    version = open_fold(config)
     recorded_digest = run.tags.get("dataset.digest")
     if recorded_digest is None:
         progress.say(f"MLflow no longer has the digest of the dataset that run {run.run_id} was trained on; {version.root} is used")

@@ -7,6 +7,7 @@
 4. `sender`     sends metrics from rank 0 in batches, each point once, across outages and restarts.
 5. `run`        keeps a run alive, and sets its final status.
 6. `training`   opens or resumes the run of a training.
+   `folds`      opens or resumes the run of a cross-validation, in which those of its trainings are.
 7. `job_runs`   are the runs of an ETL and of a baseline; `git` finds the commit of the code.
 8. `system`     logs system metrics of each node, and the power of its processors.
 9. `history`    reads a finished training, and a run's curves, tags and files. `models` finds and downloads logged models and versions in

@@ -34,7 +34,8 @@ def run_name(config: Config, kind: str) -> str:
     now = f"{config.name} {datetime.now():%Y-%m-%d %H:%M}"
     if kind:
         return " ".join(filter(None, (config.tracking.run_name or now, kind)))
-    return config.tracking.run_name or f"{now} {config.train.strategy.kind} lr={config.train.lr:g}"
+    fold = "" if config.train.fold is None else f"fold {config.train.fold}"
+    return " ".join(filter(None, (config.tracking.run_name or f"{now} {config.train.strategy.kind} lr={config.train.lr:g}", fold)))
 
 
 def model_name(config: Config) -> str:

@@ -80,9 +80,10 @@ OneRun = TypeVar("OneRun", bound=MlflowRun)
 
 
 @contextmanager
-def tracked_run(begin: Callable[[], OneRun]) -> Iterator[OneRun]:
+def tracked_run(begin: Callable[[], OneRun], ends_job: bool = True) -> Iterator[OneRun]:
     """Begin a run and send heartbeats inside the `with` block. The run ends as FINISHED, as KILLED on SIGINT and SIGTERM, or as
-    FAILED on another exception. Signals are deferred while the run is begun and while it is ended."""
+    FAILED on another exception. Signals are deferred while the run is begun and while it is ended; with `ends_job`, nothing is left after
+    it for a signal to interrupt."""
     with DeferredSignals() as signals:
         run = begin()
         try:
@@ -93,8 +94,9 @@ def tracked_run(begin: Callable[[], OneRun]) -> Iterator[OneRun]:
             run.end("KILLED" if interrupted else "FAILED")
             raise
         run.end("FINISHED")
-        signals.forget()
-        mark_done()
+        if ends_job:
+            signals.forget()
+            mark_done()
 
 
 def is_reachable(uri: str, seconds: float) -> bool:

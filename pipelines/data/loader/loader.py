@@ -91,7 +91,7 @@ class Loader:
 
         Without a cache it does not depend on the dataset's size.
         """
-        largest = int(self._reader.group_rows.max()) * (self._reader.row_bytes + INDEX_BYTES)
+        largest = max(group.stored_rows for group in self._reader.groups) * (self._reader.row_bytes + INDEX_BYTES)
         window = (self.order.window + 1) * largest + PAGE_BYTES
         windows = self._reader.decoded_bytes if self._memory.cache is not None else len(self.owned_shards) * window
         batch_bytes = len(self.owned_shards) * self.order.microbatch * self._reader.row_bytes

@@ -56,12 +56,12 @@ class Reader:
         try:
             batches = self._decode(group).to_batches()
             values = {column.name: _join([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns}
+            return group.select(values)
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; {RESTORE}") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
             storage.ask(self._version.filesystem, f"{self._version.root}/{group.file}")
             raise CorruptError(f"{self._name(group)}: {error}; {RESTORE}") from error
-        return values
 
     def _decode(self, group: RowGroup) -> pa.Table:
         with self._version.filesystem.open_input_file(f"{self._version.root}/{group.file}") as source:
@@ -72,8 +72,8 @@ class Reader:
         excerpt = _Excerpt(content, group.offset)
         with pq.ParquetFile(excerpt, metadata=footer, page_checksum_verification=not group.checksum, pre_buffer=False) as file:
             table = file.read_row_group(group.index, use_threads=False)
-        if table.num_rows != group.rows:
-            raise DatasetError(f"it has {table.num_rows} rows; the manifest says {group.rows}")
+        if table.num_rows != group.stored_rows:
+            raise DatasetError(f"it has {table.num_rows} rows; the manifest says {group.stored_rows}")
         return table
 
     def _bytes(self, group: RowGroup, source: pa.NativeFile) -> memoryview:
@@ -107,9 +107,9 @@ class Reader:
         if group.index >= footer.num_row_groups:
             raise DatasetError(f"the file has {footer.num_row_groups} row groups")
         claimed = footer.row_group(group.index)
-        if claimed.num_rows != group.rows:
-            raise DatasetError(f"it has {claimed.num_rows} rows; the manifest says {group.rows}")
-        expected = group.rows * self.row_bytes
+        if claimed.num_rows != group.stored_rows:
+            raise DatasetError(f"it has {claimed.num_rows} rows; the manifest says {group.stored_rows}")
+        expected = group.stored_rows * self.row_bytes
         if max(group.bytes, claimed.total_byte_size) > UNCOMPRESSED_SLACK * expected + 2**20:
             raise DatasetError(f"its pages are {group.bytes} bytes and unpack to {claimed.total_byte_size}; its rows take {expected}")
 

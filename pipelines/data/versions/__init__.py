@@ -16,6 +16,7 @@
 4. `storage`   the file operations that make a version visible complete or not at all.
 5. `commit`    turns an `attempt` into a version, if its row counts agree (`balance`).
    `raw_rows`  are rows as they were, which only pages show.
+   `columns`   reads single columns, and `folds` selects the splits of one training of a cross-validation.
 6. `data_profile`  what an ETL knows about its data beyond the manifest, for pages and MLflow.
 7. `versions`  finds and opens a version; `plain` opens a folder of any Parquet files as one, or writes one from arrays.
 """

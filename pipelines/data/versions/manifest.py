@@ -84,6 +84,20 @@ class Shares(Section):
     """What differs, why, and what helps, in one line; empty if nothing is worth a word."""
 
 
+class Folds(Section):
+    """The folds of a version for cross-validation, all of whose rows are in the split `train`."""
+
+    rows: dict[str, tuple[int, ...]]
+    """Rows of each fold, by the column that has the fold of each row, from 1; one column for each repeat."""
+    selected: int | None = None
+    """The training, of 1 to `trainings`, whose splits are those of the manifest; None if no fold is selected."""
+
+    @property
+    def trainings(self) -> int:
+        """Number of models of a cross-validation: one for each fold of each repeat."""
+        return sum(map(len, self.rows.values()))
+
+
 class Manifest(Section):
     format: int = FORMAT
     name: str
@@ -118,6 +132,8 @@ class Manifest(Section):
     """Row counts of all stages, which `commit` has compared."""
     shares: Shares = Shares()
     """Compared with those that `dataset.split` asks for."""
+    folds: Folds | None = None
+    """Those of cross-validation; None for a version that is split otherwise."""
     profile: dict[str, Any] = {}
     """Statistics of the training split, by raw column."""
     auto_reasons: dict[str, str] = {}

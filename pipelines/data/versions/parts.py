@@ -47,6 +47,15 @@ class RowGroup:
     digest: str
     """Hex SHA-256 of its columns in canonical form."""
 
+    @property
+    def stored_rows(self) -> int:
+        """Rows in the file, of which `select` may take fewer."""
+        return self.rows
+
+    def select(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Those of the stored rows that belong to it, by column."""
+        return columns
+
 
 ROW_GROUPS = pa.schema(
     [

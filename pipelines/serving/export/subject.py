@@ -13,6 +13,7 @@ from pipelines.config.functions import holds_code
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.folds import select_fold
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version, open_version
@@ -108,6 +109,8 @@ def read_subject(config: Config, run_id: str) -> Subject:
             f"run {run_id} was trained on dataset digest {manifest.digest[:12]}; {config.dataset.path} has {version.digest[:12]}, "
             f"version {version.manifest.version}; use the config of the run, and set dataset.path to its version"
         )
+    if manifest.folds and manifest.folds.selected:
+        version = select_fold(version, manifest.folds.selected)
     task = build_task(settings, manifest)
     network = task.model()
     network.load_state_dict(weights)

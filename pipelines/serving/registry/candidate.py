@@ -40,6 +40,11 @@ def read_candidate(config: Config, run_id: str) -> Candidate:
         raise TrackingError(f"run {run_id} is {record.status}; only a finished training can be promoted")
     if (pipeline := record.config.get("name")) != config.name:
         raise ConfigError(f"--run {run_id} is of the pipeline {pipeline}, and the config is that of {config.name}; give its own config")
+    if fold := record.config.get("train", {}).get("fold"):
+        raise ConfigError(
+            f"--run {run_id} is the model of fold {fold} of a cross-validation, which has not seen all rows; for the champion, train with "
+            "a dataset.split of shares, and promote that run"
+        )
     client = connect(uri)
     with mlflow_errors(uri):
         run = client.get_run(run_id)

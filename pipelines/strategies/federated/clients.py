@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipelines.config.train import Train
 from pipelines.data.loader.permutations import CLIENTS, permutation, words
-from pipelines.data.versions import storage
-from pipelines.data.versions.manifest import RESTORE
-from pipelines.data.versions.parts import RowGroup
-from pipelines.data.versions.schema import FREE, TensorColumn, to_numpy
+from pipelines.data.versions.columns import read_column
+from pipelines.data.versions.schema import FREE
 from pipelines.data.versions.versions import Version
-from pipelines.errors import ConfigError, CorruptError, DatasetError
+from pipelines.errors import ConfigError
 from pipelines.strategies.federated.privacy import check_accountant
 from pipelines.strategies.federated.settings import Settings
 from pipelines.tasks.base import Task
@@ -47,31 +43,6 @@ def group_by_client(column: np.ndarray) -> ClientRows:
     """Group a split's rows by client; `column` holds the client of every row, shape (rows,)."""
     values, counts = np.unique(column, return_counts=True)
     return ClientRows(values, counts, np.argsort(column, kind="stable"))
-
-
-def read_column(version: Version, split: str, column: TensorColumn) -> np.ndarray:
-    """Read one column of the split's rows, shape (rows,), and no other column.
-
-    Raises CorruptError if a file is gone or has other rows than the manifest says.
-    """
-    files: dict[str, list[RowGroup]] = {}
-    for group in version.split_row_groups(split):
-        files.setdefault(group.file, []).append(group)
-    return np.concatenate([_read_file(version, file, groups, column) for file, groups in files.items()])
-
-
-def _read_file(version: Version, file: str, groups: list[RowGroup], column: TensorColumn) -> np.ndarray:
-    path = f"{version.root}/{file}"
-    try:
-        with version.filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
-            table = parquet.read_row_groups([group.index for group in groups], columns=[column.name], use_threads=False)
-        values = np.concatenate([to_numpy(column, chunk) for chunk in table.column(column.name).chunks])
-    except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
-        storage.ask(version.filesystem, path)
-        raise CorruptError(f"{path}: {error}; {RESTORE}") from error
-    if len(values) != (rows := sum(group.rows for group in groups)):
-        raise CorruptError(f"{path} has {len(values)} rows; the manifest says {rows}; {RESTORE}")
-    return values
 
 
 def places(settings: Settings, clients: int) -> int:

@@ -15,11 +15,12 @@ import torch
 
 from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.loader.permutations import CLIENT_ROWS, permutation, row_keys
+from pipelines.data.versions.columns import read_column
 from pipelines.data.versions.manifest import RESTORE
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
 from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError
-from pipelines.strategies.federated.clients import assign_places, group_by_client, places, read_column
+from pipelines.strategies.federated.clients import assign_places, group_by_client, places
 from pipelines.strategies.federated.settings import Settings
 from pipelines.tasks.base import Batch
 from pipelines.train.reduce.context import WorkerContext

@@ -1,0 +1,86 @@
+"""The driver of a cross-validation: trains the model of each fold, one after another, as runs inside one MLflow run.
+
+A fold whose training is finished is not trained again: the same command goes on with the one that was interrupted.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from pipelines import tracking
+from pipelines.config import Config
+from pipelines.data.versions.folds import select_fold, training_rows
+from pipelines.data.versions.versions import Version, open_version
+from pipelines.errors import ConfigError
+from pipelines.launch.checks import check_training
+from pipelines.launch.cluster import cluster, job_tags
+from pipelines.launch.fold_metrics import fold_table, metrics_line, summarize_metrics
+from pipelines.launch.run import train
+from pipelines.launch.training_progress import TrainingProgress
+from pipelines.runtime.notebook_html import html_summary, metrics_table
+from pipelines.tracking.folds import CrossValidationRun, open_cross_validation
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """The result of training all folds."""
+
+    run_id: str
+    metrics: dict[str, float]
+    """Mean and sample standard deviation over the folds, such as `test/auc_mean` and `test/auc_std`."""
+    fold_runs: dict[int, str]
+    """IDs of the trainings, by the number of the fold."""
+    fold_metrics: dict[int, dict[str, float]]
+    """Metrics of each model's best epoch, by the number of the fold."""
+
+    def _repr_html_(self) -> str:
+        """The table of metrics that a notebook shows."""
+        return html_summary("cross-validation", metrics_table(self.metrics), (f"run {self.run_id} of {len(self.fold_runs)} trainings",))
+
+
+def train_folds(config: Config) -> CrossValidation:
+    """Train a model for each fold of the dataset version that the config describes, and log mean and deviation of their metrics.
+
+    Resumes an interrupted run of the same settings and dataset. When a signal interrupts it, its run and that of the fold become KILLED.
+    Raises what `train` does.
+    """
+    version = open_version(config.dataset.path, config.data_identity)
+    folds = version.manifest.folds
+    if folds is None:
+        raise ConfigError(f"dataset.split has folds, but {version.root} has none; run jobs/etl.py with this config first")
+    smallest = min(range(1, folds.trainings + 1), key=partial(training_rows, folds))
+    check_training(fold_config(config, smallest), select_fold(version, smallest))
+    progress = TrainingProgress()
+    with cluster(config.train), tracking.tracked_run(lambda: open_cross_validation(config, version, job_tags())) as run:
+        progress.say(f"run {run.run_id} {'resumes' if run.is_resumed else 'starts'}: {folds.trainings} trainings, one for each fold")
+        results = _train_each(config, version, run, progress)
+        line = metrics_line(results.fold_metrics, "test", len(folds.rows))
+        run.log_metrics(results.metrics)
+        run.describe(f"**{line}**\n\n{fold_table(results.fold_metrics, 'test')}")
+    lines = [line, metrics_line(results.fold_metrics, "validation", len(folds.rows)), _last_line(config, run)]
+    progress.say("\n".join(filter(None, lines)), "result", run_id=run.run_id, metrics=results.metrics, folds=results.fold_metrics)
+    return results
+
+
+def fold_config(config: Config, fold: int) -> Config:
+    """The config that trains this fold alone."""
+    return config.model_copy(update={"train": config.train.model_copy(update={"fold": fold})})
+
+
+def _train_each(config: Config, version: Version, run: CrossValidationRun, progress: TrainingProgress) -> CrossValidation:
+    """Train the folds that are not finished, and read the metrics of all."""
+    assert version.manifest.folds is not None, "the version has folds"
+    trainings, runs = version.manifest.folds.trainings, run.finished_folds()
+    for fold in range(1, trainings + 1):
+        if fold in runs:
+            progress.say(f"fold {fold} of {trainings} is finished: run {runs[fold]}", "fold", fold=fold, run_id=runs[fold])
+            continue
+        progress.say(f"fold {fold} of {trainings}", "fold", fold=fold)
+        runs[fold] = train(fold_config(config, fold), select_fold(version, fold), run.run_id).run_id
+    metrics = {fold: run.final_metrics(runs[fold]) for fold in sorted(runs)}
+    return CrossValidation(run.run_id, summarize_metrics(metrics), dict(sorted(runs.items())), metrics)
+
+
+def _last_line(config: Config, run: CrossValidationRun) -> str:
+    return (
+        f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}, which has a model of each fold and none of its own"
+    )

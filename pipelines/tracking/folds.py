@@ -1,0 +1,96 @@
+"""The run of a cross-validation, in which the trainings of its folds are runs."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Run
+from mlflow.tracking.context.registry import resolve_tags
+
+from pipelines.config import Config
+from pipelines.data.versions.versions import Version
+from pipelines.errors import TrackingError
+from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead_runs, describe_beat, heartbeat, is_alive
+from pipelines.tracking.naming import run_name
+from pipelines.tracking.run import KIND, MlflowRun
+from pipelines.tracking.training import dataset_input, origin_tags
+
+CROSS_VALIDATION = "cross-validation"
+"""The kind of these runs, in their tag KIND."""
+PARENT, FOLD = "mlflow.parentRunId", "fold"
+"""Tags of a fold's training: MLflow's own for the run that it is in, and the number of the fold."""
+_IDENTITY = "mlflow.lockstep.cross_validation"
+_MOST_RUNS = 10_000
+_METRICS_PER_CALL = 1_000
+
+
+@dataclass(frozen=True)
+class CrossValidationRun(MlflowRun):
+    experiment_id: str
+    is_resumed: bool
+    """Whether an earlier command began the run."""
+
+    def finished_folds(self) -> dict[int, str]:
+        """IDs of the finished trainings, by the number of the fold."""
+        condition = f"tags.`{PARENT}` = '{self.run_id}' AND attributes.status = 'FINISHED'"
+        with mlflow_errors(self.uri):
+            runs = self.client.search_runs([self.experiment_id], condition, max_results=_MOST_RUNS)
+        return {int(run.data.tags[FOLD]): run.info.run_id for run in runs if run.data.tags.get(FOLD, "").isdecimal()}
+
+    def final_metrics(self, run_id: str) -> dict[str, float]:
+        """The metrics of a training's best epoch on validation and test, without those that are not defined."""
+        with mlflow_errors(self.uri):
+            metrics = self.client.get_run(run_id).data.metrics
+        return {
+            name: value
+            for name, value in sorted(metrics.items())
+            if name.startswith(("validation/", "test/")) and name != "validation/epoch" and isfinite(value)
+        }
+
+    def log_metrics(self, values: Mapping[str, float]) -> None:
+        now = int(time.time() * 1_000)
+        metrics = [Metric(name, value, now, 0) for name, value in values.items()]
+        with mlflow_errors(self.uri):
+            for start in range(0, len(metrics), _METRICS_PER_CALL):
+                self.client.log_batch(self.run_id, metrics[start : start + _METRICS_PER_CALL], synchronous=True)
+
+
+def open_cross_validation(config: Config, version: Version, tags: Mapping[str, str]) -> CrossValidationRun:
+    """Begin the run of this command, or resume one of the same settings and dataset that is not finished.
+
+    Raises TrackingError if that is alive.
+    """
+    uri, identity = config.tracking.uri, f"{config.model_identity[:16]}-{version.digest[:16]}"
+    client = connect(uri)
+    experiment = ensure_experiment(client, config)
+    with mlflow_errors(uri):
+        newest = client.search_runs(
+            [experiment], f"tags.`{_IDENTITY}` = '{identity}'", order_by=["attributes.start_time DESC"], max_results=1
+        )
+        correct_dead_runs(client, experiment, config.dataset.path)
+        if newest and newest[0].info.status != "FINISHED":
+            return _resume(client, uri, newest[0], tags)
+        run_tags = {**resolve_tags(), **origin_tags(config, version), **tags, KIND: CROSS_VALIDATION, _IDENTITY: identity}
+        run_tags |= {HEARTBEAT: heartbeat(), DATASET: config.dataset.path, "strategy": config.train.strategy.kind}
+        run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, CROSS_VALIDATION)).info.run_id
+        log_params(client, run_id, training_settings(config))
+        client.log_inputs(run_id, [dataset_input(config, version)])
+        client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
+        client.log_text(run_id, version.manifest.to_json().decode(), "manifest.json")
+    return CrossValidationRun(client, uri, run_id, experiment, is_resumed=False)
+
+
+def _resume(client: MlflowClient, uri: str, run: Run, tags: Mapping[str, str]) -> CrossValidationRun:
+    run_id = run.info.run_id
+    if run.info.status == "RUNNING" and is_alive(run.data.tags):
+        raise TrackingError(
+            f"run {run_id} is already training the folds of this dataset ({describe_beat(run.data.tags)}); "
+            "wait for it, stop it, or change the config"
+        )
+    client.update_run(run_id, status="RUNNING")
+    for name, value in {**tags, HEARTBEAT: heartbeat()}.items():
+        client.set_tag(run_id, name, value)
+    return CrossValidationRun(client, uri, run_id, run.info.experiment_id, is_resumed=True)
