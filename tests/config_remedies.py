@@ -150,6 +150,32 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
             {"source.tables": {"people": {"format": "sqlite", "path": "a.db", "schema": "age int", "query": "SELECT 1 AS age"}}},
         ),
     ),
+    "one fold is the test, the next one selects": ({"dataset.split": {"folds": 2}}, ({"dataset.split": {"folds": 5}},)),
+    "decide what each model is trained, validated and tested on": (
+        {"dataset.split": {"folds": 5, "by": "job"}},
+        ({"dataset.split": {"folds": 5}}, {"dataset.split": {"by": "job"}}),
+    ),
+    "whose documents have no folds; give split shares": (
+        {
+            "dataset.split": {"folds": 5},
+            "dataset.features": {"job": {"encoder": "bytes", "length": 8}},
+            "dataset.target": {},
+            "task": {"kind": "language"},
+        },
+        ({"dataset.split": {"train": 0.8, "validation": 0.1, "test": 0.1}},),
+    ),
+    "split.folds adds a column of this name; rename yours": (
+        {"dataset.split": {"folds": 5}, "dataset.features": {"fold": "standardize"}},
+        ({"dataset.features": {"part": {"encoder": "standardize", "column": "fold"}}},),
+    ),
+    "but dataset.split has no folds; give it": (
+        {"train.fold": 1},
+        ({"dataset.split": {"folds": 5}}, {"train.fold": GONE}),
+    ),
+    "but there are {} folds{}; choose one": (
+        {"dataset.split": {"folds": 5, "repeats": 2}, "train.fold": 11},
+        ({"train.fold": 1}, {"train.fold": 10}),
+    ),
     "stratify and group are both": (
         {"dataset.split": {"stratify": "job", "group": "job"}},
         ({"dataset.split": {"stratify": "job"}}, {"dataset.split": {"group": "job"}}),

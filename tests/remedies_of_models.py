@@ -92,6 +92,16 @@ def candidate(folder: Path, name: str = "toy", path: str = "", key: tuple[str, .
     return read_candidate(config.model_copy(update={"name": name, "dataset": dataset}), model_run().run_id)
 
 
+def candidate_of_fold(folder: Path) -> Any:
+    """A finished run that is the model of one fold."""
+    config = model_run().config
+    client = MlflowClient(config.tracking.uri)
+    run_id = client.create_run("0").info.run_id
+    client.log_dict(run_id, {"name": config.name, "train": {"fold": 2}}, "config.json")
+    client.set_terminated(run_id)
+    return read_candidate(config, run_id)
+
+
 def delete_candidate(folder: Path) -> Any:
     MlflowClient(model_run().config.tracking.uri).delete_run(model_run().run_id)
     return candidate(folder)
@@ -453,6 +463,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (slow_promotion,),
     ),
     "is deleted in {}, where no decision about it": (delete_candidate, (restore_candidate,)),
+    "which has not seen all rows; for the champion, train": (candidate_of_fold, (candidate,)),
     "and the config is that of {}; give its own config": (lambda folder: candidate(folder, name="other"), (candidate,)),
     "give the config of the run, or train on this dataset": (
         lambda folder: candidate(folder, path=other_dataset(folder).dataset.path),

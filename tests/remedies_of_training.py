@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 import torch
 import torch.distributed as dist
+from config_remedies import VALUES
 from filed import file_weights
 from layouts import fit_layout
 from ray.exceptions import RayActorError
@@ -38,7 +39,7 @@ from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.columns import read_column
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
-from pipelines.launch.checks import check_before_etl, check_training
+from pipelines.launch.checks import check_before_etl, check_fold, check_training
 from pipelines.launch.cluster import uses_gpus
 from pipelines.launch.driver_monitor import watch
 from pipelines.launch.init_from import initial_weights
@@ -195,6 +196,10 @@ def verify_killed_run(folder: Path, is_resumed: bool) -> None:
         with tracking.tracked_run(lambda: tracking.open_training(config, open_dataset(config), {})) as resumed_run:
             assert resumed_run.run_id == run.run_id
     _check(read_training(config.tracking.uri, run.run_id), Train(strategy="exact"))
+
+
+def check_config_of_folds(split: dict[str, Any], fold: int | None = None) -> None:
+    check_fold(parse({**VALUES, "dataset": {**VALUES["dataset"], "split": split}, "train": {"fold": fold}}, "x"))
 
 
 class Saved:
@@ -622,6 +627,13 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (
             lambda folder: Balanced("acc", least=1).leave_out(1.0, 1.0, 0.1),
             lambda folder: Balanced("accb").leave_out(1.0, 1.0, 0.1, 1.0),
+        ),
+    ),
+    "dataset.split has folds, and this is for one model": (
+        lambda folder: check_config_of_folds({"folds": 5}),
+        (
+            lambda folder: check_config_of_folds({"folds": 5}, 1),
+            lambda folder: check_config_of_folds({"train": 0.8, "validation": 0.1, "test": 0.1}),
         ),
     ),
     "can only resume with the same rows in the same order": (

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, PositiveInt, Tag, model_validator
 
 from pipelines.config.features import AutoSettings, EncoderSettings, Feature, FeatureOrAuto, is_pattern
-from pipelines.config.folds import ByFold
+from pipelines.config.folds import ByFold, check_strata
 from pipelines.config.section import Fraction, Section, Text
 
 
@@ -46,10 +46,7 @@ class ByFraction(Section):
         total = self.train + self.validation + self.test
         if abs(total - 1) > 1e-9:
             raise ValueError(f"train + validation + test is {total:g}; it must be 1")
-        if self.stratify and self.stratify == self.group:
-            raise ValueError(
-                f"stratify and group are both {self.group}, whose rows would be divided and kept together; leave one of them out"
-            )
+        check_strata(self.stratify, self.group)
         return self
 
 

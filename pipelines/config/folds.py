@@ -17,6 +17,12 @@ def _check_folds(folds: int) -> int:
     return folds
 
 
+def check_strata(stratify: str, group: str) -> None:
+    """Raise ValueError if the rows of a group were to be both divided and kept together."""
+    if stratify and stratify == group:
+        raise ValueError(f"stratify and group are both {group}, whose rows would be divided and kept together; leave one of them out")
+
+
 class ByFold(Section):
     """Cross-validation: a hash of `key` assigns each row to one of the folds; without a key, the hash is of all columns, and with `group`,
     of that column. `jobs/train.py` trains a model for each fold, which is its test; the next fold selects its epoch, and it is trained on
@@ -46,8 +52,5 @@ class ByFold(Section):
 
     @model_validator(mode="after")
     def _groups_are_not_divided(self) -> "ByFold":
-        if self.stratify and self.stratify == self.group:
-            raise ValueError(
-                f"stratify and group are both {self.group}, whose rows would be divided and kept together; leave one of them out"
-            )
+        check_strata(self.stratify, self.group)
         return self

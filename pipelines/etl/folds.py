@@ -1,7 +1,7 @@
 """Assigns rows to the folds of a cross-validation, `dataset.split.folds`.
 
-1. `divide` gives each row its fold in every repeat: by ranges of a hash of its key, or of its group, with a salt for seed and repeat. So
-   its fold depends on nothing else; with `stratify`, the ranges are those that divide the rows of each value equally (`strata`).
+1. `divide_into_folds` gives each row its fold in every repeat: by ranges of a hash of its key, or of its group, with a salt for seed and
+   repeat. So its fold depends on nothing else; with `stratify`, the ranges are those that divide the rows of each value equally (`strata`).
 2. `fold_encoders` describe the columns that hold the folds. They are written with the tensor columns.
 3. `count_rows_of_folds` counts their rows in the written files, and refuses a fold without any.
 """
@@ -41,7 +41,7 @@ class DividedRows:
     """Those of the columns with the folds."""
 
 
-def divide(rows: DataFrame, split: Split) -> DividedRows:
+def divide_into_folds(rows: DataFrame, split: Split) -> DividedRows:
     """The rows with their folds, unless they are split otherwise. Raises SourceError as `add_folds` does."""
     if not isinstance(split, ByFold):
         return DividedRows(rows)

@@ -23,7 +23,7 @@ from pipelines.data.versions.sources import Sources
 from pipelines.etl import splits
 from pipelines.etl.auto_features import choose_features
 from pipelines.etl.fit import RowSummary, column_profile, fit_columns, gather
-from pipelines.etl.folds import count_rows_of_folds, divide
+from pipelines.etl.folds import count_rows_of_folds, divide_into_folds
 from pipelines.etl.quality import check_quarantined, refuse_unexpected
 from pipelines.etl.quarantine import sample_refused, write_malformed
 from pipelines.etl.query import run_query
@@ -101,7 +101,7 @@ def make(
             log.info("%s", line)
         _log_query(rows, resolved)
         translation = translate_query(spark, resolved, rows)
-        divided = divide(judged.rows, dataset.split)
+        divided = divide_into_folds(judged.rows, dataset.split)
         shares = compare_shares(judged.rows, row_summary.rows, dataset, judged.cuts_note or divided.note)
         encoders |= divided.encoders
     with stages("write"), source_errors(config.source):

@@ -27,7 +27,7 @@ def metrics_line(metrics: FoldMetrics, split: str, repeats: int) -> str:
         return ""
     folds = len(metrics) // repeats
     times = f", {repeats} times" if repeats > 1 else ""
-    parts = [f"{name} {_with_deviation(numbers)}{_where_defined(numbers, len(metrics))}" for name, numbers in values.items()]
+    parts = [f"{name} {_mean_text(numbers)}{_count_text(numbers, len(metrics))}" for name, numbers in values.items()]
     return f"{split} {', '.join(parts)} over {folds} folds{times}"
 
 
@@ -48,9 +48,9 @@ def _values_by_name(metrics: FoldMetrics) -> dict[str, list[float]]:
     return {name: [values[name] for _, values in sorted(metrics.items()) if name in values] for name in names}
 
 
-def _with_deviation(values: Sequence[float]) -> str:
+def _mean_text(values: Sequence[float]) -> str:
     return f"{fmean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")
 
 
-def _where_defined(values: Sequence[float], folds: int) -> str:
+def _count_text(values: Sequence[float], folds: int) -> str:
     return f" (defined in {len(values)} of {folds})" if len(values) < folds else ""

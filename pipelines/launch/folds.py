@@ -10,7 +10,6 @@ from pipelines import tracking
 from pipelines.config import Config
 from pipelines.data.versions.folds import select_fold, training_rows
 from pipelines.data.versions.versions import Version, open_version
-from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, job_tags
 from pipelines.launch.fold_metrics import fold_table, metrics_line, summarize_metrics
@@ -45,14 +44,13 @@ def train_folds(config: Config) -> CrossValidation:
     """
     version = open_version(config.dataset.path, config.data_identity)
     folds = version.manifest.folds
-    if folds is None:
-        raise ConfigError(f"dataset.split has folds, but {version.root} has none; run jobs/etl.py with this config first")
+    assert folds is not None, "the config has folds, which is part of the identity of a version"
     smallest = min(range(1, folds.trainings + 1), key=partial(training_rows, folds))
     check_training(fold_config(config, smallest), select_fold(version, smallest))
     progress = TrainingProgress()
     with cluster(config.train), tracking.tracked_run(lambda: open_cross_validation(config, version, job_tags())) as run:
         progress.say(f"run {run.run_id} {'resumes' if run.is_resumed else 'starts'}: {folds.trainings} trainings, one for each fold")
-        results = _train_each(config, version, run, progress)
+        results = _train_each(config, version, folds.trainings, run, progress)
         line = metrics_line(results.fold_metrics, "test", len(folds.rows))
         run.log_metrics(results.metrics)
         run.describe(f"**{line}**\n\n{fold_table(results.fold_metrics, 'test')}")
@@ -66,10 +64,9 @@ def fold_config(config: Config, fold: int) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"fold": fold})})
 
 
-def _train_each(config: Config, version: Version, run: CrossValidationRun, progress: TrainingProgress) -> CrossValidation:
+def _train_each(config: Config, version: Version, trainings: int, run: CrossValidationRun, progress: TrainingProgress) -> CrossValidation:
     """Train the folds that are not finished, and read the metrics of all."""
-    assert version.manifest.folds is not None, "the version has folds"
-    trainings, runs = version.manifest.folds.trainings, run.finished_folds()
+    runs = run.read_finished_runs()
     for fold in range(1, trainings + 1):
         if fold in runs:
             progress.say(f"fold {fold} of {trainings} is finished: run {runs[fold]}", "fold", fold=fold, run_id=runs[fold])

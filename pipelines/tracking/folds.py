@@ -11,9 +11,8 @@ from mlflow.tracking.context.registry import resolve_tags
 
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
-from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
-from pipelines.tracking.liveness import DATASET, HEARTBEAT, correct_dead_runs, describe_beat, heartbeat, is_alive
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.naming import run_name
 from pipelines.tracking.run import KIND, MlflowRun
 from pipelines.tracking.training import dataset_input, origin_tags
@@ -33,7 +32,7 @@ class CrossValidationRun(MlflowRun):
     is_resumed: bool
     """Whether an earlier command began the run."""
 
-    def finished_folds(self) -> dict[int, str]:
+    def read_finished_runs(self) -> dict[int, str]:
         """IDs of the finished trainings, by the number of the fold."""
         condition = f"tags.`{PARENT}` = '{self.run_id}' AND attributes.status = 'FINISHED'"
         with mlflow_errors(self.uri):
@@ -85,11 +84,7 @@ def open_cross_validation(config: Config, version: Version, tags: Mapping[str, s
 
 def _resume(client: MlflowClient, uri: str, run: Run, tags: Mapping[str, str]) -> CrossValidationRun:
     run_id = run.info.run_id
-    if run.info.status == "RUNNING" and is_alive(run.data.tags):
-        raise TrackingError(
-            f"run {run_id} is already training the folds of this dataset ({describe_beat(run.data.tags)}); "
-            "wait for it, stop it, or change the config"
-        )
+    check_is_dead(run, "the folds of this dataset")
     client.update_run(run_id, status="RUNNING")
     for name, value in {**tags, HEARTBEAT: heartbeat()}.items():
         client.set_tag(run_id, name, value)

@@ -11,11 +11,11 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 from mlflow import MlflowClient
-from mlflow.entities import RunStatus
+from mlflow.entities import Run, RunStatus
 from mlflow.exceptions import MlflowException
 
 from pipelines.data.versions.versions import versions
-from pipelines.errors import DatasetError
+from pipelines.errors import DatasetError, TrackingError
 from pipelines.tracking.naming import HIDDEN, read_hidden_tag
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,14 @@ def describe_beat(tags: Mapping[str, str]) -> str:
     """Process and host of a live run, and the time since its last heartbeat."""
     beat = _last_beat(tags)
     return f"process {beat.process} on {beat.host}, last heartbeat {time.time() - beat.time:.0f} s ago" if beat else "no heartbeat"
+
+
+def check_is_dead(run: Run, work: str) -> None:
+    """Raise TrackingError if a process is still at work on the run."""
+    if run.info.status == "RUNNING" and is_alive(run.data.tags):
+        raise TrackingError(
+            f"run {run.info.run_id} is already training {work} ({describe_beat(run.data.tags)}); wait for it, stop it, or change the config"
+        )
 
 
 @contextmanager

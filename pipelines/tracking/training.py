@@ -20,7 +20,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError, TrackingError
 from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
 from pipelines.tracking.git import GIT_COMMIT, git_commit
-from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, correct_dead_runs, describe_beat, heartbeat, is_alive
+from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.models import find_model
 from pipelines.tracking.naming import HIDDEN, SPARK_APPLICATION, read_hidden_tag, run_name
 from pipelines.tracking.run import MlflowRun
@@ -86,11 +86,7 @@ def _find_resumable(client: MlflowClient, experiment: str, identity: str) -> ent
 
 def _resume(client: MlflowClient, config: Config, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:
     run_id = run.info.run_id
-    if run.info.status == "RUNNING" and is_alive(run.data.tags):
-        raise TrackingError(
-            f"run {run_id} is already training this model on this dataset ({describe_beat(run.data.tags)}); "
-            "wait for it, stop it, or change the config"
-        )
+    check_is_dead(run, "this model on this dataset")
     client.update_run(run_id, status="RUNNING")
     folder = run_folder(config, run_id, run.data.tags)
     for name, value in {**tags, FOLDER: folder, HEARTBEAT: heartbeat()}.items():

@@ -191,7 +191,7 @@ FAULTS = (
         "tests/unit/test_stragglers.py -k shards",
     ),
     Fault(
-        *("etl", "pipelines/etl/splits.py", "_) = _share(split_hash(rows, split))", "_) = _share(F.col(ROW))"),
+        *("etl", "pipelines/etl/splits.py", '_) = hash_share("split", split_hash(rows, split))', '_) = hash_share("split", F.col(ROW))'),
         "tests/integration/test_etl_splits.py -k group",
     ),
     Fault(

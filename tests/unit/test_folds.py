@@ -58,7 +58,7 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> Version:
     return commit_arrays(str(folder), {"train": parts}, identity_encoders(columns), 2**18, folds=Folds(rows=rows))
 
 
-def loaded(version: Version, split: str, owned_shards: range | None = None, **settings: Any) -> list[np.ndarray]:
+def batch_numbers(version: Version, split: str, owned_shards: range | None = None, **settings: Any) -> list[np.ndarray]:
     """The numbers of the rows of each batch of an epoch."""
     return [batch["number"].numpy().copy() for batch in Loader(version, split, ORDER, owned_shards, **settings)]
 
@@ -75,7 +75,9 @@ def test_p2_each_row_is_once_in_a_training_and_once_tested_in_each_repeat(versio
     tested: list[np.ndarray] = []
     for training in range(1, 2 * FOLDS + 1):
         selected = select_fold(version, training)
-        splits = {split: np.concatenate(loaded(selected, split, cache_bytes=cache_bytes)) for split in ("train", "validation", "test")}
+        splits = {
+            split: np.concatenate(batch_numbers(selected, split, cache_bytes=cache_bytes)) for split in ("train", "validation", "test")
+        }
         assert sorted(np.concatenate([*splits.values()])) == [*range(sum(ROWS))]
         folds = read_column(version, "train", version.manifest.encoders[f"fold_{1 + (training > FOLDS)}"].column)
         assert {*folds[splits["test"]]} == {(training - 1) % FOLDS + 1} and {*folds[splits["validation"]]} == {training % FOLDS + 1}
@@ -90,15 +92,15 @@ def test_p2_each_row_is_once_in_a_training_and_once_tested_in_each_repeat(versio
 @pytest.mark.parametrize("cache_bytes", [0, 2**30])
 def test_p3_p4_the_rows_of_a_step_are_those_of_any_number_of_workers_and_after_a_resume(version: Version, cache_bytes: int) -> None:
     selected = select_fold(version, 3)
-    alone = loaded(selected, "train", cache_bytes=cache_bytes)
+    alone = batch_numbers(selected, "train", cache_bytes=cache_bytes)
     for workers in (2, 3, 4):
-        parts = [loaded(selected, "train", shard_range(rank, workers, 4), cache_bytes=cache_bytes) for rank in range(workers)]
-        for whole, batches in zip(alone, zip(*parts, strict=True), strict=True):
-            assert np.array_equal(whole, np.concatenate(batches))
+        parts = [batch_numbers(selected, "train", shard_range(rank, workers, 4), cache_bytes=cache_bytes) for rank in range(workers)]
+        for expected, batches in zip(alone, zip(*parts, strict=True), strict=True):
+            assert np.array_equal(expected, np.concatenate(batches))
     resumed = Loader(selected, "train", ORDER, cache_bytes=cache_bytes)
     resumed.load_state_dict({"epoch": 0, "step": 5, "order_version": 1})
-    for whole, batch in zip(alone[5:], resumed, strict=True):
-        assert np.array_equal(whole, batch["number"].numpy())
+    for expected, batch in zip(alone[5:], resumed, strict=True):
+        assert np.array_equal(expected, batch["number"].numpy())
 
 
 def test_the_columns_of_folds_are_in_no_batch_and_wide_values_stay_with_their_row(version: Version) -> None:
@@ -109,7 +111,7 @@ def test_the_columns_of_folds_are_in_no_batch_and_wide_values_stay_with_their_ro
 def test_a_column_of_a_training_has_only_its_rows(version: Version) -> None:
     selected = select_fold(version, 2)
     numbers = read_column(selected, "test", selected.columns[0])
-    assert sorted(numbers) == sorted(np.concatenate(loaded(selected, "test")))
+    assert sorted(numbers) == sorted(np.concatenate(batch_numbers(selected, "test")))
 
 
 def test_rows_of_other_folds_than_when_the_version_was_opened_are_an_error(version: Version) -> None:
@@ -118,7 +120,7 @@ def test_rows_of_other_folds_than_when_the_version_was_opened_are_an_error(versi
         replace(group, folds=(2,)) if isinstance(group, FoldRowGroup) and group.split == "test" else group for group in selected.row_groups
     )
     with pytest.raises(CorruptError, match=r"it has \d+ rows of folds \[2\], and \d+ when the version was opened"):
-        loaded(replace(selected, row_groups=groups), "test")
+        batch_numbers(replace(selected, row_groups=groups), "test")
 
 
 def test_p8_counts_of_folds_are_those_of_the_files_and_none_is_empty(version: Version) -> None:
@@ -204,7 +206,7 @@ def test_mean_and_deviation_are_of_the_folds_where_a_metric_is_defined() -> None
     assert fold_table(METRICS, "test").splitlines()[-1] == "| 3 | undefined | 0.8 |"
 
 
-def test_p8_a_cross_validation_is_resumed_with_its_finished_folds_and_ends_once(version: Version, tmp_path: Path) -> None:
+def test_p8_a_cross_validation_is_resumed_with_its_read_finished_runs_and_ends_once(version: Version, tmp_path: Path) -> None:
     uri = new_store(tmp_path)
     config = config_with({"folds": FOLDS, "repeats": 2}, tracking={"uri": uri})
     client = MlflowClient(uri)
@@ -224,9 +226,9 @@ def test_p8_a_cross_validation_is_resumed_with_its_finished_folds_and_ends_once(
     finished, interrupted = train_fold(begun.run_id, 1, "FINISHED"), train_fold(begun.run_id, 2, "KILLED")
     begun.end("KILLED")
     resumed = open_cross_validation(config, version, {})
-    assert (resumed.run_id, resumed.is_resumed, resumed.finished_folds()) == (begun.run_id, True, {1: finished})
+    assert (resumed.run_id, resumed.is_resumed, resumed.read_finished_runs()) == (begun.run_id, True, {1: finished})
     assert train_fold(resumed.run_id, 2, "FINISHED") == interrupted, "the interrupted training goes on"
-    assert resumed.finished_folds() == {1: finished, 2: interrupted}
+    assert resumed.read_finished_runs() == {1: finished, 2: interrupted}
     assert resumed.final_metrics(finished) == {"test/auc": 0.6}
     resumed.log_metrics({"test/auc_mean": 0.65})
     resumed.end("FINISHED")

@@ -147,6 +147,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "more than once; name its columns apart": ("integration/test_etl_query.py", "x AS second, s AS part"),
     "a name that ETL needs; rename": ("integration/test_etl_query.py", "x AS second, s AS part"),
     "give more rows of them, or make one value of several": ("unit/test_strata.py", "values of more rows are in every split"),
+    "give more rows of them, fewer folds": ("integration/test_cross_validation.py", "fewer folds and more rows are remedies"),
+    "is in {} {}; give fewer folds, or": ("integration/test_cross_validation.py", "fewer folds and more rows are remedies"),
     "name a column with one value in a group": ("integration/test_etl_splits.py", "id DIV 2000 AS c"),
     "leave dataset.split.group out, or name": ("integration/test_etl_splits.py", "a column of smaller groups is another"),
     "choose other bounds": ("integration/test_etl_splits.py", "other bounds are a remedy"),

@@ -47,7 +47,7 @@ def _read_file(
         with filesystem.open_input_file(path) as source, pq.ParquetFile(source) as parquet:
             names = [column.name for column in columns]
             table = parquet.read_row_groups([group.index for group in groups], columns=names, use_threads=False)
-        arrays = {column.name: _joined(column, table.column(column.name)) for column in columns}
+        arrays = {column.name: _concatenate(column, table.column(column.name)) for column in columns}
     except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
         storage.ask(filesystem, path)
         raise CorruptError(f"{path}: {error}; {RESTORE}") from error
@@ -58,5 +58,5 @@ def _read_file(
     return [{name: pieces[name][number] for name in pieces} for number in range(len(groups))]
 
 
-def _joined(column: TensorColumn, values: pa.ChunkedArray) -> np.ndarray:
+def _concatenate(column: TensorColumn, values: pa.ChunkedArray) -> np.ndarray:
     return np.concatenate([to_numpy(column, chunk) for chunk in values.chunks])

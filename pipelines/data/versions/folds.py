@@ -18,7 +18,7 @@ from pipelines.data.versions.manifest import SPLITS, Folds, split_summaries
 from pipelines.data.versions.parts import RowGroup
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version, open_version
-from pipelines.errors import ConfigError, DatasetError
+from pipelines.errors import DatasetError
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ def fold_splits(folds: int, fold: int) -> dict[str, tuple[int, ...]]:
 
 
 def fold_place(folds: Folds, training: int) -> tuple[str, int]:
-    """The column and the fold of a training, counted from 1 over all repeats. Raises ConfigError if there is no such training."""
+    """The column and the fold of a training, counted from 1 over all repeats."""
     number = training
     for column, rows in folds.rows.items():
-        if 1 <= number <= len(rows):
+        if number <= len(rows):
             return column, number
         number -= len(rows)
-    raise ConfigError(f"train.fold is {training}, but the dataset version has {folds.trainings}; choose one of 1 to {folds.trainings}")
+    raise AssertionError(f"there are {folds.trainings} trainings, and none {training}")
 
 
 def training_rows(folds: Folds, training: int) -> int:
@@ -68,17 +68,16 @@ def training_rows(folds: Folds, training: int) -> int:
 def select_fold(version: Version, training: int) -> Version:
     """The version with the splits of one training of the cross-validation, counted from 1 over all repeats.
 
-    Raises ConfigError if the version has no such fold, CorruptError if a file is damaged.
+    Raises CorruptError if a file is damaged.
     """
     folds = version.manifest.folds
-    if folds is None:
-        raise ConfigError(f"train.fold is {training}, but {version.root} has no folds; leave train.fold out")
+    assert folds is not None, "the config has folds, which is part of the identity of a version"
     column, fold = fold_place(folds, training)
     tensor_column = version.manifest.encoders[column].column
     by_split = fold_splits(len(folds.rows[column]), fold)
     values = read_stored_columns(version.filesystem, version.root, version.row_groups, [tensor_column])
     groups = [
-        FoldRowGroup(**{**_stored(group), "split": split, "rows": rows}, rows_in_file=group.rows, fold_column=column, folds=numbers)
+        FoldRowGroup(**_row_group_fields(group, split, rows), rows_in_file=group.rows, fold_column=column, folds=numbers)
         for split, numbers in by_split.items()
         for group, arrays in zip(version.row_groups, values, strict=True)
         if (rows := int(np.isin(arrays[column], numbers).sum()))
@@ -88,8 +87,9 @@ def select_fold(version: Version, training: int) -> Version:
     return replace(version, manifest=version.manifest.model_copy(update=update), row_groups=tuple(groups))
 
 
-def _stored(group: RowGroup) -> dict[str, Any]:
-    return {field.name: getattr(group, field.name) for field in fields(RowGroup)}
+def _row_group_fields(group: RowGroup, split: str, rows: int) -> dict[str, Any]:
+    """The fields of a row group of which so many rows are in a split."""
+    return {**{field.name: getattr(group, field.name) for field in fields(RowGroup)}, "split": split, "rows": rows}
 
 
 def open_fold(config: Config) -> Version:

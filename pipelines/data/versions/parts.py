@@ -53,7 +53,7 @@ class RowGroup:
         return self.rows
 
     def select(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Those of the stored rows that belong to it, by column."""
+        """Select the stored rows that belong to it, by column."""
         return columns
 
 
