@@ -11,6 +11,7 @@
     manifest = api.prepare(config)               # a dataset version, as `lockstep etl` makes it
     result = api.train(config)                   # its model in MLflow, as `lockstep train` does
     result.metrics["test/accuracy"]              # of the best epoch, on validation and test, by name
+    api.cross_validate(config)                   # a model for each fold of `dataset.split.folds`, as `lockstep train` does
     for batch in api.open_loader(config): ...    # the rows that a training reads, in its order
     model = api.load_model(config, result.model)
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from pipelines.config import Config
 from pipelines.data.features import refusal_kind
 from pipelines.data.versions import storage
-from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.manifest import Folds, Manifest
 from pipelines.errors import DatasetError
 from pipelines.etl.quality import reason_lines, share_text
 
@@ -17,6 +17,8 @@ def version_summary(config: Config, manifest: Manifest) -> str:
     root = f"{config.dataset.path}/{manifest.version}"
     rows = ", ".join(f"{split} {summary.rows:,}" for split, summary in manifest.splits.items())
     lines = [f"{root}: {rows}; digest {manifest.digest[:12]}"]
+    if manifest.folds:
+        lines.append(describe_folds(manifest.folds))
     if manifest.shares.said:
         lines.append(manifest.shares.said)
     if manifest.quarantined:
@@ -24,6 +26,14 @@ def version_summary(config: Config, manifest: Manifest) -> str:
         lines.append(f"{share_text(manifest.rows_parsed, manifest.quarantined)}, and are kept in {quarantine}:")
         lines += reason_lines(manifest.quarantined, _samples(quarantine, set(manifest.quarantined)))
     return "\n".join(lines)
+
+
+def describe_folds(folds: Folds) -> str:
+    """The number of folds and their sizes in words."""
+    sizes = [rows for counts in folds.rows.values() for rows in counts]
+    repeats = len(folds.rows)
+    times = f", {repeats} times" if repeats > 1 else ""
+    return f"{len(sizes) // repeats} folds{times}, of {min(sizes):,} to {max(sizes):,} rows"
 
 
 def _samples(quarantine: str, reasons: set[str]) -> dict[str, str]:

@@ -133,8 +133,8 @@ def test_p2_p7_p8_a_version_of_folds_has_every_row_and_the_fold_of_each(tmp_path
         everything = Reader(version, "train")
         expected = np.concatenate([everything.read(number)["x"] for number in range(len(everything.groups))])
         assert np.array_equal(np.sort(values), np.sort(expected))
-    again = prepare_with_page(config, pages)
-    assert again.digest == manifest.digest and len(list((tmp_path / "data").iterdir())) == 1
+    second = prepare_with_page(config, pages)
+    assert second.digest == manifest.digest and len(list((tmp_path / "data").iterdir())) == 1
 
 
 def prepare_with_page(config: Config, pages: list[str]) -> Any:

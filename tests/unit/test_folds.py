@@ -1,5 +1,6 @@
 """Folds of a cross-validation without Spark: what each training reads, its metrics, and the run that holds all."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -27,6 +28,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, CorruptError, SourceError, TrackingError
 from pipelines.etl.folds import check_folds, describe_missing_folds
 from pipelines.etl.strata import Stratum, apportion
+from pipelines.etl.summary import describe_folds
 from pipelines.launch.fold_metrics import fold_table, metrics_line, summarize_metrics
 from pipelines.tracking.folds import CROSS_VALIDATION, FOLD, PARENT, open_cross_validation
 from pipelines.tracking.run import KIND
@@ -128,6 +130,8 @@ def test_p8_counts_of_folds_are_those_of_the_files_and_none_is_empty(version: Ve
     counts = count_folds(pyarrow.fs.LocalFileSystem(), version.root, version.row_groups, columns, FOLDS)
     assert counts == version.manifest.folds
     check_folds(counts, ByFold(folds=FOLDS, repeats=2))
+    assert re.fullmatch(r"4 folds, 2 times, of 5\d\d to 6\d\d rows", describe_folds(counts))
+    assert describe_folds(Folds(rows={"fold": (1, 2, 1_000)})) == "3 folds, of 1 to 1,000 rows"
     with pytest.raises(SourceError, match=r"folds is 5, but no row of 3 is in fold 2, 4; give fewer folds, or more rows$"):
         check_folds(Folds(rows={"fold": (1, 0, 1, 0, 1)}), ByFold(folds=5))
     with pytest.raises(SourceError, match=r"or more groups of g$"):
