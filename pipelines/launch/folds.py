@@ -9,7 +9,7 @@ from functools import partial
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.data.versions.folds import select_fold, training_rows
-from pipelines.data.versions.versions import Version, open_version
+from pipelines.data.versions.versions import open_version
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, job_tags
 from pipelines.launch.fold_metrics import fold_table, metrics_line, summarize_metrics
@@ -48,14 +48,18 @@ def train_folds(config: Config) -> CrossValidation:
     smallest = min(range(1, folds.trainings + 1), key=partial(training_rows, folds))
     check_training(fold_config(config, smallest), select_fold(version, smallest))
     progress = TrainingProgress()
-    with cluster(config.train), tracking.tracked_run(lambda: open_cross_validation(config, version, job_tags())) as run:
+    with cluster(config.train) as output, tracking.tracked_run(lambda: open_cross_validation(config, version, job_tags())) as run:
         progress.say(f"run {run.run_id} {'resumes' if run.is_resumed else 'starts'}: {folds.trainings} trainings, one for each fold")
-        results = _train_each(config, version, folds.trainings, run, progress)
-        line = metrics_line(results.fold_metrics, "test", len(folds.rows))
-        run.log_metrics(results.metrics)
-        run.describe(f"**{line}**\n\n{fold_table(results.fold_metrics, 'test')}")
-    lines = [line, metrics_line(results.fold_metrics, "validation", len(folds.rows)), _last_line(config, run)]
-    progress.say("\n".join(filter(None, lines)), "result", run_id=run.run_id, metrics=results.metrics, folds=results.fold_metrics)
+        runs = run.read_finished_runs()
+        for fold in range(1, folds.trainings + 1):
+            is_finished = fold in runs
+            state = f" is finished: run {runs[fold]}" if is_finished else ""
+            progress.say(f"fold {fold} of {folds.trainings}{state}", "fold", fold=fold, folds=folds.trainings, finished=is_finished)
+            if not is_finished:
+                runs[fold] = train(fold_config(config, fold), select_fold(version, fold), run.run_id, output).run_id
+        results = _log_results(run, dict(sorted(runs.items())), len(folds.rows))
+    lines = [*_result_lines(results, len(folds.rows)), f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}"]
+    progress.say("\n".join(lines), "result", run_id=run.run_id, metrics=results.metrics, folds=results.fold_metrics)
     return results
 
 
@@ -64,20 +68,14 @@ def fold_config(config: Config, fold: int) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"fold": fold})})
 
 
-def _train_each(config: Config, version: Version, trainings: int, run: CrossValidationRun, progress: TrainingProgress) -> CrossValidation:
-    """Train the folds that are not finished, and read the metrics of all."""
-    runs = run.read_finished_runs()
-    for fold in range(1, trainings + 1):
-        if fold in runs:
-            progress.say(f"fold {fold} of {trainings} is finished: run {runs[fold]}", "fold", fold=fold, run_id=runs[fold])
-            continue
-        progress.say(f"fold {fold} of {trainings}", "fold", fold=fold)
-        runs[fold] = train(fold_config(config, fold), select_fold(version, fold), run.run_id).run_id
-    metrics = {fold: run.final_metrics(runs[fold]) for fold in sorted(runs)}
-    return CrossValidation(run.run_id, summarize_metrics(metrics), dict(sorted(runs.items())), metrics)
+def _log_results(run: CrossValidationRun, fold_runs: dict[int, str], repeats: int) -> CrossValidation:
+    """Read the metrics of all trainings, and log their mean and deviation."""
+    metrics = {fold: run.final_metrics(run_id) for fold, run_id in fold_runs.items()}
+    results = CrossValidation(run.run_id, summarize_metrics(metrics), fold_runs, metrics)
+    run.log_metrics(results.metrics)
+    run.describe("  \n".join(f"**{line}**" for line in _result_lines(results, repeats)) + f"\n\n{fold_table(metrics, 'test')}")
+    return results
 
 
-def _last_line(config: Config, run: CrossValidationRun) -> str:
-    return (
-        f"run {run.run_id} of experiment {config.experiment} in {config.tracking.uri}, which has a model of each fold and none of its own"
-    )
+def _result_lines(results: CrossValidation, repeats: int) -> list[str]:
+    return [line for split in ("test", "validation") if (line := metrics_line(results.fold_metrics, split, repeats))]

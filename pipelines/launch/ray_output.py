@@ -52,6 +52,8 @@ class RayOutput:
         if not text:
             return ""
         directory.put(FILE, f"{text}\n".encode())
+        with self._lock:
+            self._hidden_lines.clear()  # they are not of the next run on this Ray
         return f"what Ray and torch printed about it is in {directory.path}/{FILE}"
 
     def _is_hidden(self, data: Mapping[str, Any], line: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,9 +61,9 @@ class Result:
         return html_summary("training", metrics_table(self.metrics), lines)
 
 
-def train(config: Config, version: Version | None = None, parent_run_id: str = "") -> Result:
+def train(config: Config, version: Version | None = None, parent_run_id: str = "", ray_output: RayOutput | None = None) -> Result:
     """Train the config's model on a dataset version, by default the one that was made from this config, and log it in MLflow, inside the
-    run `parent_run_id` if there is one.
+    run `parent_run_id` if there is one. `ray_output` is that of a Ray cluster which the caller has joined.
 
     Resumes an interrupted run of the same model and dataset. When a signal interrupts it, the run becomes KILLED, can be
     resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
@@ -71,7 +72,7 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
     check_training(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)
     progress = TrainingProgress()
-    with cluster(config.train) as output:
+    with nullcontext(ray_output) if ray_output else cluster(config.train) as output:
         gpus = uses_gpus(config.train)
         warn_of_missing_cpus(config.train)
         tags = {**job_tags(), "rows.left_out_of_an_epoch": str(left_out_rows(config, version.rows("train")))}
