@@ -143,12 +143,12 @@ def option_in_changed_ray(folder: Path) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("retry-on is gone")
     with mock.patch.object(haproxy, "find_spec", lambda name: SimpleNamespace(origin=str(folder / "__init__.py"))):
-        return haproxy.append_default_option("conn-failure", "option x")
+        return haproxy.append_default_option(haproxy.RETRY_ON, "conn-failure", "option x")
 
 
 def option_in_tested_ray(folder: Path) -> str:
     check_constraint("ray")
-    return haproxy.append_default_option("conn-failure", "option x")
+    return haproxy.append_default_option(haproxy.RETRY_ON, "conn-failure", "option x")
 
 
 def own_module(folder: Path, text: str) -> Any:

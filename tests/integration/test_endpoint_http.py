@@ -269,7 +269,8 @@ def test_replicas_that_hang_are_answered_for(port: int) -> None:
     for replica in stopped:
         replica.suspend()
     try:
-        assert send_request(port, "/invocations", {"dataframe_records": [ROW]})[0] == 504
+        status, text, _ = send_request(port, "/invocations", {"dataframe_records": [ROW]})
+        assert (status, text) == (504, "no replica has answered in time; send the request again")
     finally:
         for replica in stopped:
             with suppress(psutil.Error):  # killed by Ray Serve, which found it unhealthy

@@ -51,13 +51,13 @@ def test_ray_without_its_switch_does_not_start(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_template_that_has_changed_is_not_given_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert haproxy.append_default_option("conn-failure", "option x") == "conn-failure\n    option x"
+    assert haproxy.append_default_option(haproxy.RETRY_ON, "conn-failure", "option x") == "conn-failure\n    option x"
     private = tmp_path / "serve/_private"
     private.mkdir(parents=True)
     (private / "haproxy_templates.py").write_text("\n    retry-on {{ config.retry_on | trim }}\n")
     monkeypatch.setattr(haproxy, "find_spec", lambda name: types.SimpleNamespace(origin=str(tmp_path / "__init__.py")))
     with pytest.raises(MismatchError, match=r"ray\.serve has another haproxy_templates\.py than .* was written for; install ray"):
-        haproxy.append_default_option("conn-failure", "option x")
+        haproxy.append_default_option(haproxy.RETRY_ON, "conn-failure", "option x")
 
 
 def test_ray_on_loopback_knows_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:

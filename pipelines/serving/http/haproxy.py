@@ -8,7 +8,9 @@ from math import ceil
 from pathlib import Path
 
 from pipelines.config.serving import Endpoint
-from pipelines.runtime.compat.haproxy import append_default_option
+from pipelines.runtime.compat.haproxy import BALANCE, RETRY_ON, append_default_option
+
+_TOO_LATE = "no replica has answered in time; send the request again"
 
 
 def variables(folder: Path, settings: Endpoint) -> dict[str, str]:
@@ -16,7 +18,7 @@ def variables(folder: Path, settings: Endpoint) -> dict[str, str]:
     everyone who can enter the folder controls HAProxy. The folder's path must be short: Ray adds a node's id of 56 characters, and a
     socket's path has at most 107."""
     metrics, statistics = _free_ports()
-    buffered = append_default_option("conn-failure empty-response", "option http-buffer-request")
+    buffered = append_default_option(RETRY_ON, "conn-failure empty-response", "option http-buffer-request")
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         # A replica that is stopped answers nothing new after this time, by default 30 s.
@@ -29,9 +31,10 @@ def variables(folder: Path, settings: Endpoint) -> dict[str, str]:
         # and is chosen again until it is found down, so there are several attempts. A request can be sent again if it fits in the buffer,
         # and if HAProxy has all of it before it sends any.
         # By default a client has for ever to send its headers, and an hour between two pieces of its body.
-        "RAY_SERVE_HAPROXY_RETRY_ON": append_default_option(buffered, f"timeout http-request {settings.request_seconds * 1000:.0f}ms"),
+        RETRY_ON: append_default_option(RETRY_ON, buffered, f"timeout http-request {settings.request_seconds * 1000:.0f}ms"),
         "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": str(ceil(settings.request_seconds)),
-        # By default a client waits for ever for a replica that hangs.
+        # By default a client waits for ever for a replica that hangs, and Ray has the answer say 500.
+        BALANCE: append_default_option(BALANCE, "leastconn", f'http-error status 504 content-type text/plain string "{_TOO_LATE}"'),
         "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": str(ceil(settings.answer_seconds)),
         "RAY_SERVE_HAPROXY_RETRIES": "8",
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(1 << 16),
