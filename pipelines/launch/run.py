@@ -29,7 +29,7 @@ from pipelines.runtime.notebook_html import html_summary, metrics_table
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
 from pipelines.tasks.values import missing_reasons, numbers_only
-from pipelines.tracking.folds import FOLD, PARENT
+from pipelines.tracking.folds import FOLD, PARENT, file_metrics
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.train.state import left_out_rows, total_steps
 from pipelines.train.strategies import strategy_class
@@ -180,6 +180,8 @@ def _log_model(config: Config, version: Version, run: tracking.TrainingRun, dire
     weights = from_bytes(content)
     digest = model_digest(weights)
     model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"])
+    if config.train.fold is not None:
+        file_metrics(run, numbers_only(trained["metrics"]))  # before the tag by which a run counts as finished
     run.tag({tracking.MODEL_DIGEST: digest, **_remarks(trained)})
     file_report(run, version)
     run.describe(tracking.describe_training(config, version.manifest, result_line(trained["metrics"]), trained, run.artifact_page(REPORT)))

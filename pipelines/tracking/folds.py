@@ -1,9 +1,11 @@
 """The run of a cross-validation, in which the trainings of its folds are runs."""
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
@@ -22,6 +24,7 @@ CROSS_VALIDATION = "cross-validation"
 PARENT, FOLD = "mlflow.parentRunId", "fold"
 """Tags of a fold's training: MLflow's own for the run that it is in, and the number of the fold."""
 _IDENTITY = "mlflow.lockstep.cross_validation"
+_FILE = "metrics.json"
 _MOST_RUNS = 10_000
 _METRICS_PER_CALL = 1_000
 
@@ -40,14 +43,9 @@ class CrossValidationRun(MlflowRun):
         return {int(run.data.tags[FOLD]): run.info.run_id for run in runs if run.data.tags.get(FOLD, "").isdecimal()}
 
     def final_metrics(self, run_id: str) -> dict[str, float]:
-        """The metrics of a training's best epoch on validation and test, without those that are not defined."""
-        with mlflow_errors(self.uri):
-            metrics = self.client.get_run(run_id).data.metrics
-        return {
-            name: value
-            for name, value in sorted(metrics.items())
-            if name.startswith(("validation/", "test/")) and name != "validation/epoch" and isfinite(value)
-        }
+        """The metrics of the best epoch of a fold's training, as `file_metrics` has filed them."""
+        with TemporaryDirectory() as folder, mlflow_errors(self.uri):
+            return dict(json.loads(Path(self.client.download_artifacts(run_id, _FILE, folder)).read_bytes()))
 
     def log_metrics(self, values: Mapping[str, float]) -> None:
         now = int(time.time() * 1_000)
@@ -55,6 +53,11 @@ class CrossValidationRun(MlflowRun):
         with mlflow_errors(self.uri):
             for start in range(0, len(metrics), _METRICS_PER_CALL):
                 self.client.log_batch(self.run_id, metrics[start : start + _METRICS_PER_CALL], synchronous=True)
+
+
+def file_metrics(run: MlflowRun, metrics: Mapping[str, float]) -> None:
+    """File the metrics of the best epoch of a fold's training: MLflow shows those of the last epoch as the latest of validation."""
+    run.file(_FILE, json.dumps(metrics).encode())
 
 
 def open_cross_validation(config: Config, version: Version, tags: Mapping[str, str]) -> CrossValidationRun:

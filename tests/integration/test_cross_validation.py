@@ -193,4 +193,5 @@ def test_p5_p6_p8_all_folds_are_trained_in_one_run_which_goes_on_where_it_stoppe
     assert len({run.data.tags["model.digest"] for run in runs.values()}) == 3
     alone = api.train(folds_config(tmp_path, {"folds": 3, "stratify": "label"}, strategy="exact", workers=1, fold=2))
     assert alone.model_digest == runs[2].data.tags["model.digest"], "a model is a function of the dataset, the config and the fold"
+    assert alone.metrics == result.fold_metrics[2], "the metrics are those of the best epoch"
     assert api.verify(config, alone.run_id)

@@ -30,7 +30,7 @@ from pipelines.etl.folds import check_folds, describe_missing_folds
 from pipelines.etl.strata import Stratum, apportion
 from pipelines.etl.summary import describe_folds
 from pipelines.launch.fold_metrics import fold_table, metrics_line, summarize_metrics
-from pipelines.tracking.folds import CROSS_VALIDATION, FOLD, PARENT, open_cross_validation
+from pipelines.tracking.folds import CROSS_VALIDATION, FOLD, PARENT, file_metrics, open_cross_validation
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import open_training
 
@@ -218,8 +218,7 @@ def test_p8_a_cross_validation_is_resumed_with_its_read_finished_runs_and_ends_o
     def train_fold(parent: str, fold: int, status: str) -> str:
         training = config.model_copy(update={"train": config.train.model_copy(update={"fold": fold})})
         run = open_training(training, select_fold(version, fold), {PARENT: parent, FOLD: str(fold)})
-        for name, value in {"test/auc": 0.5 + fold / 10, "test/bad": float("nan"), "validation/epoch": 2.0, "train/loss": 1.0}.items():
-            client.log_metric(run.run_id, name, value)
+        file_metrics(run, {"test/auc": 0.5 + fold / 10, "validation/auc": 1 / 3})
         run.end(status)  # type: ignore[arg-type]
         return run.run_id
 
@@ -233,7 +232,7 @@ def test_p8_a_cross_validation_is_resumed_with_its_read_finished_runs_and_ends_o
     assert (resumed.run_id, resumed.is_resumed, resumed.read_finished_runs()) == (begun.run_id, True, {1: finished})
     assert train_fold(resumed.run_id, 2, "FINISHED") == interrupted, "the interrupted training goes on"
     assert resumed.read_finished_runs() == {1: finished, 2: interrupted}
-    assert resumed.final_metrics(finished) == {"test/auc": 0.6}
+    assert resumed.final_metrics(finished) == {"test/auc": 0.6, "validation/auc": 1 / 3}
     resumed.log_metrics({"test/auc_mean": 0.65})
     resumed.end("FINISHED")
     assert client.get_run(resumed.run_id).data.metrics == {"test/auc_mean": 0.65}
