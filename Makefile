@@ -1,4 +1,5 @@
-# Every target installs what it needs into .venv, once. setup.cfg has the ranges of versions, constraints.txt the tested ones.
+# Every target installs what it needs into .venv, once. setup.cfg has the ranges of versions, constraints.txt the tested ones, and
+# requirements.lock the hashes of their files.
 PYTHON ?= python3
 VENV ?= .venv
 PORT ?= 5000
@@ -10,24 +11,26 @@ ONLY ?=
 processes := -n 2 --dist loadgroup --no-loadscope-reorder
 
 installed := $(VENV)/installed
+spark := $(VENV)/installed-spark
 server := $(VENV)/installed-server
 docs := $(VENV)/installed-docs
+locked := --no-deps --no-build-isolation --require-hashes --requirement requirements.lock
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LOCKSTEP_HOME ?= $(CURDIR)
 
-.PHONY: help demo test test-all test-quick test-cluster test-gpu test-exports xla executorch docs docs-serve pages chaos ui lint bench figures clean java cluster-up cluster-status cluster-down
+.PHONY: help demo test test-all test-quick test-cluster test-gpu test-exports xla executorch docs docs-serve pages chaos ui lint lock bench figures clean java cluster-up cluster-status cluster-down
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON=python3.12, PORT=5000 of the UI, LOCKSTEP_HOME=folder of data, runs and mlflow.db"
 
-demo: java $(installed) ## train a tracked model of digits from raw data, with Spark, Ray Train and MLflow
+demo: java $(spark) ## train a tracked model of digits from raw data, with Spark, Ray Train and MLflow
 	@python cluster/local/demo.py $(ARGS)
 
-test: java $(installed) ## run the tests of every stage, capability and fault, in two processes; ARGS="-n 0 tests/unit -k order" runs some in one
+test: java $(spark) ## run the tests of every stage, capability and fault, in two processes; ARGS="-n 0 tests/unit -k order" runs some in one
 	@python -m pytest $(processes) -m "not full" $(ARGS)
 
-test-all: java $(server) ## run all tests: every combination, signals in all stages, documents, benchmarks in small, a cluster on one host
+test-all: java $(spark) $(server) ## run all tests: every combination, signals in all stages, documents, benchmarks in small, a cluster on one host
 	@python -m pytest $(processes) $(ARGS)
 	@$(MAKE) --no-print-directory test-cluster ARGS=tests/cluster/test_cluster.py
 
@@ -47,13 +50,13 @@ pages: $(installed)
 	@PYTHONPATH=.:tests:tests/unit python tests/architecture.py
 	@python docs/site/assemble.py
 
-chaos: java $(installed) ## inject faults into real processes at random moments, and check the outcomes; ARGS="--cases etl fuzz" selects
+chaos: java $(spark) ## inject faults into real processes at random moments, and check the outcomes; ARGS="--cases etl fuzz" selects
 	@PYTHONPATH=.:tests:cluster/local python -m chaos $(ARGS)
 
 ui: $(installed) ## show the runs in MLflow's UI
 	@cluster/local/ui.sh $(PORT)
 
-cluster-up: java $(server) ## start Spark, Ray, and MLflow on PostgreSQL as servers on this machine; run again to restart dead ones
+cluster-up: java $(spark) $(server) ## start Spark, Ray, and MLflow on PostgreSQL as servers on this machine; run again to restart dead ones
 	@cluster/local/postgres.sh
 	@python cluster/local/control.py up
 
@@ -63,7 +66,7 @@ cluster-status: $(server) ## show which servers answer, and their addresses
 cluster-down: $(server) ## stop jobs, then the servers; keep data and logs
 	@python cluster/local/control.py down
 
-test-cluster: java $(server) ## test such a cluster on one host, on five, and on Slurm: half an hour
+test-cluster: java $(spark) $(server) ## test such a cluster on one host, on five, and on Slurm: half an hour
 	@cluster/local/postgres.sh
 	@python -m pytest $(or $(ARGS),tests/cluster)
 
@@ -96,10 +99,13 @@ lint: $(installed) ## run ruff and mypy
 	@ruff format --check .
 	@mypy
 
-bench: java $(installed) ## run the benchmarks, each with its peers; BENCHMARKS=etl.scale ARGS="--rows 1000000" runs one
+lock: $(installed) ## write requirements.lock anew, after a change of setup.cfg or constraints.txt: hashes of all files of each version
+	@python cluster/local/lock.py
+
+bench: java $(spark) ## run the benchmarks, each with its peers; BENCHMARKS=etl.scale ARGS="--rows 1000000" runs one
 	@set -e; for name in $(BENCHMARKS); do python -m benchmarks.$$name $(ARGS); done
 
-figures: java $(installed) ## run every included pipeline on its real data, and compare with its target; ONLY=trec runs one
+figures: java $(spark) ## run every included pipeline on its real data, and compare with its target; ONLY=trec runs one
 	@PYTHONPATH=. python -m benchmarks.conf.figures $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## remove environments and caches; keep data, runs and mlflow.db
@@ -109,19 +115,23 @@ clean: ## remove environments and caches; keep data, runs and mlflow.db
 java:
 	@cluster/local/java.sh
 
-$(installed): setup.cfg constraints.txt cluster/local/spark/log4j2.properties
+$(installed): setup.cfg constraints.txt requirements.lock cluster/local/spark/log4j2.properties
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV), once; this takes some minutes" >&2
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@# torch first, before another package can require a newer one.
+	@# First what builds packages, and uv, which installs the others in a quarter of pip's processor time.
+	@awk '/^(setuptools|uv)==/, !/\\$$/' requirements.lock | $(VENV)/bin/python -m pip install -qq --no-deps --require-hashes --requirement /dev/stdin
+	@# Copies, since links would lead into uv's cache. Where it fails, as behind an index that only pip's settings name, pip does it.
+	@$(VENV)/bin/uv pip install -q --link-mode copy --python $(VENV)/bin/python $(locked) 2>/dev/null || $(VENV)/bin/python -m pip install -qq $(locked)
+	@# torch has no hash: its build differs between indexes. What it requires is there by now, but for packages for GPUs.
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt torch
-	@# uv installs the others in a quarter of pip's processor time. Copies, since links would lead into its cache. Where it fails, pip does it.
-	@{ $(VENV)/bin/python -m pip install -qq --constraint constraints.txt uv && \
-	   $(VENV)/bin/uv pip install -q --link-mode copy --python $(VENV)/bin/python --constraint constraints.txt --editable '.[dev]' 2>/dev/null; } || \
-	   $(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
+	@$(VENV)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@# Log settings for a plain spark-submit: without them Spark prints some fifty lines before a job's first.
 	@$(VENV)/bin/python cluster/local/quiet_spark.py
-	@# Java starts in half of the time from an archive of the classes that an ETL loads; writing it takes a minute.
+	@touch $@
+
+# Java starts in half of the time from an archive of the classes that an ETL loads; writing it takes a minute.
+$(spark): $(installed)
 	@PYTHONPATH=. $(VENV)/bin/python cluster/local/class_archive.py || true
 	@touch $@
 

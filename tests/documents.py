@@ -80,7 +80,8 @@ def reader_folder(folder: Path) -> Iterator[Path]:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
-    for name in ("setup.cfg", "constraints.txt"):  # or make would install the copy, instead of the checkout, into the same environment
+    # Or make would install the copy, instead of the checkout, into the same environment.
+    for name in ("setup.cfg", "constraints.txt", "requirements.lock"):
         os.utime(folder / name, (0, 0))
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "data").mkdir()
