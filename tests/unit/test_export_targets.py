@@ -4,12 +4,12 @@ import gc
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-import torch
 
 from pipelines.errors import ConfigError, ExportError
 from pipelines.serving.export.environment import Environment, start_script
@@ -65,7 +65,7 @@ def test_it_computes_batches_says_why_it_ended_and_leaves_nothing(
 
 
 def test_the_versions_of_its_packages_are_told(environment: Environment) -> None:
-    assert environment.versions() == {"torch": torch.__version__, "numpy": np.__version__, "pytest": pytest.__version__}
+    assert environment.versions() == {"torch": version("torch"), "numpy": np.__version__, "pytest": pytest.__version__}
 
 
 def test_one_that_nobody_waits_for_any_more_is_ended(environment: Environment, tmp_path: Path) -> None:
