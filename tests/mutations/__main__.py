@@ -24,8 +24,8 @@ from faults import FAULTS, Fault
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not full"]
-PASSED, FAILED = 0, 1
-"""Of pytest's exit codes; with another one no test has spoken."""
+PASSED, FAILED, NONE_COLLECTED = 0, 1, 5
+"""Of pytest's exit codes; with another one no test has spoken. None are collected if `make test` leaves all of them out."""
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def find_failing_test(folder: Path, fault: Fault) -> str:
         pytest_run = subprocess.run(
             [*PYTEST, *shlex.split(fault.tests)], cwd=folder, env=variables, capture_output=True, text=True, check=False
         )
-    if pytest_run.returncode not in (PASSED, FAILED):
+    if pytest_run.returncode not in (PASSED, FAILED, NONE_COLLECTED):
         sys.exit(f"{fault.tests}: pytest ended with {pytest_run.returncode}\n{pytest_run.stdout[-3_000:]}{pytest_run.stderr[-1_000:]}")
     failures = re.findall(r"^(?:FAILED|ERROR) (\S+?::\w+)", pytest_run.stdout, re.MULTILINE)
     return failures[0] if failures else ""
