@@ -44,6 +44,10 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "neither a table nor a folder of a known kind": ("unit/test_init_tables.py", "neither a table nor a folder of a known kind"),
     "has no effect{}; {}, or remove": ("unit/test_effects.py", "TABLE"),
     "which need one each; to use GPUs, set train.workers to": ("unit/test_gpus.py", '(1, 1, "auto", True, "")'),
+    "no replica has answered in time; send": (
+        "integration/test_endpoint_http.py",
+        "no replica has answered in time; send the request again",
+    ),
     "lower train.grad_accum_steps": ("unit/test_federated.py", "lower train.grad_accum_steps"),
     "is called {}.{} now; rename it": ("unit/test_renamed_keys.py", "is called {new} now; rename it"),
     "strategies have their settings in train.strategy; write --{} instead": ("unit/test_renamed_keys.py", "write --{new_key} instead"),
