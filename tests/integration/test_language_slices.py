@@ -151,7 +151,6 @@ def code(home: Path, name: str, path: str, **changed: Any) -> Config:
     return load(ROOT / "conf/python_code.yaml", values | SMALL | {"train.global_batch": 32, "source.max_quarantined": 0.05} | changed)
 
 
-@pytest.mark.full
 @pytest.fixture(scope="module")
 def code_version(home: Path, sources: Path) -> Version:
     config = code(home, "code", f"{sources}/**/*.py")
@@ -159,6 +158,7 @@ def code_version(home: Path, sources: Path) -> Version:
     return dataset_version(config)
 
 
+@pytest.mark.full
 def test_p6_the_digest_is_the_same_however_the_documents_come(
     home: Path, sources: Path, code_version: Version, spark: SparkSession
 ) -> None:
