@@ -3,34 +3,9 @@
 from pathlib import Path
 
 import pytest
+from test_interrupted_notebook import CELLS
 
-SETUP = """
-from pathlib import Path
-
-import numpy as np
-import pandas as pd
-import ray
-from pipelines import api
-from pipelines.etl import run as etl
-from pyspark.sql import SparkSession
-
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-draw = np.random.default_rng(0)
-age, plan = draw.integers(18, 80, 600), draw.choice(["basic", "plus", "pro"], 600)
-frame = pd.DataFrame({"age": age, "plan": plan, "left": (age > 50) ^ (plan == "basic")})
-make = etl.make
-
-def make_later(*arguments):
-    etl.make = make
-    print("ETL makes a version", flush=True)
-    spark.range(10**12).selectExpr("sum(sqrt(id))").collect()
-
-etl.make = make_later  # the first time, until it is interrupted
-settings = {"train.epochs": 5000, "train.workers": 1, "train.checkpoint.every_steps": 20}
-"""
-FIT = "run = api.fit(frame, target='left', name='churn', overrides=settings)"
-VERSIONS = "print('versions:', [path.name for path in Path('data/churn').glob('*/manifest.json')])"
+SETUP, FIT, VERSIONS = CELLS[:3]
 GOES_ON = "print('goes on:', ray.get(ray.put(11)), spark.range(7).count())"
 
 
