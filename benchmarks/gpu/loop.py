@@ -83,7 +83,15 @@ def measure(model: Model, variant: Variant, folder: Path, context: WorkerContext
     version, settings = open_version(config.dataset.path), config.train
     task = build_task(config.task, version.manifest)
     owned_shards = Mesh(context).worker_shards(settings.shards)
-    loader = Loader(version, "train", train_order(config), owned_shards, device=context.device, cache_bytes=settings.cache_bytes)
+    loader = Loader(
+        version,
+        "train",
+        train_order(config),
+        owned_shards,
+        device=context.device,
+        cache_bytes=settings.cache_bytes,
+        threads=settings.cpus_per_worker,
+    )
     if context.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(context.device)
     batch = {name: values.clone() for name, values in next(iter(loader)).items()}

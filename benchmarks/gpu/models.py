@@ -1,5 +1,6 @@
 """The models that the GPU benchmark trains, each with its rows and the ways in which it is trained."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,8 +31,13 @@ class Variant:
     """Whether rows are kept on the GPU if they fit, as by default; else they are read and copied in every epoch."""
 
     def apply(self, config: Config, workers: int) -> Config:
-        changes: dict[str, object] = {"precision": self.precision, "compile": self.compiled, "workers": workers}
-        changes |= {"cache_bytes": CACHE_BYTES if self.cached else 0}
+        changes = {
+            "precision": self.precision,
+            "compile": self.compiled,
+            "workers": workers,
+            "cpus_per_worker": max(1, (os.cpu_count() or 1) // workers),
+            "cache_bytes": CACHE_BYTES if self.cached else 0,
+        }
         return config.model_copy(update={"train": config.train.model_copy(update=changes)})
 
 

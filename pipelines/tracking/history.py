@@ -154,13 +154,14 @@ def read_training(uri: str, run_id: str) -> TrainingRecord:
     if kind := read_hidden_tag(run.data.tags, KIND):
         raise TrackingError(f"run {run_id} ({run.info.run_name}) is of kind {kind}, not a training; use the ID of a run of jobs/train.py")
     try:
-        path = Path(download_artifacts(run_id=run_id, artifact_path="config.json", tracking_uri=uri))
+        with TemporaryDirectory() as folder:
+            content = Path(client.download_artifacts(run_id, CONFIG, folder)).read_bytes()
     except (MlflowException, OSError) as error:
         raise TrackingError(
             f"config.json of run {run_id} ({run.info.run_name}) cannot be read from {uri}: {str(error).splitlines()[0]}; "
             "use the ID of a run of jobs/train.py that has its artifacts"
         ) from error
-    return TrainingRecord(run_id, run.info.status, run.data.tags, _read_config(path, run_id))
+    return TrainingRecord(run_id, run.info.status, run.data.tags, _parse_config(content, run_id))
 
 
 def check_is_not_deleted(uri: str, run: Run) -> None:
@@ -172,8 +173,8 @@ def check_is_not_deleted(uri: str, run: Run) -> None:
         )
 
 
-def _read_config(file: Path, run_id: str) -> dict[str, Any]:
+def _parse_config(content: bytes, run_id: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(file.read_bytes()))
+        return dict(json.loads(content))
     except (TypeError, ValueError, RecursionError) as error:
         raise TrackingError(f"config.json of run {run_id} is damaged: {error}; log it again, or train again") from error

@@ -1,10 +1,12 @@
 """Tracking, on a real SQLite store and a real server: one true run, each point once, through outages and restarts."""
 
+import ast
 import json
 import os
 import re
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from pipelines.config import Config, parse
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError
 from pipelines.tracking.history import history as recorded_history
+from pipelines.tracking.history import read_training
 from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT
 from pipelines.tracking.naming import experiment_page
 from pipelines.tracking.run import KIND
@@ -346,6 +349,27 @@ def test_every_run_has_the_commit_of_its_code(uri: str, version: Version, monkey
     with tracking.etl_run(values, {}) as etl, tracking.baseline_run(values, version) as baseline:
         runs = [etl.run_id, baseline.run_id, begin(uri, version, "commits").run_id]
     assert [MlflowClient(uri).get_run(run).data.tags["git.commit"] for run in runs] == ["f00d" * 10] * 3
+
+
+def test_reading_a_run_leaves_no_file(uri: str, version: Version, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begin(uri, version, "read")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert read_training(uri, run.run_id).config["name"] == "t"
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_download_has_a_folder_that_is_removed() -> None:
+    """Without one MLflow makes a temporary folder, which nobody removes."""
+    calls = [
+        (path.name, node)
+        for path in sorted(Path(tracking.__file__).parents[1].rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("download_artifacts")
+    ]
+    assert len(calls) > 4
+    assert not [
+        f"{name}:{call.lineno}" for name, call in calls if len(call.args) < 3 and "dst_path" not in {word.arg for word in call.keywords}
+    ]
 
 
 def test_a_dataset_of_another_mlflow_is_trained_on(uri: str, version: Version) -> None:

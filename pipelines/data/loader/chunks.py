@@ -111,18 +111,15 @@ def _copy(window: Window, span: slice, targets: list[Tensor]) -> None:
 
 
 class Transfer:
-    """A callable that copies a chunk from the host to `device`. On the CPU it returns the chunk itself."""
+    """A callable that copies a chunk from the host to `device` in a stream. Without one, on the CPU, it returns the chunk itself."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+    def __init__(self, device: torch.device, stream: torch.cuda.Stream | None) -> None:
+        """`stream` is also the one in which chunks are gathered that are on the device already."""
+        self._device, self._stream = device, stream
 
     def __call__(self, chunk: Chunk) -> Chunk:
         if self._stream is None:
             return chunk
-        if any(block.is_cuda for block in chunk.values):
-            # It was gathered on the default stream: the event below must come after that. Copies from the host wait for no step.
-            self._stream.wait_stream(torch.cuda.default_stream(self._device))
         with torch.cuda.stream(self._stream):
             values = [block.to(self._device, non_blocking=True) for block in chunk.values]
             return Chunk(chunk.blocks, values, self._stream.record_event())

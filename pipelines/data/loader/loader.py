@@ -79,11 +79,11 @@ class Loader:
         """The position from which prefetching has begun."""
         self._running: set[Producer[Chunk]] = set()
         """Those of epochs and streams that have not ended."""
-        self._to_device = Transfer(torch.device(device))
         self._row_numbers, self._row_keys = row_numbers, row_keys
         if reserved := {ROW_NUMBERS, ROW_KEYS} & {column.name for column in self._reader.columns}:
             raise ConfigError(f"a column of {version.root} is called {reserved.pop()}, a name that batches need; rename the feature")
         self._memory = Memory(self._reader, row_numbers or row_keys, torch.device(device), cached=self._reader.decoded_bytes <= cache_bytes)
+        self._to_device = Transfer(torch.device(device), self._memory.stream)
 
     @property
     def memory_bound_bytes(self) -> int:
@@ -192,6 +192,7 @@ class Loader:
         return chunk
 
     def _chunks(self, owned_shards: range, number: int, step: int) -> Generator[Chunk, None, None]:
+        self._memory.prepare_thread()
         epoch = Epoch(self.order, self._reader.group_rows, number)
         shards = {shard: epoch.shard(shard) for shard in owned_shards}
         windows = Windows(

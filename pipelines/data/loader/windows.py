@@ -2,6 +2,7 @@
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -41,9 +42,18 @@ class Memory:
         on_gpu = device.type == "cuda" and cached and reader.decoded_bytes <= torch.cuda.mem_get_info(device)[0] // 2
         self.device = device if on_gpu else torch.device("cpu")
         """Device of windows and chunks: the GPU if its free memory is twice the split's size, since the model needs the rest."""
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        """The GPU's stream for gathers and copies, which wait for no step there."""
         self._pin = device.type == "cuda" and not on_gpu
         self._windows, self._chunks, self._lanes, self._wide_windows = Buffers(), Buffers(), Buffers(), Buffers()
-        self.cache = Cache(reader, [*self.narrow, *self.wide], self.device) if cached else None
+        with torch.cuda.stream(self.stream) if self.stream is not None else nullcontext():  # its memory never moves to another stream
+            self.cache = Cache(reader, [*self.narrow, *self.wide], self.device) if cached else None
+
+    def prepare_thread(self) -> None:
+        """Make the calling thread's work on the GPU go to `stream`."""
+        limit_openmp_threads()
+        if self.stream is not None:
+            torch.cuda.set_stream(self.stream)  # of this thread alone
 
     def window(self, rows: int) -> list[Tensor]:
         """Tensors for the permuted blocks."""
@@ -67,7 +77,7 @@ class Cache:
     """A cache of the whole split; each row group is decoded at its first use."""
 
     def __init__(self, reader: Reader, blocks: list[Block], device: torch.device) -> None:
-        self._reader, self._blocks = reader, blocks
+        self._reader, self._blocks, self._is_on_host = reader, blocks, device.type == "cpu"
         rows = int(reader.group_rows.sum())
         self.rows = Buffers().empty(blocks, rows) if device.type == "cpu" else allocate(blocks, rows, device)
         self._first_row = np.cumsum(reader.group_rows) - reader.group_rows
@@ -79,19 +89,25 @@ class Cache:
             with self._locks[number]:
                 if not self._filled[number]:
                     start, rows = int(self._first_row[number]), int(self._reader.group_rows[number])
-                    lay(self._reader.read(number), self._blocks, self.rows, slice(0, rows), start)
+                    self._place(self._reader.read(number), start, rows)
                     self._filled[number] = True
+
+    def _place(self, columns: dict[str, np.ndarray], start: int, rows: int) -> None:
+        if self._is_on_host:
+            lay(columns, self._blocks, self.rows, slice(0, rows), start)
+        else:  # one copy to the GPU per block, not per column
+            staged = Buffers().empty(self._blocks, rows)
+            lay(columns, self._blocks, staged, slice(0, rows), 0)
+            for block, values in zip(self.rows, staged, strict=True):
+                block[:, start : start + rows] = values
 
 
 def lay(columns: dict[str, np.ndarray], blocks: list[Block], targets: list[Tensor], rows: slice, at: int) -> None:
     """Copy rows of decoded columns into their blocks, from row `at` on."""
     for block, target in zip(blocks, targets, strict=True):
         for name, lane in zip(block.names, target, strict=True):
-            values = columns[name][rows]
-            if lane.is_cpu:
-                lane.numpy()[at : at + len(values)] = values.view(lane.numpy().dtype)
-            else:
-                lane[at : at + len(values)] = torch.from_numpy(values.copy()).view(lane.dtype)
+            values, lane_array = columns[name][rows], lane.numpy()
+            lane_array[at : at + len(values)] = values.view(lane_array.dtype)
 
 
 class Windows:
@@ -111,7 +127,7 @@ class Windows:
         """The row of a shard that needs a window first, the shard, and the window."""
         self._waiting_bytes = 0
         self._futures: dict[tuple[int, int], Future[Window]] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=limit_openmp_threads)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode", initializer=memory.prepare_thread)
 
     def take(self, shard: int, window: int) -> Window:
         """The decoded window. Every window is taken once, in the order of use."""
@@ -155,8 +171,11 @@ class Windows:
             memory.cache.fill(shard.windows[window].group)
             wide = memory.cache.rows[len(memory.narrow) :]
             for source, target in zip(memory.cache.rows, permuted[: len(memory.narrow)], strict=False):
-                for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
-                    torch.index_select(lane, 0, at, out=gathered)
+                if source.is_cuda:
+                    torch.index_select(source, 1, at, out=target)  # one kernel, whatever the number of columns
+                else:  # column by column, which stays in the CPU's cache
+                    for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
+                        torch.index_select(lane, 0, at, out=gathered)
         return Window(permuted, wide, at)
 
     def _permute(self, runs: RowRuns, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
