@@ -47,12 +47,12 @@ def no_job_goes_on() -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Unit tests come first, then those with Spark, all in one process, then those with Ray, in one too. Of all other files, each is in
-    one process."""
+    one process. Of several processes one begins with Spark, which takes almost as long as the others need for all the rest."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(shared_session(item) or item.path.stem))
-    turns = {"spark": 1, "ray": 2, "": 3}
+    turns = {"spark": -1 if hasattr(config, "workerinput") else 1, "ray": 2, "": 3}
     items.sort(key=lambda item: 0 if item.path.parent.name == "unit" else turns[shared_session(item)])
 
 

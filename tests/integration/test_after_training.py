@@ -223,7 +223,7 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
         "not checked: champion (there is no other champion to compare with)"
     )
     assert api.promote(gates, good[0]).text.endswith("already, as version 1")
-    worse, worse_uri = finished_run(config, untrained_weights(config, seed=1, times=4.0))
+    worse, _ = finished_run(config, untrained_weights(config, seed=1, times=4.0))
     with pytest.raises(RefusedError, match=r"loss below the champion's, [\d.]+ and [\d.]+ on the same rows, at confidence 0.95 is -"):
         api.promote(registry_config(config), worse)
     assert str(client.get_model_version_by_alias("people", "champion").version) == "1"
@@ -234,21 +234,31 @@ def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(confi
 
     equal, _ = finished_run(config, untrained_weights(config, seed=1))
     assert api.promote(registry_config(config), equal).version == "2"
-    # A champion that somebody set by hand has passed no gate, and is compared with the last one that did.
-    by_hand = client.create_model_version("people", worse_uri, worse, model_id=worse_uri.removeprefix("models:/"))
-    client.set_registered_model_alias("people", "champion", by_hand.version)
-    with pytest.raises(RefusedError, match="loss below the champion's"):
-        api.promote(registry_config(config), worse)
-    client.delete_registered_model_alias("people", "champion")
-    with pytest.raises(RefusedError, match="loss below the champion's"):
-        api.promote(registry_config(config), worse)
-    client.set_registered_model_alias("people", "champion", by_hand.version)
-    assert api.rollback(config).text.startswith(f"run {equal}, version 2 of people, is the champion again as version 4, after version 3")
-    assert api.rollback(config).run_id == good[0]
+    decision = api.rollback(config)
+    assert decision.text.startswith(f"run {good[0]}, version 1 of people, is the champion again as version 3, after version 2")
     back = client.get_model_version_by_alias("people", "champion")
-    assert (str(back.version), back.run_id, back.tags["lockstep.rollback_of"]) == ("5", good[0], "4")
-    with pytest.raises(TrackingError, match="no champion before version 5"):
+    assert (str(back.version), back.run_id, back.tags["lockstep.rollback_of"]) == ("3", good[0], "2")
+    with pytest.raises(TrackingError, match="no champion before version 3"):
         api.rollback(config)
+
+
+@pytest.mark.full
+def test_a_champion_set_by_hand_has_passed_no_gate(config: Config, good: tuple[str, str]) -> None:
+    """So a model is compared with the last champion that did, and a rollback returns to that one."""
+    by_name, client = registry_config(config, model="by-hand"), MlflowClient(config.tracking.uri)
+    assert api.promote(by_name, good[0]).version == "1"
+    worse, worse_uri = finished_run(config, untrained_weights(config, seed=1, times=4.0))
+    by_hand = client.create_model_version("by-hand", worse_uri, worse, model_id=worse_uri.removeprefix("models:/"))
+    client.set_registered_model_alias("by-hand", "champion", by_hand.version)
+    with pytest.raises(RefusedError, match="loss below the champion's"):
+        api.promote(by_name, worse)
+    client.delete_registered_model_alias("by-hand", "champion")
+    with pytest.raises(RefusedError, match="loss below the champion's"):
+        api.promote(by_name, worse)
+    client.set_registered_model_alias("by-hand", "champion", by_hand.version)
+    assert api.rollback(by_name).text.startswith(
+        f"run {good[0]}, version 1 of by-hand, is the champion again as version 3, after version 2"
+    )
 
 
 @pytest.mark.full
