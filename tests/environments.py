@@ -153,7 +153,7 @@ def write_pipeline(folder: Path, raw: Path, uri: str) -> Path:
     return path
 
 
-def run_etl(environment: Environment, folder: Path, raw: Path, uri: str) -> dict[str, Any]:
+def run_etl(environment: Environment, folder: Path, raw: Path, uri: str, timeout_seconds: float = 280) -> dict[str, Any]:
     """The result of `jobs/etl.py` in that environment: version, digest and refused rows."""
     (folder / "conf").mkdir(parents=True)
     (folder / "conf/spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in environment.defaults.items()))
@@ -175,7 +175,7 @@ def run_etl(environment: Environment, folder: Path, raw: Path, uri: str) -> dict
             variables[name] = value
     start = ["spark-submit", *submit] if environment.is_submitted else [sys.executable]
     command = [*start, "jobs/etl.py", str(pipeline), "--json"]
-    job = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, encoding="utf-8", timeout=280, check=False)
+    job = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, encoding="utf-8", timeout=timeout_seconds, check=False)
     assert job.returncode == 0, f"{job.stdout[-2000:]}\n{job.stderr[-3000:]}"
     events = [json.loads(line) for line in (job.stdout + job.stderr).splitlines() if line.startswith("{")]
     return next({key: line[key] for key in ("version", "digest", "quarantined", "rows")} for line in events if "digest" in line)

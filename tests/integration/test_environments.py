@@ -1,5 +1,6 @@
 """One ETL in hostile environments gives one version with one digest. `make chaos ARGS="--cases environments"` tries each separately."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,12 @@ def test_p6_hostile_environments_make_one_digest(
 ) -> None:
     raw, uri, expected = plain_version
     assert run_etl(together(*names), tmp_path, raw, uri) == expected
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_p6_executors_in_hostile_environments_make_one_digest(tmp_path: Path, plain_version: tuple[Path, str, dict[str, Any]]) -> None:
+    """They are processes of their own, each with a Java that starts in that environment."""
+    raw, uri, expected = plain_version
+    environment = replace(together(*COMBINED[0], "no locale", "hash seed and optimized Python"), master="local-cluster[2,1,1024]")
+    assert run_etl(environment, tmp_path, raw, uri, timeout_seconds=580) == expected
