@@ -25,7 +25,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from pipelines import config as configs
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
 
 Config = build_config
-_NOTE_CHARACTERS = 400
 
 
 def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> configs.Config:
@@ -78,7 +76,7 @@ def init(data: str | Path, target: str = "", output: str | Path = "") -> Draft:
     return draft
 
 
-@restored_signals("pipelines.init.drafting", "pipelines.notebook.fitted_model", "pipelines.etl.run", "pipelines.launch.run")
+@restored_signals("pipelines.notebook.first_config", "pipelines.notebook.fitted_model", "pipelines.etl.run", "pipelines.launch.run")
 def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None, name: str = "", task: Any = None) -> FittedModel:
     """From data to a model in MLflow, with the settings that `init` chooses, and `overrides` by dotted key.
 
@@ -86,28 +84,10 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     rows: equal rows and settings make the same model, or find it. `name` is that of the pipeline and its experiment. `task` replaces the
     network: a function that takes the encoded columns and returns a torch.nn.Module, or the values of `task`. Raises ConfigError or
     SourceError, before anything starts, if no config can be made."""
-    from pipelines.config.load import parse_with_overrides
-    from pipelines.config.reading import from_yaml
-    from pipelines.init.draft import Request
-    from pipelines.init.drafting import config_path, draft_config, pipeline_name
-    from pipelines.init.yaml_text import yaml_text
-    from pipelines.notebook.frames import is_frame, store_frame
-    from pipelines.notebook.section_values import task_values
-
-    network = {} if task is None else task_values(task)
-    from_frame = is_frame(data)
-    path = store_frame(data, home() / "data" / "frames") if from_frame else Path(absolute_path(str(data), home()))
-    name = name or ("frame" if from_frame else pipeline_name(config_path(path, "")))
-    draft = draft_config(Request(str(path), target, name))
-    for note in draft.notes:
-        logging.getLogger(__name__).warning("%s", shorten(note, _NOTE_CHARACTERS, placeholder=" …"))
-    values = from_yaml(yaml_text(draft))
-    if network:
-        weights = {name: value for name, value in values["task"].items() if name == "class_weights"}
-        values["task"] = {**weights, **network}
-    config = with_absolute_paths(parse_with_overrides(values, overrides or {}, f"the settings for {name}"), home())
     from pipelines.launch.checks import check_fold
+    from pipelines.notebook.first_config import first_config
 
+    config = first_config(data, target, overrides or {}, name, task)
     check_fold(config)
     manifest = prepare(config)
     from pipelines.notebook.fitted_model import FittedModel

@@ -2,6 +2,7 @@
 
 1. `frames`           writes a pandas, Polars, Arrow or Spark frame as a Parquet file, named by the digest of its rows.
 2. `section_values`   are the values that a file would have, of sections and functions; `function_source` is the text of a function.
-3. `plain_data`       makes versions of arrays without ETL, and their config.
-4. `fitted_model`     is what `api.fit` returns: the config, metrics and page of a run, and predictions for frames.
+3. `first_config`     drafts the config that `api.fit` trains.
+4. `plain_data`       makes versions of arrays without ETL, and their config.
+5. `fitted_model`     is what `api.fit` returns: the config, metrics and page of a run, and predictions for frames.
 """
