@@ -485,9 +485,14 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: page(folder, "", "etl"),
         (lambda folder: page(folder, "", ""), lambda folder: page(folder, "etl", has_data_page=True)),
     ),
-    "which has no page; name a training, a baseline or an ETL": (
+    "which has no page; name a training, a baseline, an ETL or a cross-validation": (
         lambda folder: page(folder, "other"),
-        (lambda folder: page(folder, ""), lambda folder: page(folder, "baseline"), lambda folder: page(folder, "etl", has_data_page=True)),
+        (
+            lambda folder: page(folder, ""),
+            lambda folder: page(folder, "baseline"),
+            lambda folder: page(folder, "etl", has_data_page=True),
+            lambda folder: page(folder, "cross-validation"),
+        ),
     ),
     "it ended before its page was drawn": (lambda folder: page(folder, "etl"), (lambda folder: page(folder, "etl", has_data_page=True),)),
     "--out is {}, which cannot be written": (

@@ -2,7 +2,7 @@
 
 1. `run`        is the driver: checks settings, opens the MLflow run, starts the training, logs the model.
    `checks`     is what it refuses before it starts, which ETL also says.
-   `folds`      trains the model of each fold of a cross-validation; `fold_metrics` are mean and deviation.
+   `folds`      trains the model of each fold of a cross-validation.
    `init_from`  fetches the initial weights from another run, if the config names one.
 2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine, whose files are
                 private; `ray_output` shows what tasks print and keeps Ray's own reports.

@@ -12,9 +12,10 @@ from pipelines.data.versions.folds import select_fold, training_rows
 from pipelines.data.versions.versions import open_version
 from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, job_tags
-from pipelines.launch.fold_metrics import fold_table, metrics_line, summarize_metrics
 from pipelines.launch.run import train
 from pipelines.launch.training_progress import TrainingProgress
+from pipelines.report.filing import REPORT, file_folds_page
+from pipelines.report.fold_metrics import fold_table, metrics_line, summarize_metrics
 from pipelines.runtime.notebook_html import html_summary, metrics_table
 from pipelines.tracking.folds import CrossValidationRun, open_cross_validation
 
@@ -73,7 +74,9 @@ def _log_results(run: CrossValidationRun, fold_runs: dict[int, str], repeats: in
     metrics = {fold: run.final_metrics(run_id) for fold, run_id in fold_runs.items()}
     results = CrossValidation(run.run_id, summarize_metrics(metrics), fold_runs, metrics)
     run.log_metrics(results.metrics)
-    run.describe("  \n".join(f"**{line}**" for line in _result_lines(results, repeats)) + f"\n\n{fold_table(metrics, 'test')}")
+    file_folds_page(run)
+    results_text = "  \n".join(f"**{line}**" for line in _result_lines(results, repeats))
+    run.describe("\n\n".join([results_text, fold_table(metrics, "test"), f"[page of the folds]({run.artifact_page(REPORT)})"]))
     return results
 
 

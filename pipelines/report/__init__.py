@@ -3,7 +3,8 @@
 1. `evaluation` reads and writes the files of an evaluation; `figures` draws them.
 2. `run_data`   gathers what a run left in MLflow and in its directory; `events` and `cost` are computed from it.
 3. `run_page`   has the values of the page of a run: its `curves`, `pictures` and `tables`. `comparison` has those of the page of several:
-                it says which is better, and `better` computes whether that is chance.
+                it says which is better, and `better` computes whether that is chance. `folds` is the page of a cross-validation, with
+                the `fold_metrics` of its trainings.
 4. `charts`     have axes and points of curves; `templates/` hold the markup of all pages and charts.
 5. `rendering`  has the values that a page shows in a form of their own, and fills templates in. `style` has the colours.
 6. `filing`     files figures and page with the run. `command` is `jobs/report.py`, and `arguments` reads its command line.

@@ -7,28 +7,39 @@ from pipelines.errors import ConfigError, TrackingError
 from pipelines.report.arguments import ReportArguments
 from pipelines.report.comparison import comparison_page
 from pipelines.report.data_profile import DATA_PAGE
+from pipelines.report.folds import folds_page
 from pipelines.report.run_data import read_run_data
 from pipelines.report.run_page import run_page
 from pipelines.runtime import atomic
+from pipelines.tracking.folds import CROSS_VALIDATION
 from pipelines.tracking.history import TRAINING, download, kind_of_run, newest_run
 from pipelines.tracking.job_runs import BASELINE
 
 ETL = "etl"
+ALONE = {ETL: "an ETL", CROSS_VALIDATION: "a cross-validation"}
+"""Kinds of runs, in words, that have a page of their own and are not compared."""
 
 
 def report_page(uri: str, run_ids: tuple[str, ...]) -> str:
-    """The page of a run, or the comparison of several, as HTML; of an ETL, the page about its data.
+    """The page of a run, or the comparison of several, as HTML; of an ETL, the page about its data, and of a cross-validation all folds.
 
     Raises TrackingError for an unknown run or an unreachable server, ConfigError for a run that has no page of this kind.
     """
     kinds = {run_id: kind_of_run(uri, run_id) for run_id in run_ids}
     if len(run_ids) == 1 and kinds[run_ids[0]] == ETL:
         return _data_page(uri, run_ids[0])
+    if len(run_ids) == 1 and kinds[run_ids[0]] == CROSS_VALIDATION:
+        return folds_page(uri, run_ids[0])
     for run_id, kind in kinds.items():
-        if kind == ETL:
-            raise ConfigError(f"run {run_id} is an ETL, and only trainings and baselines are compared; leave it out, or report it alone")
+        if kind in ALONE:
+            raise ConfigError(
+                f"run {run_id} is {ALONE[kind]}, and only trainings and baselines are compared; leave it out, or report it alone"
+            )
         if kind not in (TRAINING, BASELINE):
-            raise ConfigError(f"run {run_id} is {kind or 'none of Lockstep'}, which has no page; name a training, a baseline or an ETL")
+            raise ConfigError(
+                f"run {run_id} is {kind or 'none of Lockstep'}, which has no page; "
+                "name a training, a baseline, an ETL or a cross-validation"
+            )
     run_data = [read_run_data(uri, run_id) for run_id in run_ids]
     return run_page(run_data[0]) if len(run_data) == 1 else comparison_page(run_data)
 

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from pipelines.data.versions.versions import Version
 from pipelines.report.evaluation import FOLDER, add_raw_rows, read_splits, unpack
 from pipelines.report.figures.svg_figures import draw_figures
+from pipelines.report.folds import folds_page
 from pipelines.report.run_data import collect, read_run_data
 from pipelines.report.run_page import run_page
 from pipelines.tracking.run import MlflowRun
@@ -50,7 +51,19 @@ def _file(run: MlflowRun, version: Version, collect_into: Callable[[Path], None]
             (Path(name) / REPORT).write_text(run_page(read_run_data(run.uri, run.run_id), figures, is_finishing=True))
             run.file_folder(name)
     except Exception as error:
-        log.warning(
-            "run %s has no page: %s: %s; jobs/report.py %s --tracking.uri %s makes it",
-            *(run.run_id, type(error).__name__, error, run.run_id, run.uri),
-        )
+        _warn(run, error)
+
+
+def file_folds_page(run: MlflowRun) -> None:
+    """Log the page of a cross-validation. An error is logged and does not fail it."""
+    try:
+        run.file(REPORT, folds_page(run.uri, run.run_id).encode())
+    except Exception as error:
+        _warn(run, error)
+
+
+def _warn(run: MlflowRun, error: Exception) -> None:
+    log.warning(
+        "run %s has no page: %s: %s; jobs/report.py %s --tracking.uri %s makes it",
+        *(run.run_id, type(error).__name__, error, run.run_id, run.uri),
+    )

@@ -44,8 +44,8 @@ class CrossValidationRun(MlflowRun):
 
     def final_metrics(self, run_id: str) -> dict[str, float]:
         """The metrics of the best epoch of a fold's training, as `file_metrics` has filed them."""
-        with TemporaryDirectory() as folder, mlflow_errors(self.uri):
-            return dict(json.loads(Path(self.client.download_artifacts(run_id, _FILE, folder)).read_bytes()))
+        with mlflow_errors(self.uri):
+            return _read_metrics(self.client, run_id)
 
     def log_metrics(self, values: Mapping[str, float]) -> None:
         now = int(time.time() * 1_000)
@@ -53,6 +53,47 @@ class CrossValidationRun(MlflowRun):
         with mlflow_errors(self.uri):
             for start in range(0, len(metrics), _METRICS_PER_CALL):
                 self.client.log_batch(self.run_id, metrics[start : start + _METRICS_PER_CALL], synchronous=True)
+
+
+@dataclass(frozen=True)
+class FoldTraining:
+    """The training of a fold's model, as MLflow has it."""
+
+    fold: int
+    run_id: str
+    status: str
+    seconds: float | None
+    """From its begin to its end; None while it runs."""
+    metrics: Mapping[str, float]
+    """Of the best epoch; empty if the training is not finished."""
+
+
+def read_fold_trainings(uri: str, run_id: str) -> list[FoldTraining]:
+    """The trainings in the run of a cross-validation, one for each fold: the finished one, else the one that began last.
+
+    Raises TrackingError if MLflow cannot be reached."""
+    client = connect(uri)
+    with mlflow_errors(uri):
+        experiment = client.get_run(run_id).info.experiment_id
+        oldest_first = ["attributes.start_time ASC"]
+        runs = client.search_runs([experiment], f"tags.`{PARENT}` = '{run_id}'", order_by=oldest_first, max_results=_MOST_RUNS)
+        by_fold: dict[int, Run] = {}
+        for run in runs:
+            number = run.data.tags.get(FOLD, "")
+            if number.isdecimal() and not ((earlier := by_fold.get(int(number))) and earlier.info.status == "FINISHED"):
+                by_fold[int(number)] = run
+        return [_fold_training(client, fold, run) for fold, run in sorted(by_fold.items())]
+
+
+def _fold_training(client: MlflowClient, fold: int, run: Run) -> FoldTraining:
+    info = run.info
+    seconds = (info.end_time - info.start_time) / 1_000 if info.end_time else None
+    return FoldTraining(fold, info.run_id, info.status, seconds, _read_metrics(client, info.run_id) if info.status == "FINISHED" else {})
+
+
+def _read_metrics(client: MlflowClient, run_id: str) -> dict[str, float]:
+    with TemporaryDirectory() as folder:
+        return dict(json.loads(Path(client.download_artifacts(run_id, _FILE, folder)).read_bytes()))
 
 
 def file_metrics(run: MlflowRun, metrics: Mapping[str, float]) -> None:

@@ -187,6 +187,8 @@ def test_p5_p6_p8_all_folds_are_trained_in_one_run_which_goes_on_where_it_stoppe
     parent = client.get_run(result.run_id)
     assert parent.info.status == "FINISHED" and parent.data.metrics == pytest.approx(result.metrics)
     assert "over 3 folds" in parent.data.tags["mlflow.note.content"]
+    assert "All 3 trainings are finished." in api.report(config.tracking.uri, result.run_id)
+    assert "report.html" in [artifact.path for artifact in client.list_artifacts(result.run_id)]
     assert np.mean([metrics["test/auc"] for metrics in result.fold_metrics.values()]) == pytest.approx(result.metrics["test/auc_mean"])
     runs = {fold: client.get_run(run_id) for fold, run_id in result.fold_runs.items()}
     assert {fold: run.data.tags["mlflow.parentRunId"] for fold, run in runs.items()} == dict.fromkeys((1, 2, 3), result.run_id)

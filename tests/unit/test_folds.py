@@ -29,7 +29,8 @@ from pipelines.errors import ConfigError, CorruptError, SourceError, TrackingErr
 from pipelines.etl.folds import check_folds, describe_missing_folds
 from pipelines.etl.strata import Stratum, apportion
 from pipelines.etl.summary import describe_folds
-from pipelines.launch.fold_metrics import fold_table, metrics_line, summarize_metrics
+from pipelines.report.command import report_page
+from pipelines.report.fold_metrics import fold_table, metrics_line, summarize_metrics
 from pipelines.tracking.folds import CROSS_VALIDATION, FOLD, PARENT, file_metrics, open_cross_validation
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import open_training
@@ -223,6 +224,7 @@ def test_p8_a_cross_validation_is_resumed_with_its_read_finished_runs_and_ends_o
         return run.run_id
 
     begun = open_cross_validation(config, version, {})
+    assert "0 of 8 trainings are finished; the same command trains the others." in report_page(uri, (begun.run_id,))
     with pytest.raises(TrackingError, match=r"is already training the folds .*; wait for it, stop it, or change the config"):
         open_cross_validation(config, version, {})
     assert client.get_run(begun.run_id).data.tags[KIND] == CROSS_VALIDATION
@@ -233,6 +235,10 @@ def test_p8_a_cross_validation_is_resumed_with_its_read_finished_runs_and_ends_o
     assert train_fold(resumed.run_id, 2, "FINISHED") == interrupted, "the interrupted training goes on"
     assert resumed.read_finished_runs() == {1: finished, 2: interrupted}
     assert resumed.final_metrics(finished) == {"test/auc": 0.6, "validation/auc": 1 / 3}
+    text = re.sub(r"<[^>]*>", " ", report_page(uri, (begun.run_id,)))
+    assert "2 of 8 trainings are finished" in text
+    assert re.search(r"test/auc\s+0.65 ± 0.071\s+0.6\s+0.7\s+2 of 2", text)
+    assert re.search(rf"2\s+{interrupted}\s+FINISHED\s+\d+ s\s+auc 0.7", text)
     resumed.log_metrics({"test/auc_mean": 0.65})
     resumed.end("FINISHED")
     assert client.get_run(resumed.run_id).data.metrics == {"test/auc_mean": 0.65}

@@ -7,7 +7,8 @@ from stores import new_store
 from pipelines.errors import ConfigError, LockstepError, TrackingError
 from pipelines.report.command import report_page
 
-TAGS = {"etl": {"lockstep.kind": "etl"}, "other": {"lockstep.kind": "other"}, "none": {}, "training": {"lockstep.identity": "1"}}
+KINDS = {"etl": "etl", "folds": "cross-validation", "other": "other"}
+TAGS = {**{name: {"lockstep.kind": kind} for name, kind in KINDS.items()}, "none": {}, "training": {"lockstep.identity": "1"}}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,8 @@ def test_the_page_of_an_etl_is_the_page_about_its_data(runs: tuple[str, dict[str
     [
         (["etl"], TrackingError, "is an ETL without data.html: it ended before its page was drawn; name another run"),
         (["training", "drawn"], ConfigError, "is an ETL, and only trainings and baselines are compared; leave it out"),
-        (["other"], ConfigError, "is other, which has no page; name a training, a baseline or an ETL"),
+        (["training", "folds"], ConfigError, "is a cross-validation, and only trainings and baselines are compared; leave it out"),
+        (["other"], ConfigError, "is other, which has no page; name a training, a baseline, an ETL or a cross-validation"),
         (["none"], ConfigError, "is none of Lockstep, which has no page"),
         (["absent"], TrackingError, "has no run absent"),
     ],

@@ -13,7 +13,7 @@ FoldMetrics = Mapping[int, Mapping[str, float]]
 def summarize_metrics(metrics: FoldMetrics) -> dict[str, float]:
     """Mean of each metric over the folds where it is defined, and its sample standard deviation over at least two."""
     summary: dict[str, float] = {}
-    for name, values in _values_by_name(metrics).items():
+    for name, values in values_by_name(metrics).items():
         summary[f"{name}{MEAN}"] = fmean(values)
         if len(values) > 1:
             summary[f"{name}{DEVIATION}"] = stdev(values)
@@ -22,18 +22,18 @@ def summarize_metrics(metrics: FoldMetrics) -> dict[str, float]:
 
 def metrics_line(metrics: FoldMetrics, split: str, repeats: int) -> str:
     """`test auc 0.912 ± 0.008, accuracy 0.861 ± 0.005 over 5 folds`; empty if the split has no metric."""
-    values = {name.removeprefix(f"{split}/"): numbers for name, numbers in _values_by_name(metrics).items() if name.startswith(f"{split}/")}
+    values = {name.removeprefix(f"{split}/"): numbers for name, numbers in values_by_name(metrics).items() if name.startswith(f"{split}/")}
     if not values:
         return ""
     folds = len(metrics) // repeats
     times = f", {repeats} times" if repeats > 1 else ""
-    parts = [f"{name} {_mean_text(numbers)}{_count_text(numbers, len(metrics))}" for name, numbers in values.items()]
+    parts = [f"{name} {describe_mean(numbers)}{_count_text(numbers, len(metrics))}" for name, numbers in values.items()]
     return f"{split} {', '.join(parts)} over {folds} folds{times}"
 
 
 def fold_table(metrics: FoldMetrics, split: str) -> str:
     """The metrics of each fold as a table in Markdown; empty if the split has no metric."""
-    names = [name for name in _values_by_name(metrics) if name.startswith(f"{split}/")]
+    names = [name for name in values_by_name(metrics) if name.startswith(f"{split}/")]
     if not names:
         return ""
     lines = [f"| fold | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
@@ -43,12 +43,14 @@ def fold_table(metrics: FoldMetrics, split: str) -> str:
     return "\n".join(lines)
 
 
-def _values_by_name(metrics: FoldMetrics) -> dict[str, list[float]]:
+def values_by_name(metrics: FoldMetrics) -> dict[str, list[float]]:
+    """The values of each metric in the folds where it is defined, in the order of the folds."""
     names = dict.fromkeys(name for values in metrics.values() for name in values)
     return {name: [values[name] for _, values in sorted(metrics.items()) if name in values] for name in names}
 
 
-def _mean_text(values: Sequence[float]) -> str:
+def describe_mean(values: Sequence[float]) -> str:
+    """`0.912 ± 0.008`; without a deviation for one fold."""
     return f"{fmean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")
 
 
