@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.data.versions.versions import Version
+from pipelines.runtime.imports import import_modules
 
 PACKAGES = ("mlflow", "numpy", "pyarrow", "pydantic", "ray", "torch", "torchmetrics")
 """Packages whose versions affect the model, or the protocols between machines."""
@@ -25,6 +26,7 @@ class Assignment:
 
 def work(settings: dict[str, Any]) -> dict[str, Any]:
     """Ray Train's training function, as `worker.train_on_worker`: imported on the worker."""
+    import_modules(["pipelines.launch.worker"])
     from pipelines.launch.worker import train_on_worker
 
     return train_on_worker(settings)

@@ -25,6 +25,7 @@ from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.profile import PROFILE, StepProfiler
 from pipelines.runtime.compat.ray import quiet_reports
+from pipelines.runtime.imports import import_modules
 from pipelines.runtime.installed import describe_disagreement, installed_versions
 from pipelines.runtime.weights import from_bytes, to_bytes
 from pipelines.tasks.base import Task
@@ -164,6 +165,7 @@ def _node_metrics(config: Config, assignment: Assignment, local_rank: int) -> Ab
     """Log the node's system metrics, on one worker of each node. Raises TrackingError if the node cannot reach the driver's MLflow."""
     if local_rank:
         return nullcontext()
+    import_modules(["pipelines.tracking"])
     from pipelines import tracking
 
     tracking.check_host(config.tracking.uri, assignment.driver_host)

@@ -8,8 +8,8 @@
 5. `weights`     converts a model's weights to bytes, and computes their digest.
 6. `installed`   compares installed versions between machines.
 7. `templates`   loads the Jinja templates of a package, which escape all that they print.
-
-8. `machine`     has the rules about Java, memory, ports and GPUs, and `disks` those about disks, for errors and for `lockstep doctor`.
+8. `imports`     imports large libraries in less time.
+9. `machine`     has the rules about Java, memory, ports and GPUs, and `disks` those about disks, for errors and for `lockstep doctor`.
 
 `compat` is a room of its own: private names of libraries, each with a test that fails when it changes.
 """

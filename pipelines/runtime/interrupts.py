@@ -15,10 +15,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from threading import current_thread, main_thread
 from types import FrameType, TracebackType
 from typing import Any
+
+from pipelines.runtime.imports import import_modules
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 REPEAT_SECONDS = 2.0
@@ -175,13 +176,13 @@ def restored_signals(*modules: str) -> Iterator[None]:
     work, and after the job, the program's own handlers are set again, and the signal is forgotten.
 
     The modules that the job needs are imported first, with signals deferred: an interrupted import of torch cannot be repeated. In a
-    command, which ends with its job, this changes nothing."""
+    command, which ends with its job, signals are as ever."""
     if _job.at_work:
+        import_modules(modules)
         yield
         return
     with DeferredSignals():
-        for module in modules:
-            import_module(module)
+        import_modules(modules)
     before = {number: handler for number in NUMBERS if (handler := signal.getsignal(number)) is not None}
     _job.forget()
     try:

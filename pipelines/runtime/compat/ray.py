@@ -1,20 +1,21 @@
 """Private names of Ray."""
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from ray._private import ray_constants, services, state, worker
+from ray._private.node import Node
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from ray.train.v2._internal.execution import context
-from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
+from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy
 
 from pipelines.runtime.compat import present, replace, replacement
 
 __all__ = [
-    "ElasticScalingPolicy", "FixedScalingPolicy", "ScalingPolicy", "WorkerGroupStartupTimeoutError", "draining_nodes", "filtered_output",
+    "ElasticScalingPolicy", "FixedScalingPolicy", "WorkerGroupStartupTimeoutError", "draining_nodes", "few_daemons", "filtered_output",
     "loopback_only", "quiet_reports", "set_own_address",
 ]  # fmt: skip
 
@@ -32,6 +33,20 @@ def loopback_only() -> AbstractContextManager[None]:
     listens, since the name may remain and change its meaning.
     """
     return replacement(ray_constants, "ENABLE_RAY_CLUSTER", False)
+
+
+@contextmanager
+def few_daemons() -> Iterator[None]:
+    """Make a Ray that is started in this block start two processes less.
+
+    One is the dashboard's server, which without a dashboard does nothing but report usage to Ray's authors, and for which `ray.init`
+    waits longer than for all others. One requests machines, which a Ray of a single machine never gets.
+    """
+    with (
+        replacement(Node, "start_api_server", lambda node, **settings: None),
+        replacement(Node, "start_monitor", lambda node: None),
+    ):
+        yield
 
 
 def filtered_output(select_lines: Callable[[Mapping[str, Any]], list[str]]) -> AbstractContextManager[None]:
