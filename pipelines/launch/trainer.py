@@ -65,7 +65,7 @@ class _Trainer(TorchTrainer):
 
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
         if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
-            parts["scaling_policy"] = _OnExistingMachines(self.scaling_config)
+            parts["scaling_policy"] = _OnExistingMachines(self.scaling_config)  # type: ignore[arg-type]  # as below
         if self.left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
             parts["scaling_policy"] = _Without(self.left_out, self.scaling_config)
         return run_controller(is_environment_equal=not may_grow(), **parts)

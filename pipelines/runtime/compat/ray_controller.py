@@ -5,7 +5,6 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -27,7 +26,7 @@ present(WorkerGroup, "_init_train_context_on_workers", "_get_worker_runtime_env"
 
 
 class _WorkerGroup(WorkerGroup):
-    def _init_train_context_on_workers(self, workers: Sequence[Worker], *context: Any) -> None:
+    def _init_train_context_on_workers(self, workers: list[Worker], *context: Any) -> None:
         for worker in workers:
             worker.actor.execute.remote(gc.disable)  # while the context imports torch, as in `runtime.imports`
         with replacement(RuntimeContext, "current_actor", None):  # a handle by which workers would ask for reported checkpoints
@@ -40,7 +39,8 @@ class _WorkerGroupOfEqualEnvironment(_WorkerGroup):
     """Workers that have inherited the driver's environment. With one of their own, they could not be the idle processes that Ray starts
     for a new driver."""
 
-    def _get_worker_runtime_env(self, custom_runtime_env: Any) -> dict[str, Any]:
+    @staticmethod
+    def _get_worker_runtime_env(custom_runtime_env: Any) -> dict[str, Any]:
         return dict(custom_runtime_env)
 
 
