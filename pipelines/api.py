@@ -95,11 +95,19 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     return FittedModel(config, manifest, train(config))
 
 
-@restored_signals("pipelines.etl.run", "pipelines.launch.checks", "pipelines.report.data_profile")
+@restored_signals("pipelines.spark.early_start")
 def prepare(config: configs.Config) -> Manifest:
     """Make the dataset version that the config describes, unless it exists. Its run in MLflow has a page about the data.
 
     Raises ConfigError before it reads anything if the task does not fit the columns. What only the rows decide is a warning at the end."""
+    from pipelines.spark.early_start import started_early
+
+    with started_early(config.name, "pipelines.data.sources.text_table", "pipelines.etl.fit", "pipelines.etl.write"):
+        return _prepare(config)
+
+
+@restored_signals("pipelines.etl.run", "pipelines.launch.checks", "pipelines.report.data_profile")
+def _prepare(config: configs.Config) -> Manifest:
     from pipelines.etl.run import run
     from pipelines.launch.checks import check_before_etl, refusal
     from pipelines.report.data_profile import profile_files

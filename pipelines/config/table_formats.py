@@ -31,7 +31,7 @@ FORMATS = {
     "text": Format("pipelines.data.sources.text:Text", ("wholetext", *TEXT_OPTIONS)),
     "binaryFile": Format("pipelines.data.sources.binary_file:BinaryFile", _FOUND),
     "idx": Format("pipelines.data.sources.idx:Idx"),
-    "package": Format("pipelines.data.sources.package:Package", _CSV + _DATES + TEXT_OPTIONS),
+    "package": Format("pipelines.data.sources.csv:Csv", _CSV + _DATES + TEXT_OPTIONS),
     "excel": Format("pipelines.data.sources.excel:Excel", ("header", "skipRows", "nullValue"), needs_schema=True),
     "sqlite": Format("pipelines.data.sources.sqlite:Sqlite", needs_schema=True),
     "tar": Format("pipelines.data.sources.tar:Tar"),

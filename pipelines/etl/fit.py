@@ -8,6 +8,7 @@ All of it is exact, so the result does not depend on partitions or their order. 
 data's page, on which nothing else depends.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,11 +33,11 @@ from pipelines.data.sources.folder_columns import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder
 from pipelines.etl import leakage, row_sample, value_counts
-from pipelines.etl.key_hashes import KeyHashes, has_repeated_key
+from pipelines.etl.key_hashes import KeyHashes, has_repeated_key, repeats_in_bucket
 from pipelines.etl.quality import REASON, check_rows_left
 from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.splits import ALIKE, ROW, SPLIT, TRAIN, check_splits
-from pipelines.etl.summaries import GATHERED, MISSING, VALUES, collect_summaries, count_batch, hash_batch, summary_batch
+from pipelines.etl.summaries import GATHERED, MISSING, VALUES, collect_summaries, count_batch, hash_batch, merge_summaries, summary_batch
 
 Needs = dict[str, frozenset[str]]
 
@@ -88,27 +89,19 @@ def fit_columns(summary: RowSummary, choice: Choice, handed_on: Mapping[str, int
     return settled, fit_encoders(settled.dataset, summary.statistics, summary.schema)
 
 
-def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = ()) -> RowSummary:
-    """Count all rows, and describe those whose SPLIT is TRAIN and that are not refused. In the columns `missing_in`, NULL and NaN of all
-    splits are counted."""
+def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), most_rows: float = math.inf) -> RowSummary:
+    """Count all rows, `most_rows` or fewer, and describe those whose SPLIT is TRAIN and that are not refused. In the columns `missing_in`,
+    NULL and NaN of all splits are counted."""
     schema = raw_schema(rows)
     # Moments of all numeric columns are cheap, and the profile needs them.
     column_needs = {
         column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()
     }
     pass_rows, hashed_columns = _select_columns(rows, dataset, schema, column_needs)
-    task_results = pass_rows.mapInArrow(
-        partial(_gather, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), GATHERED
-    ).persist()
-    try:
-        summaries, number_of_counts = collect_summaries(task_results)
-        hashes = task_results.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
-        keys_repeat = bool(dataset.key) and has_repeated_key(hashes, sum(summaries.get(SPLIT, [])))
-        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, VocabularySettings | SequenceSettings)]
-        table = _sum_counts(task_results, number_of_counts, max([DISTINCT_ON_DRIVER, *sizes]))
-    finally:
-        task_results.unpersist()
-    counts = _counts_by_column(table, [column for column, needed in column_needs.items() if COUNTED & needed])
+    task_results = pass_rows.mapInArrow(partial(_gather, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), GATHERED)
+    collect = _collect_in_one_job if most_rows * len(column_needs) <= COUNTS_ON_DRIVER else _collect
+    summaries, keys_repeat, counted = collect(task_results, dataset)
+    counts = _counts_by_column(counted, [column for column, needed in column_needs.items() if COUNTED & needed])
     statistics = {column: statistics_from_summary(summaries[column], counts.get(column)) for column in column_needs if column in summaries}
     # A DataFrame without partitions gives no summary.
     by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
@@ -119,6 +112,27 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = ()) 
     refused = summaries.get(REASON, {})
     missing = dict(zip(missing_in, summaries[MISSING], strict=True)) if summaries.get(MISSING) else {}
     return RowSummary(by_split, refused, statistics, schema, samples, **contents, values=values, missing=missing, keys_repeat=keys_repeat)
+
+
+def _collect(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any], bool, pa.Table]:
+    """The summaries by column, whether a key repeats, and the counts of values."""
+    task_results.persist()
+    try:
+        summaries, number_of_counts = collect_summaries(task_results)
+        hashes = task_results.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
+        keys_repeat = bool(dataset.key) and has_repeated_key(hashes, sum(summaries.get(SPLIT, [])))
+        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, VocabularySettings | SequenceSettings)]
+        return summaries, keys_repeat, _sum_counts(task_results, number_of_counts, max([DISTINCT_ON_DRIVER, *sizes]))
+    finally:
+        task_results.unpersist()
+
+
+def _collect_in_one_job(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any], bool, pa.Table]:
+    """The same of few rows: the driver takes all results of the tasks, and merges them."""
+    results = task_results.toArrow()
+    hashes = results.filter(pc.is_valid(results["hashes"])).select(["column", "hashes"]).rename_columns(["bucket", "hashes"])
+    counts = results.filter(pc.is_valid(results["value"])).select(["column", "value", "count"])
+    return merge_summaries(results), bool(dataset.key) and repeats_in_bucket(hashes.to_batches()), counts
 
 
 def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column_needs: Needs) -> tuple[DataFrame, list[str]]:

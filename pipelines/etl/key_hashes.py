@@ -5,7 +5,7 @@
 2. `has_repeated_key` brings each bucket to one task, which sorts it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -44,12 +44,16 @@ def has_repeated_key(drained: DataFrame, rows: int) -> bool:
 
 
 def _search_buckets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"is_repeated": [repeats_in_bucket(batches)]})
+
+
+def repeats_in_bucket(batches: Iterable[pa.RecordBatch]) -> bool:
+    """Whether a bucket of these (bucket, hashes) has a hash twice."""
     by_bucket: dict[str, list[np.ndarray]] = {}
     for batch in batches:
         for bucket, hashes in zip(batch.column("bucket").to_pylist(), batch.column("hashes").to_pylist(), strict=True):
             by_bucket.setdefault(bucket, []).append(np.frombuffer(hashes, "<u8"))
-    is_repeated = any(map(has_repeats, by_bucket.values()))
-    yield pa.RecordBatch.from_pydict({"is_repeated": [is_repeated]})
+    return any(map(has_repeats, by_bucket.values()))
 
 
 def has_repeats(pieces: list[np.ndarray]) -> bool:

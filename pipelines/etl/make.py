@@ -1,6 +1,7 @@
 """Makes an attempt at a version: reads tables, judges rows, fits encoders, and writes all rows to parts or to the quarantine."""
 
 import logging
+import math
 from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -26,7 +27,7 @@ from pipelines.etl.fit import RowSummary, column_profile, fit_columns, gather
 from pipelines.etl.folds import count_rows_of_folds, divide_into_folds
 from pipelines.etl.quality import check_quarantined, refuse_unexpected
 from pipelines.etl.quarantine import sample_refused, write_malformed
-from pipelines.etl.query import run_query
+from pipelines.etl.query import reads_one_table, run_query
 from pipelines.etl.served import translate_query
 from pipelines.etl.shares import compare_shares, compare_window_shares
 from pipelines.etl.text_casts import text_cast_notes
@@ -86,9 +87,10 @@ def make(
         weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
     with stages("fit"), source_errors(config.source):
         expected = expect(rows, config, is_deterministic=not warnings)
-        judged = _judge(expected, config, tables_read.rows_parsed)
+        most_rows = tables_read.rows_parsed if reads_one_table(rows) else math.inf
+        judged = _judge(expected, config, tables_read.rows_parsed, most_rows)
         if judged.summary.keys_repeat:
-            judged = _judge(splits.refuse_repeats(expected, dataset.key), config, tables_read.rows_parsed)
+            judged = _judge(splits.refuse_repeats(expected, dataset.key), config, tables_read.rows_parsed, most_rows)
         row_summary = judged.summary
         refused = malformed.refused + Counter(row_summary.refused)
         # A join or a GROUP BY changes the number of rows, so the limit applies to all records and rows that could be refused.
@@ -129,13 +131,13 @@ def make(
     )
 
 
-def _judge(expected: DataFrame, config: Config, rows_parsed: int) -> JudgedRows:
-    """Split the rows, choose encoders for `auto`, and summarise the rows."""
+def _judge(expected: DataFrame, config: Config, rows_parsed: int, most_rows: float) -> JudgedRows:
+    """Split the rows, which are `most_rows` or fewer, choose encoders for `auto`, and summarise the rows."""
     dataset = config.dataset
     cuts = splits.stratify(expected, dataset.split)
     rows = splits.assign_split(expected, dataset.split, cuts)
     choice = choose_features(rows, dataset, rows_parsed)
-    summary = gather(rows, choice.dataset, sorted(choice.columns_read))
+    summary = gather(rows, choice.dataset, sorted(choice.columns_read), most_rows)
     return JudgedRows(rows, cuts.note if cuts else "", choice, summary)
 
 

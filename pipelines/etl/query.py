@@ -88,6 +88,8 @@ _CHEAP_NODES = {
     "Project", "Filter", "Union", "SubqueryAlias", "View", "LogicalRelation", "InMemoryRelation", "LocalRelation", "LogicalRDD", "Range",
 }  # fmt: skip
 
+_NODES_OF_ONE_TABLE = _CHEAP_NODES - {"Union", "LocalRelation", "Range"}
+
 
 def check_query(spark: SparkSession, sql: str, tables: Collection[str]) -> None:
     """Raises ConfigError if `sql` does anything but read the `tables`; Spark's ParseException if it is no SQL. Nothing is run."""
@@ -107,6 +109,11 @@ def run_query(spark: SparkSession, config: Config, is_deterministic: bool) -> Da
     not deterministic."""
     rows = query_rows(spark, config)
     return rows if is_deterministic and _is_cheap(query_execution(rows).withCachedData()) else rows.persist()
+
+
+def reads_one_table(rows: DataFrame) -> bool:
+    """Whether a query that is not persisted gives each row of one table at most once."""
+    return not rows.is_cached and all(kind(node) in _NODES_OF_ONE_TABLE for node in nodes(query_execution(rows).withCachedData()))
 
 
 def query_rows(spark: SparkSession, config: Config) -> DataFrame:

@@ -61,6 +61,7 @@ def run(config: Config, page: Page | None = None) -> Manifest:
     tables = raw_tables(config.source)
     _check_output_is_outside(config, tables)
     before = collect_sources(config.source, tables, lambda table: table.state())
+    tracking.connect_early(config.tracking.uri)
     with stages("spark"):
         spark = stages.spark = session(config.name)
         check_executors(spark)

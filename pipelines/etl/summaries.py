@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from pipelines.data.features.statistics import combine_summaries
@@ -63,6 +64,12 @@ def _combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             summaries[name], counts[name] = summary, counts.get(name, 0) + count.as_py()
     if summaries:
         yield summary_batch(summaries, counts)
+
+
+def merge_summaries(results: pa.Table) -> dict[str, Any]:
+    """Summaries by column, of few rows of GATHERED."""
+    rows = results.filter(pc.is_valid(results["summary"]))
+    return {row["column"]: json.loads(row["summary"]) for batch in _combine(iter(rows.to_batches())) for row in batch.to_pylist()}
 
 
 def _combine_pair(name: str, first: Any, second: Any) -> Any:

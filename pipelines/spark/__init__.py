@@ -1,6 +1,7 @@
 """Sessions of Spark, for every job: one that makes a dataset, and one that makes predictions.
 
-1. `session`            starts Spark, and sets every option that content depends on.
+1. `session`            is the session, with every option that content depends on. `context` starts Spark for it, or has been started
+                        by `early_start` while the job's other modules were imported.
 2. `class_archive`      lets Java start in half of the time.
 3. `ambient_settings`   fixes what surrounds a session and could change values: locale, time zone, encoding, settings of the user's.
 4. `security`           keeps a session's sockets, pages and files private.

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import MismatchError
 from pipelines.runtime.compat.spark import jvm
+from pipelines.runtime.spark_master import is_local
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +77,6 @@ def environment_of_new_processes() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def is_local(master: str) -> bool:
-    """Whether a master runs all of Spark in one JVM of this machine."""
-    return re.match(r"local(\[|$)", master) is not None
 
 
 def executor_settings(java: Any, master: str) -> dict[str, str]:

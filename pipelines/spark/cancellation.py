@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from pipelines.runtime.interrupts import NUMBERS, first_signal, install, is_done, record_signal
-from pipelines.spark.ambient_settings import is_local
+from pipelines.runtime.spark_master import is_local
 
 DAEMON_SETTING = "spark.python.daemon.module"
 WORKER = "pyspark.worker"

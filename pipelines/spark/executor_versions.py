@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import MismatchError
 from pipelines.runtime.installed import describe_disagreement, installed_versions
-from pipelines.spark.ambient_settings import check_executor_state, is_local
+from pipelines.runtime.spark_master import is_local
+from pipelines.spark.ambient_settings import check_executor_state
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "pydantic")
 _REMEDY = "send an environment with `spark-submit --archives environment.tar.gz#environment`, which cluster/pack.sh makes"

@@ -8,7 +8,7 @@ import tempfile
 from ipaddress import ip_address
 from typing import Any
 
-from pipelines.spark.ambient_settings import is_local
+from pipelines.runtime.spark_master import is_local
 
 LOOPBACK = "127.0.0.1"
 REDACTED = (

@@ -14,7 +14,7 @@
                 the registry, and logs the exported model of a run.
 """
 
-from pipelines.tracking.client import check_host
+from pipelines.tracking.client import check_host, connect_early
 from pipelines.tracking.description import describe_etl, describe_training
 from pipelines.tracking.job_runs import baseline_run, etl_run
 from pipelines.tracking.liveness import MODEL_DIGEST
@@ -27,6 +27,6 @@ from pipelines.tracking.training import REMARKS, UNDEFINED, TrainingRun, downloa
 
 __all__ = [
     "MODEL_DIGEST", "REMARKS", "SPARK_APPLICATION", "UNDEFINED", "Sender", "TrainingRun", "baseline_run", "browse_line", "check_host",
-    "describe_etl", "describe_training", "download_weights", "etl_run", "find_run_folder", "is_reachable", "newest_model", "open_training",
-    "resumable_folder", "system_metrics", "tracked_run",
+    "connect_early", "describe_etl", "describe_training", "download_weights", "etl_run", "find_run_folder", "is_reachable", "newest_model",
+    "open_training", "resumable_folder", "system_metrics", "tracked_run",
 ]  # fmt: skip

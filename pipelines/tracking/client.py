@@ -6,7 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,14 @@ def connect(uri: str) -> MlflowClient:
             return MlflowClient(uri)
         with _folder_lock(Path(uri.removeprefix(SQLITE)).parent):
             return MlflowClient(uri)
+
+
+def connect_early(uri: str) -> None:
+    """Connect to an SQLite file that exists, while the caller would wait anyway: MLflow keeps the connection. Whoever uses the file meets
+    its errors."""
+    if uri.startswith(SQLITE) and Path(uri.removeprefix(SQLITE)).exists():
+        with suppress(TrackingError):
+            connect(uri)
 
 
 @contextmanager

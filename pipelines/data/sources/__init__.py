@@ -5,7 +5,7 @@
 2. `file_table`  is the base of tables of files. `files` finds them, `globs` matches their names, `content` opens them, and `pack` caches
                whole and small files, so that each is opened once.
 3. `text_table`  is the base of text formats. `records` cuts files into records (`documents` those of JSON), `csv_validation` checks the
-               records; `csv`, `json`, `text` and `package` parse each record alone, into `parsed` columns. `numbers` defines numbers in
+               records; `csv`, `json` and `text` parse each record alone, into `parsed` columns. `numbers` defines numbers in
                text, and `folder_columns` makes columns of folders. Of JSON, `json_tokens` finds keys, and `json_keys` matches them with
                the schema's `json_names`.
 4. `binary_file` and `parquet` derive from `spark_files`, which Spark reads; `idx` (files of `idx_format`) and `tar` are the other formats.

@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 from pipelines.config.source import FileTableSettings
 from pipelines.data.sources import files
 from pipelines.data.sources.base import RawTable
-from pipelines.data.sources.content import BLOCK_BYTES, file_errors, open_file
+from pipelines.data.sources.content import BLOCK_BYTES, PACKAGE, file_errors, open_file
 from pipelines.data.sources.distribute import distribute
-from pipelines.data.sources.files import File, ranges, task_bytes
+from pipelines.data.sources.files import OPEN_BYTES, File, ranges, task_bytes
 from pipelines.data.sources.globs import glob_root
 from pipelines.data.versions.sources import SourceFile
+from pipelines.runtime.spark_master import is_local
 
 FileSettings = TypeVar("FileSettings", bound=FileTableSettings)
 
@@ -65,12 +66,26 @@ def _normal(path: str) -> str:
 _SCHEMA = pa.schema({"path": pa.string(), "bytes": pa.int64(), "checksum": pa.string()})
 
 
+DRIVER_BYTES = 16 * 2**20
+"""Fewer bytes take the driver less time than Spark takes for a job; each file counts OPEN_BYTES more."""
+
+
 def checksums(spark: SparkSession, files: list[File]) -> tuple[SourceFile, ...]:
-    """Every file by path, with the SHA-256 of its bytes, computed in Spark's tasks. Raises SourceError if one cannot be read."""
-    tasks = ranges(files, task_bytes(files, spark.sparkContext.defaultParallelism), split=False)
-    work = [[task_range.file for task_range in task] for task in tasks]
-    rows = distribute(spark, work, _hash_files, "path string, bytes long, checksum string").collect()
-    return tuple(sorted((SourceFile(**row.asDict()) for row in rows), key=lambda file: file.path))
+    """Every file by path, with the SHA-256 of its bytes, computed in Spark's tasks, or here if that is sooner. Raises SourceError if one
+    cannot be read."""
+    if is_local(str(spark.sparkContext.master)) and _is_read_at_once(files):
+        rows = [row for batch in _hash_files(files) for row in batch.to_pylist()]
+    else:
+        tasks = ranges(files, task_bytes(files, spark.sparkContext.defaultParallelism), split=False)
+        work = [[task_range.file for task_range in task] for task in tasks]
+        rows = [row.asDict() for row in distribute(spark, work, _hash_files, "path string, bytes long, checksum string").collect()]
+    return tuple(sorted((SourceFile(**row) for row in rows), key=lambda file: file.path))
+
+
+def _is_read_at_once(files: list[File]) -> bool:
+    """Whether all files are on a disk of this machine, and small."""
+    is_on_disk = all("://" not in file.path or file.path.startswith(PACKAGE) for file in files)
+    return is_on_disk and sum(file.bytes + OPEN_BYTES for file in files) < DRIVER_BYTES
 
 
 def stats(files: list[File]) -> tuple[SourceFile, ...]:

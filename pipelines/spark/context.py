@@ -1,0 +1,95 @@
+"""Starts Spark's context, which a process has once: its Java, its master, what it tells the workers, and what Java prints."""
+
+import logging
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+
+import pipelines
+from pipelines.runtime.compat.spark import WORKER_MODULES, has_context, jvm
+from pipelines.spark.ambient_settings import check_python, environment_of_new_processes, executor_settings, fix_driver
+from pipelines.spark.cancellation import JOB_MARK, quiet_worker_settings, silence_broken_connections
+from pipelines.spark.class_archive import use_class_archive
+from pipelines.spark.driver import java_signals
+from pipelines.spark.security import private_settings
+
+TRIES = 4
+"""Attempts at a task before the job fails, as on a cluster; Spark's default in local mode is one."""
+# They print the stack of every failed task, or of every file on a full disk; the driver also receives these as exceptions. So does
+# TaskContextImpl: a task that a signal cancels finds no blocks of broadcasts any more, as Java has removed them.
+TALKATIVE = (
+    "org.apache.spark.TaskContextImpl",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.storage.DiskBlockObjectWriter",
+)
+NETLIB = "dev.ludovic.netlib"
+JAVA_LOGGERS: list[object] = []
+"""Loggers of Java, which loses the level of a logger without references."""
+
+
+def start_context(name: str, worker_modules: tuple[str, ...] = ()) -> SparkContext:
+    """The running context, or a new one: on the master that spark-submit names, else on all cores of this machine.
+
+    Python workers use this interpreter, unless PYSPARK_PYTHON is set (the system's Python lacks pyarrow), and search for this
+    package where this process found it. Those of this machine have imported `worker_modules` when they start.
+    """
+    check_python()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    arguments = os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "" if under_submit else "--master local[*] pyspark-shell")
+    if "local" in arguments and not under_submit:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    silence_broken_connections()
+    use_class_archive()
+    with environment_of_new_processes():
+        java_signals.listen()
+        fix_driver()
+        settings = {} if has_context() else {"spark.app.name": name, **_worker_settings(worker_modules), **_context_settings()}
+        context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    _hush(context)
+    return context
+
+
+def _worker_settings(modules: tuple[str, ...]) -> dict[str, str]:
+    """`progress` replaces Spark's bar, which is drawn even without a terminal."""
+    environment = {"PYTHONPATH": _python_path(), WORKER_MODULES: " ".join(modules), **JOB_MARK}
+    return {"spark.ui.showConsoleProgress": "false", **{f"spark.executorEnv.{name}": value for name, value in environment.items()}}
+
+
+def _context_settings() -> dict[str, str]:
+    """Settings that follow the master."""
+    master = _master()
+    java = jvm()
+    parts = (private_settings, quiet_worker_settings, executor_settings)
+    return {"spark.master": master} | {key: value for settings in parts for key, value in settings(java, master).items()}
+
+
+def _master() -> str:
+    """The configured master; in local mode with retries of tasks."""
+    master = str(jvm().System.getProperty("spark.master") or "local[*]")
+    cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    return f"local[{cores[1] or 1},{TRIES}]" if cores else master
+
+
+def _python_path() -> str:
+    package_folder = str(Path(pipelines.__file__).parents[1])
+    return os.pathsep.join(dict.fromkeys([package_folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
+
+
+def _hush(context: SparkContext) -> None:
+    """Make Spark print only errors, and not those that reach the driver as exceptions."""
+    context.setLogLevel("ERROR")
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    log4j, util = jvm().org.apache.logging.log4j, jvm().java.util.logging
+    # netlib reports the absence of native libraries as an error.
+    netlib = util.Logger.getLogger(NETLIB)
+    netlib.setLevel(util.Level.OFF)
+    JAVA_LOGGERS[:] = [netlib]
+    for logger in TALKATIVE:
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
