@@ -115,7 +115,7 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
 
 
 def _collect(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any], bool, pa.Table]:
-    """The summaries by column, whether a key repeats, and the counts of values."""
+    """Collect the summaries by column, whether a key repeats, and the counts of values."""
     task_results.persist()
     try:
         summaries, number_of_counts = collect_summaries(task_results)
@@ -128,7 +128,7 @@ def _collect(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any],
 
 
 def _collect_in_one_job(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any], bool, pa.Table]:
-    """The same of few rows: the driver takes all results of the tasks, and merges them."""
+    """Collect the same of few rows: the driver takes all results of the tasks, and merges them."""
     results = task_results.toArrow()
     hashes = results.filter(pc.is_valid(results["hashes"])).select(["column", "hashes"]).rename_columns(["bucket", "hashes"])
     counts = results.filter(pc.is_valid(results["value"])).select(["column", "value", "count"])

@@ -1,6 +1,7 @@
 """Fitting in Spark: one pass, exact for any partitions, on the driver or not."""
 
 import json
+import math
 import re
 from typing import Any
 
@@ -49,14 +50,14 @@ def table(spark: SparkSession) -> DataFrame:
     return splits.assign_split(splits.add_identity(rows, ()), dataset().split)
 
 
-def fit(rows: DataFrame, settings: Dataset) -> tuple[dict[str, FittedEncoder], dict[str, dict[str, Any]]]:
+def fit(rows: DataFrame, settings: Dataset, most_rows: float = math.inf) -> tuple[dict[str, FittedEncoder], dict[str, dict[str, Any]]]:
     """The encoders, and the profiles of the raw columns."""
-    summary = gather(rows, settings)
+    summary = gather(rows, settings, most_rows=most_rows)
     return fit_gathered(summary, Choice(settings), {})[1], {name: column_profile(column) for name, column in summary.statistics.items()}
 
 
-def fit_as_json(rows: DataFrame) -> str:
-    encoders, profile = fit(rows, dataset())
+def fit_as_json(rows: DataFrame, most_rows: float = math.inf) -> str:
+    encoders, profile = fit(rows, dataset(), most_rows)
     return json.dumps([{name: fitted.model_dump() for name, fitted in encoders.items()}, profile])
 
 
@@ -65,9 +66,18 @@ def test_p6_partitions_leave_no_trace_whoever_sums_the_counts(spark: SparkSessio
     expected = fit_as_json(rows)
     assert fit_as_json(rows.repartition(7)) == expected
     assert fit_as_json(rows.coalesce(1)) == expected
+    assert fit_as_json(rows.repartition(3), most_rows=2_000) == expected
     monkeypatch.setattr(fitting, "COUNTS_ON_DRIVER", 0)
     assert fit_as_json(rows.repartition(5)) == expected
     rows.unpersist()
+
+
+@pytest.mark.parametrize("most_rows", [math.inf, 300], ids=["in Spark", "on the driver"])
+@pytest.mark.parametrize(("distinct", "keys_repeat"), [(300, False), (299, True)])
+def test_a_repeated_key_is_noticed(spark: SparkSession, most_rows: float, distinct: int, keys_repeat: bool) -> None:
+    keyed = spark.range(0, 300, 1, 3).selectExpr(f"id % {distinct} AS key", "'w' AS word", "id % 3 AS y")
+    rows = splits.assign_split(splits.add_identity(keyed, ("key",)), dataset().split)
+    assert gather(rows, dataset(key=["key"], features={"word": "vocabulary"}), most_rows=most_rows).keys_repeat == keys_repeat
 
 
 def test_only_the_most_frequent_values_reach_the_driver_where_they_are_many(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tables import idx, raw_table, read_tables, source, view_rows, write
 
 from pipelines.config import Config, parse
+from pipelines.data.sources import file_table
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.distribute import distribute
 from pipelines.errors import ConfigError, SourceError
@@ -84,7 +85,7 @@ def test_files_inside_archives(spark: SparkSession, tmp_path: Path) -> None:
         read_tables(spark, source(t={"format": "tar", "path": paths, "schema": "a int"}))
 
 
-def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path) -> None:
+def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "b.txt", "x")
     write(tmp_path, "a.txt", "hello")
     table = {"format": "text", "path": str(tmp_path)}
@@ -92,6 +93,9 @@ def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path) -> None
     assert (first.path, first.bytes) == (f"{tmp_path}/a.txt", 5)
     assert first.checksum == "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
     assert second.path == f"{tmp_path}/b.txt"
+    with monkeypatch.context() as patch:
+        patch.setattr(file_table, "DRIVER_BYTES", 0)
+        assert raw_table(table).identity(spark) == (first, second)
     by_stat = raw_table(table | {"checksum": "stat"})
     before = by_stat.state()
     assert before == by_stat.identity(spark) == raw_table(table).state()

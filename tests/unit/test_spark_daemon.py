@@ -9,6 +9,8 @@ import sys
 import pytest
 from waiting import wait_until
 
+from pipelines.runtime.compat.spark import WORKER_MODULES
+
 SECRET = b"a secret"
 
 
@@ -19,7 +21,7 @@ def test_a_worker_whose_socket_is_closed_prints_no_traceback(sent: bytes) -> Non
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode()},
+        env={**os.environ, "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode(), WORKER_MODULES: "pyarrow no_such_module"},
     )
     assert daemon.stdout is not None
     port = struct.unpack("!i", daemon.stdout.read(4))[0]
