@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
 from pipelines.data.sources.files import OPEN_BYTES
-from pipelines.runtime.compat.spark import activate
 from pipelines.spark.ambient_settings import fix_settings
 from pipelines.spark.cancellation import JobCancellation
 from pipelines.spark.context import start_context
@@ -66,7 +65,6 @@ def session(name: str) -> SparkSession:
     early_start.wait()
     start_context(name)
     spark = SparkSession.builder.appName(name).getOrCreate()
-    activate(spark)  # the thread that has started it may be another one
     cancellation.spark = spark
     cancellation.install()  # again: Spark has replaced the handler of SIGINT
     fix_settings(spark, {**CONTENT, **SPEED, **column_settings(columns=0)})

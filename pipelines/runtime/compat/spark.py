@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.runtime.compat import attribute, present
 
 present(SparkContext, "_active_spark_context", "_ensure_initialized", "_gateway", "_jvm")
-present(SparkSession, "_get_j_spark_session_class")
 
 
 WORKER_MODULES = "LOCKSTEP_WORKER_MODULES"
@@ -27,11 +26,6 @@ def jvm() -> Any:
 def has_context() -> bool:
     """Whether this process has started a context, and not stopped it."""
     return SparkContext._active_spark_context is not None
-
-
-def activate(spark: SparkSession) -> None:
-    """Make it the active session of this thread: Java has one for each thread."""
-    SparkSession._get_j_spark_session_class(jvm()).setActiveSession(attribute(spark, "_jsparkSession"))
 
 
 def context_is_stopped() -> bool:
