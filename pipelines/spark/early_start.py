@@ -6,6 +6,7 @@ from threading import Thread
 
 from pipelines.runtime.compat.spark import has_context
 from pipelines.runtime.interrupts import DeferredSignals
+from pipelines.spark.cancellation import JobCancellation
 from pipelines.spark.context import start_context
 
 _END_SECONDS = 20.0
@@ -58,6 +59,7 @@ def started_early(name: str, *worker_modules: str) -> Iterator[None]:
     if has_context():
         yield
         return
+    JobCancellation().install()  # Python may free objects of the thread's calls anywhere in this one, where no signal may raise
     early_start.begin(name, worker_modules)
     try:
         yield

@@ -14,6 +14,7 @@ from pipelines.spark.early_start import early_start, started_early
 def without_context(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests of this process may have started one."""
     monkeypatch.setattr(starting, "has_context", lambda: False)
+    monkeypatch.setattr(starting.JobCancellation, "install", lambda _: None)
 
 
 def test_the_error_of_the_start_is_raised_once_where_the_session_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
