@@ -14,11 +14,13 @@ from pipelines.errors import MismatchError, TrainingError
 from pipelines.launch.own_ray import keep_token, own_ray, ray_folder, restored_handler
 from pipelines.launch.ray_output import RayOutput
 from pipelines.runtime.compat.ray import filtered_output
-from pipelines.runtime.compat.ray_controller import LOGGER
 
 log = logging.getLogger(__name__)
 
 WORKERS_ENVIRONMENT = {
+    # How long Ray waits for workers to shut down their process group before it restarts them. A hung worker makes it wait
+    # for all of it, by default 30 s.
+    "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
     # Ray Train runs the training in a thread. glibc gives each thread a heap of its own and returns its memory to the system
     # at every step: on two cores, 2,000 page faults per step and a sixth of the time. So all threads use one heap, which
     # keeps freed memory.
@@ -37,13 +39,16 @@ def cluster(settings: Train) -> Iterator[RayOutput]:
     of Ray.
     """
     output = RayOutput()
-    with filtered_output(output.hide_reports), output.hidden_log(LOGGER):
+    with filtered_output(output.hide_reports):
         if ray.is_initialized():
             yield output
             return
-        logging_config = ray.LoggingConfig(log_level="ERROR")  # for Ray's own processes; the output of tasks is still shown
+        init_settings: dict[str, Any] = {
+            "logging_config": ray.LoggingConfig(log_level="ERROR"),  # for Ray's own processes; the output of tasks is still shown
+            "runtime_env": {"env_vars": WORKERS_ENVIRONMENT},
+        }
         if address := os.environ.get("RAY_ADDRESS"):
-            _join(address, {"logging_config": logging_config, "runtime_env": {"env_vars": WORKERS_ENVIRONMENT}})
+            _join(address, init_settings)
             try:
                 yield output
             finally:
@@ -51,7 +56,7 @@ def cluster(settings: Train) -> Iterator[RayOutput]:
         else:
             cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
             keep_token()
-            with ray_folder() as folder, own_ray(cpus, WORKERS_ENVIRONMENT, _temp_dir=folder, logging_config=logging_config):
+            with ray_folder() as folder, own_ray(cpus, _temp_dir=folder, **init_settings):
                 yield output
 
 

@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
@@ -65,12 +65,11 @@ _NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, 
 
 
 @contextmanager
-def own_ray(cpus: int, environment: Mapping[str, str], **settings: Any) -> Iterator[None]:
-    """Start a Ray with `cpus` CPUs, with this process's environment and variables of `environment`, and with settings of `ray.init`. All
-    of its processes end with the block, however that ends."""
+def own_ray(cpus: int, **settings: Any) -> Iterator[None]:
+    """Start a Ray with `cpus` CPUs and settings of `ray.init`. All of its processes end with the block, however that ends."""
     previous = _descendants()
     try:
-        with blocked_signals(), restored_handler(), loopback_only(), few_daemons(), added_environment(environment):
+        with blocked_signals(), restored_handler(), loopback_only(), few_daemons():
             ray.init(
                 "local",
                 num_cpus=cpus,
@@ -116,23 +115,6 @@ def blocked_signals() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-
-
-@contextmanager
-def added_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Processes that are started in this block have these environment variables.
-
-    As a `runtime_env` of Ray's, they would need another process for each worker than those that Ray starts before it is asked to.
-    """
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
 
 
 def _check_loopback() -> None:

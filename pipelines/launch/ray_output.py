@@ -4,13 +4,10 @@ When a worker dies, Ray and torch print some thirty lines about it: the raylet's
 connection, C++ frames. The driver says the same in one line.
 """
 
-import logging
-import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
@@ -20,9 +17,8 @@ FILE = "ray.log"
 _MOST_LINES = 20_000
 _QUIET_SECONDS = 10.0
 """For so long after a hidden line of a process, all that it prints to stderr is part of the same report."""
-_CONTROLLER = "TrainController"
-_RAYS = (_CONTROLLER, "SynchronizationActor", "AutoscalingCoordinator")
-"""Ray's parts that print nothing but reports: actors and, in this process, the controller."""
+_RAYS = ("TrainController", "SynchronizationActor", "AutoscalingCoordinator")
+"""Ray's actors, which print nothing but reports."""
 _REPORT = re.compile(
     r"Traceback \(most recent call last\)|Error in training function|Fatal Python error|terminate called|\*\*\* SIG|\s*frame #\d+"
     r"|\s*@ +0x|\[rank\d+\]:\[[EWF]|\[\w*[EF]\d{4} |\[\d{4}-\d\d-\d\d [\d:,]+ [EF] "
@@ -45,18 +41,6 @@ class RayOutput:
             origin = f"({data.get('actor_name') or data.get('task_name') or 'ray'} pid={data.get('pid')})"
             self._hidden_lines.extend(f"{origin} {line}" for line, is_hidden in zip(data["lines"], hidden, strict=True) if is_hidden)
         return [line for line, is_hidden in zip(data["lines"], hidden, strict=True) if not is_hidden]
-
-    @contextmanager
-    def hidden_log(self, logger: logging.Logger) -> Iterator[None]:
-        """Within the block, store the warnings that Ray's controller logs in this process."""
-        handler, propagates = _LogHandler(self, logging.WARNING), logger.propagate
-        logger.addHandler(handler)
-        logger.propagate = False
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.propagate = propagates
 
     def write(self, directory: RunDirectory) -> str:
         """Write the hidden lines into the run's directory. Return a line that names the file; empty without hidden lines.
@@ -85,13 +69,3 @@ class RayOutput:
             self._quiet_until[process] = now + _QUIET_SECONDS
             return True
         return False
-
-
-class _LogHandler(logging.Handler):
-    def __init__(self, output: RayOutput, level: int) -> None:
-        super().__init__(level)
-        self._output = output
-
-    def emit(self, record: logging.LogRecord) -> None:
-        lines = self.format(record).splitlines()
-        self._output.hide_reports({"lines": lines, "pid": os.getpid(), "is_err": True, "actor_name": _CONTROLLER})

@@ -15,8 +15,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.cluster import may_grow
 from pipelines.launch.worker_failures import DeathRecorder
-from pipelines.runtime.compat.ray import ElasticScalingPolicy, FixedScalingPolicy
-from pipelines.runtime.compat.ray_controller import run_controller
+from pipelines.runtime.compat.ray import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 from pipelines.runtime.installed import installed_versions
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import COLLECTIVE_SHARE
@@ -27,33 +26,11 @@ _STARTS, _START_SECONDS = 120, 5
 _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
-class _OnExistingMachines(FixedScalingPolicy):
-    """A fixed number of workers, for which no machines are requested."""
-
-    def after_controller_start(self, train_run_context: Any) -> None:
-        pass
-
-    def _maybe_send_resource_request(self) -> None:
-        pass
-
-
-class _Without(ElasticScalingPolicy):
-    """An elastic number of workers. It counts no machine of `left_out`; Ray's own policy ignores the workers' labels."""
-
-    def __init__(self, left_out: Sequence[str], scaling: Any) -> None:
-        super().__init__(scaling)
-        self._left_out = left_out
-
-    def _count_possible_workers(self, reserved_resources: Any) -> int:
-        counted = {node: resources for node, resources in reserved_resources.items() if node not in self._left_out}
-        return super()._count_possible_workers(counted)
-
-
 class _Trainer(TorchTrainer):
     """A trainer that leaves machines out, and is without actors that are not needed here, each of which uses 1 % of a core while idle.
 
-    One is the controller, which runs in this process. One distributes Ray Data's datasets. One frees the machines of a controller that
-    died before its driver. On a Ray of our own, the fourth one requests machines.
+    One distributes Ray Data's datasets. One frees the machines of a controller that died before its driver, and polls the
+    dashboard for that, which a Ray of our own does not have. On a Ray of our own, the third one requests machines.
     """
 
     left_out: Sequence[str] = ()
@@ -65,10 +42,34 @@ class _Trainer(TorchTrainer):
 
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
         if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
-            parts["scaling_policy"] = _OnExistingMachines(self.scaling_config)  # type: ignore[arg-type]  # as below
+            parts["scaling_policy"] = _scaling_on_existing_machines(self.scaling_config)
         if self.left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
-            parts["scaling_policy"] = _Without(self.left_out, self.scaling_config)
-        return run_controller(is_environment_equal=not may_grow(), **parts)
+            parts["scaling_policy"] = _scaling_without(self.left_out, self.scaling_config)
+        return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
+
+
+def _scaling_on_existing_machines(scaling: Any) -> ScalingPolicy:
+    """Return a policy with a fixed number of workers, which asks for no machines."""
+
+    class OnExistingMachines(FixedScalingPolicy):  # a local class is pickled by value: Ray's controller need not import this package
+        def after_controller_start(self, train_run_context: Any) -> None:
+            pass
+
+        def _maybe_send_resource_request(self) -> None:
+            pass
+
+    return OnExistingMachines(scaling)
+
+
+def _scaling_without(left_out: Sequence[str], scaling: Any) -> ScalingPolicy:
+    """Return a policy with an elastic number of workers. It counts no machine of `left_out`; Ray's own ignores the workers' labels."""
+
+    class Elastic(ElasticScalingPolicy):
+        def _count_possible_workers(self, reserved_resources: Any) -> int:
+            counted = {node: resources for node, resources in reserved_resources.items() if node not in left_out}
+            return super()._count_possible_workers(counted)
+
+    return Elastic(scaling)
 
 
 def create_trainer(
@@ -90,15 +91,13 @@ def create_trainer(
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")  # how soon Ray sees that workers died or are done
     # Short, since a group that shrinks may first be started on a machine that has just disappeared.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_SECONDS))
-    # How long Ray waits for workers to shut down their process group before it restarts them. A hung worker makes it wait for all of it,
-    # by default 30 s.
-    os.environ.setdefault("TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S", "3")
     strategy = strategy_class(settings)  # raises here if it cannot be imported, before any worker starts
     environment = dict(strategy.environment) if gpus else {}
     assignment = Assignment(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed_versions(PACKAGES)
     )
     trainer = _Trainer(
+        # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.
         partial(work, {"assignment": assignment, **worker_arguments}),  # type: ignore[arg-type]  # its result is not None
         # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
         torch_config=TorchConfig(

@@ -60,44 +60,6 @@ def test_a_ray_that_others_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert f"ray=={ray.__version__}" in (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
 
 
-LEFT = """
-import time
-from threading import Thread
-
-import psutil
-import ray
-from ray.train import ScalingConfig
-
-from pipelines.config.train import Train
-from pipelines.launch.cluster import cluster
-from pipelines.launch.trainer import _Trainer
-
-errors = []
-
-def fit():
-    try:
-        _Trainer(lambda: time.sleep(600), scaling_config=ScalingConfig(num_workers=1)).fit()
-    except BaseException as error:  # of which SystemExit is Ray's
-        errors.append(type(error).__name__)
-
-thread = Thread(target=fit, daemon=True)
-with cluster(Train()):
-    thread.start()
-    while not MOMENT:
-        time.sleep(0.05)
-thread.join(120)
-print(thread.is_alive(), ray.is_initialized(), psutil.Process().children(recursive=True), len(errors))
-"""
-STARTED = "any('RayTrainWorker' in process.name() for process in psutil.Process().children(recursive=True))"
-
-
-@pytest.mark.parametrize("moment", ["True", pytest.param(STARTED, marks=pytest.mark.full)], ids=["at once", "later"])
-def test_a_driver_that_leaves_its_ray_ends_the_controller_and_starts_no_other(moment: str, tmp_path: Path) -> None:
-    """Ray's functions would start a Ray wherever there is none."""
-    process = run_program(LEFT.replace("MOMENT", moment), tmp_path)
-    assert (process.returncode, process.stdout.splitlines()[-1:]) == (0, ["False False [] 1"]), process.stderr
-
-
 SIGNALLED = """
 import signal
 import ray

@@ -1,7 +1,5 @@
 """Of what Ray's processes print, people see what tasks print; the rest is kept."""
 
-import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +42,6 @@ def test_reports_of_a_death_are_kept_and_the_output_of_tasks_is_shown(tmp_path: 
     assert line == f"what Ray and torch printed about it is in {tmp_path}/ray.log"
     hidden_text = (tmp_path / "ray.log").read_text().splitlines()
     assert hidden_text[1] == "(RayTrainWorker pid=7) Traceback (most recent call last):" and len(hidden_text) == 9
-
-
-def test_warnings_of_the_controller_in_this_process_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output, logger = RayOutput(), logging.getLogger("ray.train")
-    with output.hidden_log(logger):
-        logging.getLogger("ray.train.controller").info("started")
-        logging.getLogger("ray.train.controller").error("RETRY\nof the workers")
-    assert (logger.propagate, logger.handlers, capsys.readouterr()) == (True, [], ("", ""))
-    output.write(RunDirectory(str(tmp_path)))
-    origin = f"(TrainController pid={os.getpid()})"
-    assert (tmp_path / "ray.log").read_text() == f"{origin} RETRY\n{origin} of the workers\n"
 
 
 def test_ray_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

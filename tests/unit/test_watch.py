@@ -5,18 +5,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import pytest
 from ray.exceptions import RayActorError
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.scaling_policy import create_scaling_policy
 from ray.train.v2._internal.execution.scaling_policy.autoscaling_coordinator_client import TrainAutoscalingCoordinatorClient
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import ControllerError
 from waiting import wait_until
 
 from pipelines.errors import TrainingError
 from pipelines.launch import driver_monitor as watch
-from pipelines.launch import trainer as trainer_module
 from pipelines.launch.trainer import _NOT_NEEDED, _Trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.train.checkpoint.run_directory import PROGRESS, RunDirectory
@@ -42,10 +43,12 @@ def test_nobody_is_asked_for_machines_where_none_can_come(
     monkeypatch.setenv("RAY_ADDRESS", address)
     monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "send_resource_request", lambda *_: requests.append("for machines"))
     monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "cancel_resource_request", lambda *_: requests.append("for none"))
-    monkeypatch.setattr(trainer_module, "run_controller", lambda **parts: parts["scaling_policy"])
+    monkeypatch.setattr(DataParallelTrainer, "_initialize_and_run_controller", lambda _, **parts: parts["scaling_policy"])
     scaling: Any = ScalingConfig(num_workers=workers)  # type: ignore[arg-type]  # typed as Train v1 has it
     trainer: Any = _Trainer(lambda: None, scaling_config=scaling)
-    policy = trainer._initialize_and_run_controller(scaling_policy=create_scaling_policy(trainer.scaling_config))
+    policy = cloudpickle.loads(
+        cloudpickle.dumps(trainer._initialize_and_run_controller(scaling_policy=create_scaling_policy(trainer.scaling_config)))
+    )
     policy.after_controller_start(SimpleNamespace(run_id="run"))
     if workers == 2:
         assert policy.make_decision_for_non_running_worker_group().num_workers == 2

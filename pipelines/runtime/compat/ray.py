@@ -10,13 +10,13 @@ from ray._private.node import Node
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from ray.train.v2._internal.execution import context
-from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy
+from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 
 from pipelines.runtime.compat import present, replace, replacement
 
 __all__ = [
-    "ElasticScalingPolicy", "FixedScalingPolicy", "WorkerGroupStartupTimeoutError", "draining_nodes", "few_daemons", "filtered_output",
-    "loopback_only", "quiet_reports", "set_own_address",
+    "ElasticScalingPolicy", "FixedScalingPolicy", "ScalingPolicy", "WorkerGroupStartupTimeoutError", "draining_nodes", "few_daemons",
+    "filtered_output", "loopback_only", "quiet_reports", "set_own_address",
 ]  # fmt: skip
 
 # Overridden in launch.trainer.

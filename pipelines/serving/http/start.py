@@ -90,7 +90,7 @@ def _ray(settings: Endpoint) -> Iterator[None]:
         with ray_folder() as folder:
             for name, value in {**PATIENT, **haproxy.variables(Path(folder).parent / "h", settings)}.items():
                 os.environ.setdefault(name, value)
-            with own_ray(max(os.cpu_count() or 1, settings.replicas), {}, _temp_dir=folder, **ray_options):
+            with own_ray(max(os.cpu_count() or 1, settings.replicas), _temp_dir=folder, **ray_options):
                 yield
 
 
