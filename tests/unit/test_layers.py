@@ -149,8 +149,8 @@ def test_what_is_imported_before_a_config_is_read_loads_no_heavy_library(module:
 
 
 def test_the_loop_loads_no_ray_a_worker_no_mlflow_and_the_driver_no_loop() -> None:
-    """None of them loads what torchmetrics would of SciPy and matplotlib, which are imported as ever by whoever uses them."""
-    heavy = {"ray", "mlflow", "pyspark", "scipy.signal", "matplotlib"}
+    """None of them loads what torchmetrics would of SciPy, which is imported as ever by whoever uses it."""
+    heavy = {"ray", "mlflow", "pyspark", "scipy.signal"}
     workers_alone = {"torch.distributed.checkpoint", "torch.distributed.tensor", "pipelines.train.loop"}
     driver = f"""
 import sys
@@ -181,25 +181,6 @@ print(callable(get_window), callable(scipy.signal.windows.hann))
 """
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["True", "True"]
-
-
-def test_metrics_plot_themselves_although_matplotlib_is_loaded_late() -> None:
-    code = """
-import sys
-import pipelines.runtime.compat.torchmetrics
-print("matplotlib" in sys.modules)
-import torch
-from torchmetrics.classification import MulticlassAccuracy, MultilabelConfusionMatrix
-import matplotlib
-matplotlib.use("Agg")
-accuracy, confusion = MulticlassAccuracy(3), MultilabelConfusionMatrix(3)
-accuracy.update(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 1]))
-confusion.update(torch.tensor([[0, 1, 1]]), torch.tensor([[0, 1, 0]]))
-import matplotlib.pyplot as plt
-print(*(isinstance(metric.plot()[0], plt.Figure) for metric in (accuracy, confusion)))
-"""
-    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert answer.stdout.split() == ["False", "True", "True"]
 
 
 def test_a_packed_environment_has_what_executors_import() -> None:
