@@ -16,8 +16,8 @@ from pipelines.tracking.history import TRAINING, download, kind_of_run, newest_r
 from pipelines.tracking.job_runs import BASELINE
 
 ETL = "etl"
-ALONE = {ETL: "an ETL", CROSS_VALIDATION: "a cross-validation"}
-"""Kinds of runs, in words, that have a page of their own and are not compared."""
+_OWN_PAGE = {ETL: "an ETL", CROSS_VALIDATION: "a cross-validation"}
+"""Kinds of runs that have a page of their own and are not compared, in words."""
 
 
 def report_page(uri: str, run_ids: tuple[str, ...]) -> str:
@@ -31,9 +31,9 @@ def report_page(uri: str, run_ids: tuple[str, ...]) -> str:
     if len(run_ids) == 1 and kinds[run_ids[0]] == CROSS_VALIDATION:
         return folds_page(uri, run_ids[0])
     for run_id, kind in kinds.items():
-        if kind in ALONE:
+        if kind in _OWN_PAGE:
             raise ConfigError(
-                f"run {run_id} is {ALONE[kind]}, and only trainings and baselines are compared; leave it out, or report it alone"
+                f"run {run_id} is {_OWN_PAGE[kind]}, and only trainings and baselines are compared; leave it out, or report it alone"
             )
         if kind not in (TRAINING, BASELINE):
             raise ConfigError(

@@ -49,6 +49,11 @@ def values_by_name(metrics: FoldMetrics) -> dict[str, list[float]]:
     return {name: [values[name] for _, values in sorted(metrics.items()) if name in values] for name in names}
 
 
+def split_values(metrics: FoldMetrics, split: str) -> dict[str, list[float]]:
+    """`values_by_name` of the metrics of one split."""
+    return {name: values for name, values in values_by_name(metrics).items() if name.startswith(f"{split}/")}
+
+
 def describe_mean(values: Sequence[float]) -> str:
     """`0.912 ± 0.008`; without a deviation for one fold."""
     return f"{fmean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.report.charts import line_chart
-from pipelines.report.fold_metrics import FoldMetrics, describe_mean, values_by_name
+from pipelines.report.fold_metrics import FoldMetrics, describe_mean, split_values
 from pipelines.report.rendering import Code, Facts, Figure, Note, PageTable, readable, render
 from pipelines.report.run_page import duration
 from pipelines.tracking.folds import FoldTraining, read_fold_trainings
@@ -30,15 +30,15 @@ def folds_page(uri: str, run_id: str) -> str:
     run, trainings = history(uri, run_id), read_fold_trainings(uri, run_id)
     config, folds = _read_files(uri, run_id)
     metrics = {training.fold: training.metrics for training in trainings if training.metrics}
-    tests = {name: values for name, values in values_by_name(metrics).items() if name.startswith("test/")}
+    test_values = split_values(metrics, "test")
     return render(
         "folds.html",
         title=run.name,
         lead=f"run {run.run_id} of experiment {run.experiment}: a cross-validation",
         state=_state(len(metrics), sum(map(len, folds.values()))),
-        headline=[(name, describe_mean(values)) for name, values in tests.items()],
+        headline=[(name, describe_mean(values)) for name, values in test_values.items()],
         results=[results for split in _SPLITS if (results := _split_results(metrics, split))],
-        trainings=[_training_row(training, [*tests]) for training in trainings],
+        trainings=[_training_row(training, [*test_values]) for training in trainings],
         data_facts=_facts(config, folds, run.tags.get("dataset.digest", "?")),
         config=json.dumps(config, indent=1, ensure_ascii=False),
     )
@@ -62,7 +62,7 @@ def _state(finished: int, trainings: int) -> Note:
 
 def _split_results(metrics: FoldMetrics, split: str) -> SplitResults | None:
     """A table and a chart for each metric of the split; None if it has none."""
-    by_name = {name: values for name, values in values_by_name(metrics).items() if name.startswith(f"{split}/")}
+    by_name = split_values(metrics, split)
     if not by_name:
         return None
     rows = [[name, describe_mean(values), min(values), max(values), f"{len(values)} of {len(metrics)}"] for name, values in by_name.items()]

@@ -63,7 +63,7 @@ class FoldTraining:
     run_id: str
     status: str
     seconds: float | None
-    """From its begin to its end; None while it runs."""
+    """From start to end; None while it runs."""
     metrics: Mapping[str, float]
     """Of the best epoch; empty if the training is not finished."""
 
@@ -79,8 +79,10 @@ def read_fold_trainings(uri: str, run_id: str) -> list[FoldTraining]:
         runs = client.search_runs([experiment], f"tags.`{PARENT}` = '{run_id}'", order_by=oldest_first, max_results=_MOST_RUNS)
         by_fold: dict[int, Run] = {}
         for run in runs:
-            number = run.data.tags.get(FOLD, "")
-            if number.isdecimal() and not ((earlier := by_fold.get(int(number))) and earlier.info.status == "FINISHED"):
+            if not (number := run.data.tags.get(FOLD, "")).isdecimal():
+                continue
+            earlier = by_fold.get(int(number))
+            if earlier is None or earlier.info.status != "FINISHED":
                 by_fold[int(number)] = run
         return [_fold_training(client, fold, run) for fold, run in sorted(by_fold.items())]
 

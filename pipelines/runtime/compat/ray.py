@@ -37,7 +37,7 @@ def loopback_only() -> AbstractContextManager[None]:
 
 @contextmanager
 def few_daemons() -> Iterator[None]:
-    """Make a Ray that is started in this block start two processes less.
+    """Make a Ray that is started in this block start two processes fewer.
 
     One is the dashboard's server, which without a dashboard does nothing but report usage to Ray's authors, and for which `ray.init`
     waits longer than for all others. One requests machines, which a Ray of a single machine never gets.
