@@ -10,6 +10,16 @@ ONLY ?=
 
 processes := -n 2 --dist loadgroup --no-loadscope-reorder
 
+# Two targets at a time: torch is installed beside the other packages.
+ifeq ($(MAKELEVEL), 0)
+MAKEFLAGS += --jobs=2
+endif
+# Images for containers often set it. Every process would then compile what it imports, which doubles the time of a small training.
+unexport PYTHONDONTWRITEBYTECODE
+
+venv := $(VENV)/installed-uv
+packages := $(VENV)/installed-packages
+torch := $(VENV)/installed-torch
 installed := $(VENV)/installed
 spark := $(VENV)/installed-spark
 server := $(VENV)/installed-server
@@ -24,8 +34,9 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON=python3.12, PORT=5000 of the UI, LOCKSTEP_HOME=folder of data, runs and mlflow.db"
 
-demo: java $(spark) ## train a tracked model of digits from raw data, with Spark, Ray Train and MLflow
+demo: java $(installed) ## train a tracked model of digits from raw data, with Spark, Ray Train and MLflow
 	@python cluster/local/demo.py $(ARGS)
+	@$(MAKE) --no-print-directory $(spark)
 
 test: java $(spark) ## run the tests of every stage, capability and fault, in two processes; ARGS="-n 0 tests/unit -k order" runs some in one
 	@python -m pytest $(processes) -m "not full" $(ARGS)
@@ -115,23 +126,35 @@ clean: ## remove environments and caches; keep data, runs and mlflow.db
 java:
 	@cluster/local/java.sh
 
-$(installed): setup.cfg constraints.txt requirements.lock cluster/local/spark/log4j2.properties
+# First what builds packages, and uv, which installs the others in a quarter of pip's processor time.
+$(venv): setup.cfg constraints.txt requirements.lock cluster/local/spark/log4j2.properties
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV), once; this takes some minutes" >&2
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@# First what builds packages, and uv, which installs the others in a quarter of pip's processor time.
 	@awk '/^(setuptools|uv)==/, !/\\$$/' requirements.lock | $(VENV)/bin/python -m pip install -qq --no-deps --require-hashes --requirement /dev/stdin
-	@# Copies, since links would lead into uv's cache. Where it fails, as behind an index that only pip's settings name, pip does it.
+	@touch $@
+
+# Copies, since links would lead into uv's cache. Where it fails, as behind an index that only pip's settings name, pip does it.
+$(packages): $(venv)
 	@$(VENV)/bin/uv pip install -q --link-mode copy --python $(VENV)/bin/python $(locked) 2>/dev/null || $(VENV)/bin/python -m pip install -qq $(locked)
-	@# torch has no hash: its build differs between indexes. What it requires is there by now, but for packages for GPUs.
+	@touch $@
+
+# torch has no hash: its build differs between indexes.
+$(torch): $(venv)
+	@$(VENV)/bin/python -m pip install -qq --no-deps --constraint constraints.txt torch
+	@touch $@
+
+$(installed): $(packages) $(torch)
+	@# What torch requires is there by now, but for packages for GPUs.
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt torch
 	@$(VENV)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@# Log settings for a plain spark-submit: without them Spark prints some fifty lines before a job's first.
 	@$(VENV)/bin/python cluster/local/quiet_spark.py
 	@touch $@
 
-# Java starts in half of the time from an archive of the classes that an ETL loads; writing it takes a minute.
+# Java starts in half of the time from an archive of the classes that an ETL loads.
 $(spark): $(installed)
+	@echo "writing an archive of Java's classes, once: from then on Spark starts in half of the time; this takes a minute" >&2
 	@PYTHONPATH=. $(VENV)/bin/python cluster/local/class_archive.py || true
 	@touch $@
 

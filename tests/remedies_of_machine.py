@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from copy import deepcopy
@@ -128,6 +129,16 @@ def distribution(name: str) -> None:
         check(packages.package_versions())
 
 
+def bytecode(folder: Path, is_compiled: bool) -> None:
+    package = folder / "site/ray/__init__.py"
+    package.parent.mkdir(parents=True, exist_ok=True)
+    package.write_text("")
+    if is_compiled:
+        subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder / "site")], check=True)
+    with patch.object(sys, "dont_write_bytecode", True):
+        check(packages.bytecode(folder / "site"))
+
+
 def missing_module(is_missing: bool) -> None:
     """A check whose library is not there."""
     check(examine._read(examine.Check("x", lambda: import_module("nowhere" if is_missing else "json") and Reading(""), None)))
@@ -185,6 +196,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "install the tested ones: pip install --constraint": (
         lambda folder: packages_with(folder, "xxhash", "3.2.1", packages.version_notes),
         (lambda folder: packages_with(folder, "xxhash", version("xxhash"), packages.version_notes),),
+    ),
+    "write it once: ": (
+        lambda folder: bytecode(folder, is_compiled=False),
+        (lambda folder: bytecode(folder, is_compiled=True),),
     ),
     "so its packages are unknown; install it": (
         lambda folder: distribution("lockstep-nowhere"),

@@ -11,7 +11,7 @@ from pipelines.config import Config, home
 from pipelines.config.load import absolute_uri
 from pipelines.config.tracking import Tracking
 from pipelines.doctor.diagnosis import Diagnosis, to_diagnosis
-from pipelines.doctor.packages import package_versions, python_version, version_notes
+from pipelines.doctor.packages import bytecode, package_versions, python_version, version_notes
 from pipelines.doctor.servers import UI_PORT, listener, mlflow, short_timeouts, store
 from pipelines.errors import ConfigError, DatasetError, LockstepError, MismatchError, TrackingError, TrainingError
 from pipelines.runtime import machine
@@ -48,6 +48,7 @@ def _machine_checks() -> Iterator[Check]:
     yield Check("python", python_version, MismatchError)
     yield Check("packages", package_versions, MismatchError)
     yield Check("tested", version_notes, None)
+    yield Check("bytecode", bytecode, None)
     yield Check("java", machine.java, DatasetError)
     yield Check("memory", machine.memory, DatasetError)
     folders = {

@@ -3,7 +3,10 @@
 import platform
 import re
 import shlex
+import sys
+import sysconfig
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -12,6 +15,7 @@ from packaging.specifiers import SpecifierSet
 import pipelines
 from pipelines.runtime.disks import Reading
 
+_LARGE = ("mlflow", "pandas", "pyspark", "ray")
 _DISTRIBUTION = "lockstep-pipelines"
 TESTED = Path(pipelines.__file__).parents[1] / "constraints.txt"
 """The tested versions, which a checkout has and a wheel has not."""
@@ -53,6 +57,20 @@ def version_notes() -> Reading:
         return Reading("all as tested")
     differences = ", ".join(f"{name} {number} ({tested[name]} is tested)" for name, number in changes.items())
     return Reading("", f"{differences}; install the tested ones: pip install --constraint {shlex.quote(str(TESTED))} {' '.join(changes)}")
+
+
+def bytecode(folder: Path | None = None) -> Reading:
+    """Whether Python need not compile large packages in every process: many images tell it to write no bytecode, and uv writes none.
+
+    The folder of the installed packages can be another one, for a test.
+    """
+    folder = folder or Path(sysconfig.get_path("purelib"))
+    packages = [path for name in _LARGE if (path := folder / name / "__init__.py").exists()]
+    missing = [path.parent.name for path in packages if not Path(cache_from_source(str(path))).exists()]
+    if not missing or not sys.dont_write_bytecode:
+        return Reading("installed packages are compiled once")
+    why = f"{', '.join(missing)} have no bytecode, and PYTHONDONTWRITEBYTECODE is set: every process compiles what it imports, for seconds"
+    return Reading("", f"{why}; write it once: {shlex.quote(sys.executable)} -m compileall -q {shlex.quote(str(folder))}")
 
 
 def _version(name: str) -> str:

@@ -44,7 +44,7 @@ def test_each_line_is_right_or_has_its_remedy_and_the_exit_code_is_that_of_the_f
     without_java = answer("--json", PATH=str(tmp_path), LOCKSTEP_HOME=str(tmp_path))
     *lines, result = map(json.loads, without_java.stdout.splitlines())
     assert (without_java.returncode, without_java.stderr) == (DatasetError.exit_code, "")
-    names = "python packages tested java memory home.disk spark.disk ray.disk shm gpus mlflow ui.port"
+    names = "python packages tested bytecode java memory home.disk spark.disk ray.disk shm gpus mlflow ui.port"
     assert [line["name"].replace(" ", ".") for line in lines] == names.split()
     assert [line["name"] for line in lines if line["status"] == "wrong"] == ["java"]
     assert "install one, such as openjdk-17" in next(line["detail"] for line in lines if line["name"] == "java")
