@@ -9,6 +9,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
+from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from pipelines.config import Config
@@ -75,10 +77,18 @@ def predict_tables(config: Config, uri: str, inputs: Sequence[str], place: str, 
             source = open_input(spark, config, model, names)
             before = {name: table.state() for name, table in source.tables.items()}
             kept_columns = _kept_columns(spark, source, model, keep)
-            spark.sparkContext.addFile(str(model.archive))
+            _send_archive(spark, model)
             predictions = _predict(spark, source, model, kept_columns, place, before, stages)
             stages.log_seconds()
             return predictions
+
+
+def _send_archive(spark: SparkSession, model: Model) -> None:
+    """Give the model's archive to all executors, now and later: Spark copies it to each before its next task, whatever job that is of.
+
+    So it lies in the folder of the application, which Spark removes with it, and not in one that is gone before that task.
+    """
+    spark.sparkContext.addFile(shutil.copy(model.archive, SparkFiles.getRootDirectory()))
 
 
 def _check_apart(place: str, config: Config) -> None:
