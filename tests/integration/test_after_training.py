@@ -70,7 +70,6 @@ def test_every_row_is_predicted_once_or_refused_with_its_reason(config: Config, 
     assert all(json.loads(row["record"])["age"] == 130 for row in refused)
 
 
-@pytest.mark.full
 def test_the_same_input_is_up_to_date_and_new_files_alone_are_predicted(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
     inputs, output = raw(config, tmp_path / "in", 0), str(tmp_path / "out")
 
