@@ -58,8 +58,9 @@ class _Bar(tqdm):
 
 
 def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook that can show a bar."""
-    return "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
+    """Whether this process is the kernel of a notebook that can show a bar. Other libraries import ipykernel too."""
+    kernel: Any = sys.modules.get("ipykernel.kernelapp")
+    return kernel is not None and kernel.IPKernelApp.initialized() and find_spec("ipywidgets") is not None
 
 
 class Progress:

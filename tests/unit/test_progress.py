@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from io import StringIO
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,7 +65,11 @@ class Widget:
 
 
 def test_a_notebook_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    for is_kernel in (False, True):
+        kernel: Any = ModuleType("ipykernel.kernelapp")
+        kernel.IPKernelApp = SimpleNamespace(initialized=lambda is_kernel=is_kernel: is_kernel)
+        monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", kernel)
+        assert is_kernel or not progress.is_notebook(), "a library has imported it"
     assert progress.is_notebook() == (find_spec("ipywidgets") is not None), "without ipywidgets there are lines"
     monkeypatch.setattr(progress, "is_notebook", lambda: True)
     monkeypatch.setattr("tqdm.notebook.tqdm_notebook", Widget)
