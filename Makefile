@@ -10,11 +10,7 @@ ONLY ?=
 
 processes := -n 2 --dist loadgroup --no-loadscope-reorder
 
-# Two targets at a time: torch is installed beside the other packages.
-ifeq ($(MAKELEVEL), 0)
-MAKEFLAGS += --jobs=2
-endif
-# Images for containers often set it. Every process would then compile what it imports, which doubles the time of a small training.
+# Images for containers often set it. Every process would then compile what it imports: a small training takes 1.7 times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
 venv := $(VENV)/installed-uv
@@ -144,7 +140,8 @@ $(torch): $(venv)
 	@$(VENV)/bin/python -m pip install -qq --no-deps --constraint constraints.txt torch
 	@touch $@
 
-$(installed): $(packages) $(torch)
+$(installed): $(venv)
+	@$(MAKE) --no-print-directory --jobs=2 $(packages) $(torch)
 	@# What torch requires is there by now, but for packages for GPUs.
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt torch
 	@$(VENV)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from copy import deepcopy
 from importlib import import_module
@@ -135,8 +136,8 @@ def bytecode(folder: Path, is_compiled: bool) -> None:
     package.write_text("")
     if is_compiled:
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder / "site")], check=True)
-    with patch.object(sys, "dont_write_bytecode", True):
-        check(packages.bytecode(folder / "site"))
+    with patch.object(sys, "dont_write_bytecode", True), patch.object(sysconfig, "get_path", lambda _: str(folder / "site")):
+        check(packages.bytecode())
 
 
 def missing_module(is_missing: bool) -> None:

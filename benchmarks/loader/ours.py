@@ -20,7 +20,7 @@ from benchmarks.loader import rows as made
 from benchmarks.loader.measure import CORES, Result, first_batch, pace, rows_in, run
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.order import Epoch
-from pipelines.data.loader.windows import Windows
+from pipelines.data.loader.windows import Memory, Windows
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit
 from pipelines.data.versions.manifest import content_digest
@@ -131,7 +131,8 @@ def planning(row_groups: int, share: float) -> Result:
         opening, _ = _time_call(lambda: open_version(f"{folder}/many").split_row_groups("train"))
     planned, (epoch, shards) = _time_call(lambda: _plan(sizes))
     position = int(share * epoch.steps) * epoch.order.microbatch
-    reader, memory = SimpleNamespace(row_bytes=group.bytes // group.rows), SimpleNamespace(blocks=[], chunk=None)
+    reader: Any = SimpleNamespace(row_bytes=group.bytes // group.rows, columns=())
+    memory = Memory(reader, row_numbers=False, device=torch.device("cpu"), cached=False)
     placed, windows = _time_call(lambda: Windows(reader, memory, shards, position, ahead_bytes=0, threads=1))
     windows.close()
     return {"open_seconds": opening, "plan_seconds": planned, "place_seconds": placed}

@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 import pipelines
 from pipelines.runtime.disks import Reading
 
-_LARGE = ("mlflow", "pandas", "pyspark", "ray")
+_LARGE_PACKAGES = ("mlflow", "pandas", "pyspark", "ray")
 _DISTRIBUTION = "lockstep-pipelines"
 TESTED = Path(pipelines.__file__).parents[1] / "constraints.txt"
 """The tested versions, which a checkout has and a wheel has not."""
@@ -59,17 +59,14 @@ def version_notes() -> Reading:
     return Reading("", f"{differences}; install the tested ones: pip install --constraint {shlex.quote(str(TESTED))} {' '.join(changes)}")
 
 
-def bytecode(folder: Path | None = None) -> Reading:
-    """Whether Python need not compile large packages in every process: many images tell it to write no bytecode, and uv writes none.
-
-    The folder of the installed packages can be another one, for a test.
-    """
-    folder = folder or Path(sysconfig.get_path("purelib"))
-    packages = [path for name in _LARGE if (path := folder / name / "__init__.py").exists()]
+def bytecode() -> Reading:
+    """Whether large packages have bytecode, or get it once: uv writes none, and many images tell Python to write none either."""
+    folder = Path(sysconfig.get_path("purelib"))
+    packages = [path for name in _LARGE_PACKAGES if (path := folder / name / "__init__.py").exists()]
     missing = [path.parent.name for path in packages if not Path(cache_from_source(str(path))).exists()]
     if not missing or not sys.dont_write_bytecode:
         return Reading("installed packages are compiled once")
-    why = f"{', '.join(missing)} have no bytecode, and PYTHONDONTWRITEBYTECODE is set: every process compiles what it imports, for seconds"
+    why = f"{', '.join(missing)} have no bytecode, and PYTHONDONTWRITEBYTECODE is set: every process compiles what it imports"
     return Reading("", f"{why}; write it once: {shlex.quote(sys.executable)} -m compileall -q {shlex.quote(str(folder))}")
 
 

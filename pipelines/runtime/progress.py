@@ -59,8 +59,8 @@ class _Bar(tqdm):
 
 def is_notebook() -> bool:
     """Whether this process is the kernel of a notebook that can show a bar. Other libraries import ipykernel too."""
-    kernel: Any = sys.modules.get("ipykernel.kernelapp")
-    return kernel is not None and kernel.IPKernelApp.initialized() and find_spec("ipywidgets") is not None
+    kernel: Any = getattr(sys.modules.get("ipykernel.kernelapp"), "IPKernelApp", None)  # not there while a thread imports it
+    return kernel is not None and kernel.initialized() and find_spec("ipywidgets") is not None
 
 
 class Progress:

@@ -1,7 +1,6 @@
 """The logged model predicts from raw rows what evaluation predicts from the rows that ETL encoded."""
 
 import json
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,13 @@ from pipelines.tasks.bind import build_task
 @pytest.fixture(scope="module")
 def mlflow_model(tmp_path_factory: pytest.TempPathFactory) -> Served:
     return file_model(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def logged_files(mlflow_model: Served) -> set[str]:
+    """The files of the model, before a test loads it: then Python may write bytecode beside its code."""
+    folder = Path(mlflow.artifacts.download_artifacts(mlflow_model.uri))
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -157,10 +163,8 @@ def test_columns_that_cannot_be_cast_are_named() -> None:
         to_arrow(pd.DataFrame({"n": [1.5], "day": [pd.Timestamp("2026-01-01")]}), schema)
 
 
-def test_the_model_is_filed_whole_and_unpickles_nothing(mlflow_model: Served) -> None:
-    folder = Path(mlflow.artifacts.download_artifacts(mlflow_model.uri))
-    files = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    files.discard(f"__pycache__/entry.{sys.implementation.cache_tag}.pyc")  # which Python writes when a test before has loaded the model
+def test_the_model_is_filed_whole_and_unpickles_nothing(mlflow_model: Served, logged_files: set[str]) -> None:
+    folder, files = Path(mlflow.artifacts.download_artifacts(mlflow_model.uri)), logged_files
     assert {"artifacts/config.json", "artifacts/manifest.json", "artifacts/weights.safetensors"} <= files
     assert {file for file in files if file.startswith("code/")} == {"code/pipelines.zip"} and len(files) < 20
     with ZipFile(folder / "code/pipelines.zip") as archive:
