@@ -10,8 +10,9 @@ by tasks on their Ray nodes: set RAY_ADDRESS.
 import os
 import sys
 
+from pipelines.command_line import exit_on_error
 from pipelines.config import home
-from pipelines.errors import ConfigError, exit_on_error
+from pipelines.errors import ConfigError
 from pipelines.monitor.stack_dump import describe_workers
 from pipelines.tracking import find_run_folder
 from pipelines.train.checkpoint.run_directory import RunDirectory

@@ -6,8 +6,7 @@ python cluster/serve.py conf/adult.yaml [--endpoint.replicas 2] [--section.setti
 import sys
 from threading import Event
 
-from pipelines.command_line import read_config_argument
-from pipelines.errors import exit_on_error
+from pipelines.command_line import exit_on_error, read_config_argument
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ The way of the data:
 `init` drafts the first config of a pipeline from its data, and `demo` runs a first pipeline. `doctor` examines whether a machine can run
 it. `notebook` takes frames in, and answers with frames.
 
-`api` and `commands` are the ways in, from Python and from a shell; `command_line` reads a command's arguments. `errors` is the tree of
-exceptions; `runtime` has signals, files, progress, versions, and the insides of libraries.
+`api` and `commands` are the ways in, from Python and from a shell; `command_line` reads a command's arguments, and ends its process.
+`errors` is the tree of exceptions; `runtime` has signals, files, progress, versions, and the insides of libraries.
 
 A module imports only from rooms below its own; `tests/unit/test_layers.py` has the list.
 """

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from pipelines import config as configs
 from pipelines.config import home, load
 from pipelines.config.load import absolute_path, with_absolute_paths
 from pipelines.notebook.section_values import build_config
+from pipelines.runtime.imports import import_modules
 from pipelines.runtime.interrupts import restored_signals
 
 if TYPE_CHECKING:
@@ -119,13 +121,26 @@ def _prepare(config: configs.Config) -> Manifest:
     return manifest
 
 
-@restored_signals("pipelines.launch.run")
+@restored_signals("pipelines.data.versions.folds", "pipelines.launch.cluster")
 def train(config: configs.Config, version: Version | None = None) -> Result:
     """Train the model on that version, or resume an interrupted run, and log the model in MLflow. `version` is in place of the one that
     the config describes, such as one of `from_parquet`."""
-    from pipelines.launch.run import train
+    from pipelines.data.versions.folds import open_fold
+    from pipelines.launch.cluster import cluster
 
-    return train(config, version)
+    version = version or open_fold(config)
+    with cluster(config.train, partial(_import_driver, config.tracking.uri)) as ray_output:
+        from pipelines.launch.run import train
+
+        return train(config, version, ray_output=ray_output)
+
+
+def _import_driver(tracking_uri: str) -> None:
+    """Import what the driver of a training needs, and connect to MLflow's file: together as long as a Ray takes to start."""
+    import_modules(["pipelines.launch.run"])
+    from pipelines.tracking import connect_early
+
+    connect_early(tracking_uri)
 
 
 @restored_signals("pipelines.launch.folds")

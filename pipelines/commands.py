@@ -10,8 +10,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipelines.command_line import log_to_stderr, read_config_and_output, read_config_argument, read_flags, speak_as, split_output_flag
-from pipelines.errors import ConfigError, exit_on_error
+from pipelines.command_line import (
+    exit_on_error,
+    log_to_stderr,
+    read_config_and_output,
+    read_config_argument,
+    read_flags,
+    speak_as,
+    split_output_flag,
+)
+from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.config import Config

@@ -19,12 +19,6 @@ A message states the value, the rule and the remedy. Any other exception is a de
 with its traceback.
 """
 
-import sys
-from collections.abc import Callable
-
-from pipelines.runtime import interrupts
-from pipelines.runtime.output import exit_when_reader_leaves
-
 
 class LockstepError(Exception):
     exit_code = 1
@@ -80,15 +74,3 @@ class RefusedError(LockstepError):
 
 class ExportError(LockstepError):
     exit_code = 9
-
-
-def exit_on_error(main: Callable[[], None]) -> None:
-    """Run a job's `main`. A LockstepError prints its message to stderr and exits with its code. SIGINT and SIGTERM exit with
-    130 and 143, and a closed pipe on standard output with 141, without a traceback."""
-    try:
-        with exit_when_reader_leaves(), interrupts.exit_on_signals():
-            main()
-    except LockstepError as error:
-        # A ConfigError has a line for each fault, which begins with the file, as in a compiler's errors.
-        print(error if isinstance(error, ConfigError) else f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from pipelines.runtime import interrupts
-from pipelines.spark.class_archive import use_class_archive
+from pipelines.spark.java_options import set_java_options
 
 # Machines are shared: an example that takes long is no failure.
 settings.register_profile("shared", deadline=None)
@@ -26,7 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A test's JVM lives for seconds: the compiler that optimizes and the concurrent collector take half of its processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 if find_spec("pyspark"):  # a machine that only trains can be without
-    use_class_archive()  # also for the Java of spark-submit
+    set_java_options()  # also for the Java of spark-submit
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -415,7 +415,7 @@ def command(folder: Path, ending: Exception | None = None, answers: bool | None 
             directory.put_with_checksum(WEIGHTS, to_bytes(dict(strategy.weights())))
             return SimpleNamespace(return_value={**asdict(result), "unsent": []})
 
-        trainer: Any = SimpleNamespace(fit=fit, scaling_config=SimpleNamespace(elasticity_enabled=False))
+        trainer: Any = SimpleNamespace(fit=fit, scaling_config=SimpleNamespace(elasticity_enabled=False), stop=lambda: None)
         outcome = watch(trainer, directory, TrainingProgress(), lambda: None)
         if answers is None:
             return

@@ -1,7 +1,7 @@
 """Writes an archive of the classes that Java loads for an ETL. Java then needs half of the processor time to start and run a small one.
 
 This is class data sharing (https://openjdk.org/jeps/350). Java ignores the archive, without a word, if its own version, Spark's jars or
-the folder of Spark's settings are others than those of the ETL that wrote it. `pipelines.spark.class_archive` uses it.
+the folder of Spark's settings are others than those of the ETL that wrote it. `pipelines.spark.java_options` uses it.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from pipelines.spark.class_archive import QUIET, archive_path
+from pipelines.spark.java_options import QUIET, SHORT_JOB_OPTIONS, archive_path
 
 SECONDS = 300.0
 ROWS = 300
@@ -61,7 +61,7 @@ def run_etl(folder: Path, archive: Path) -> bool:
     variables = {
         "LOCKSTEP_HOME": str(folder),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={archive} {QUIET}",
+        "SPARK_SUBMIT_OPTS": " ".join([*SHORT_JOB_OPTIONS, f"-XX:ArchiveClassesAtExit={archive}", QUIET]),
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")} | variables
     root = Path(__file__).parents[2]

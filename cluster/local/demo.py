@@ -23,7 +23,7 @@ from line_filter import filtered_errors
 from ray_head import answers, authorization, running_ray, stop_jobs
 from sessions import leave_on_signals, process
 
-from pipelines.spark.class_archive import use_class_archive
+from pipelines.spark.java_options import set_java_options
 
 SAVE_SECONDS = 150.0
 """Time for an interrupted training to save, as cluster/submit.py gives it."""
@@ -31,7 +31,7 @@ SAVE_SECONDS = 150.0
 
 def main(arguments: list[str]) -> None:
     os.environ.setdefault("LOCKSTEP_HOME", str(Path.cwd()))
-    use_class_archive()
+    set_java_options()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     etl_seconds = measure_seconds(etl, arguments)

@@ -1,10 +1,16 @@
-"""Installs our log settings into this environment's Spark: as a jar, since Java's class archive needs an empty folder of settings."""
+"""Installs our settings into this environment's Spark: of its log, and the options of its Java for a plain spark-submit.
+
+Those of the log are a jar, since Java's class archive needs an empty folder of settings. For the same reason, the script with Java's
+options, which Spark's own scripts read in that folder, names another one.
+"""
 
 import os
 import zipfile
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
+
+from pipelines.spark.java_options import SHORT_JOB_OPTIONS, archive_options, archive_path
 
 SETTINGS = Path(__file__).with_name("spark") / "log4j2.properties"
 
@@ -33,6 +39,31 @@ def install() -> Path:
     return jar
 
 
+ENVIRONMENT = """# By Lockstep, for a plain spark-submit: options of Java, unless there are some, as in pipelines/spark/java_options.py.
+if [ -z "${{SPARK_SUBMIT_OPTS:-}}" ]; then
+  SPARK_SUBMIT_OPTS="{options}"
+  if [ -f "{archive}" ]; then SPARK_SUBMIT_OPTS="$SPARK_SUBMIT_OPTS {archive_options}"; fi
+fi
+# Java takes its archive of classes only with an empty folder of settings; files of a user's own in this folder matter more.
+if [ "$(ls -A "$SPARK_CONF_DIR")" = spark-env.sh ]; then SPARK_CONF_DIR="{empty}"; fi
+"""
+
+
+def install_options() -> Path | None:
+    """Write the script that Spark's own scripts run first, and return its path; or None, if there is one that we have not written.
+
+    They cannot run one in a folder whose name has a space.
+    """
+    file, empty = spark_home() / "conf" / "spark-env.sh", spark_home() / "empty-conf"
+    if " " in str(file) or (file.exists() and "Lockstep" not in file.read_text()):
+        return None
+    for folder in (file.parent, empty):
+        folder.mkdir(exist_ok=True)
+    options = {"options": " ".join(SHORT_JOB_OPTIONS), "archive": archive_path(), "archive_options": " ".join(archive_options())}
+    file.write_text(ENVIRONMENT.format(**options, empty=empty))
+    return file
+
+
 def _jar_content() -> bytes:
     """Equal settings make equal bytes: the file in the jar has no time."""
     content = BytesIO()
@@ -43,3 +74,4 @@ def _jar_content() -> bytes:
 
 if __name__ == "__main__":
     install()
+    install_options()

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -38,6 +39,7 @@ from pipelines.etl.make import WrittenAttempt, log_notes, make
 from pipelines.etl.query import analyse
 from pipelines.etl.shares import check_shares
 from pipelines.etl.spark_stages import event_log, spark_stages
+from pipelines.runtime.imports import meanwhile
 from pipelines.runtime.interrupts import DeferredSignals, mark_done
 from pipelines.spark.cancellation import stop_tasks
 from pipelines.spark.driver import driver_errors
@@ -61,12 +63,12 @@ def run(config: Config, page: Page | None = None) -> Manifest:
     tables = raw_tables(config.source)
     _check_output_is_outside(config, tables)
     before = collect_sources(config.source, tables, lambda table: table.state())
-    tracking.connect_early(config.tracking.uri)
-    with stages("spark"):
-        spark = stages.spark = session(config.name)
-        check_executors(spark)
-    with stages("analysis"):
-        warnings = analyse(spark, config, tables)
+    with meanwhile(partial(tracking.connect_early, config.tracking.uri)):
+        with stages("spark"):
+            spark = stages.spark = session(config.name)
+            check_executors(spark)
+        with stages("analysis"):
+            warnings = analyse(spark, config, tables)
     with temporary_cache(spark):
         return _make_version(spark, config, tables, before, warnings, stages, page)
 

@@ -5,10 +5,11 @@
    `folds`      trains the model of each fold of a cross-validation.
    `init_from`  fetches the initial weights from another run, if the config names one.
 2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine, whose files are
-                private; `ray_output` shows what tasks print and keeps Ray's own reports.
-3. `trainer`    configures Ray Train; `driver_monitor` forwards interrupts and explains failures; `training_progress` prints progress
-                and results; `preemption` has workers save before a machine goes, and `diagnostics` files their profiles, and what
-                hung ones waited for.
+                private, with processes that wait for the workers: `preload` imports what they need. `ray_output` shows what tasks
+                print and keeps Ray's own reports.
+3. `trainer`    configures Ray Train, whose controller runs in the driver if the Ray is our own; `driver_monitor` forwards interrupts
+                and explains failures; `training_progress` prints progress and results; `preemption` has workers save before a
+                machine goes, and `diagnostics` files their profiles, and what hung ones waited for.
 4. `assignment` is what the driver gives to every worker, and what Ray Train calls there. `worker` builds what the loop of `train` needs,
                 and runs it. `reports` are the loop's callbacks, to Ray, MLflow and the driver; `worker_failures` tells the driver
                 which workers have died.

@@ -3,17 +3,19 @@
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import ray
 
 from pipelines.config.train import Train
 from pipelines.errors import MismatchError, TrainingError
-from pipelines.launch.own_ray import keep_token, own_ray, ray_folder, restored_handler
+from pipelines.launch.own_ray import WaitingWorkers, keep_token, own_ray, ray_folder, restored_handler
 from pipelines.launch.ray_output import RayOutput
 from pipelines.runtime.compat.ray import filtered_output
+from pipelines.runtime.imports import meanwhile
+from pipelines.runtime.machine import has_gpus
 
 log = logging.getLogger(__name__)
 
@@ -29,35 +31,51 @@ WORKERS_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the largest value that every glibc accepts
 }
 
+_PRELOADED = ("pipelines.launch.preload",)
+
+
+def _nothing() -> None:
+    pass
+
 
 @contextmanager
-def cluster(settings: Train) -> Iterator[RayOutput]:
-    """Connect this process to a Ray cluster for the duration of the block, unless it is connected already.
+def cluster(settings: Train, prepare: Callable[[], None] = _nothing) -> Iterator[RayOutput]:
+    """Connect this process to a Ray cluster for the duration of the block, unless it is connected already. Calls `prepare` meanwhile.
 
     RAY_ADDRESS names the cluster, as it does in a submitted job. Without it, a cluster is started on this machine, with as
     many CPUs as the workers need. Gives what Ray prints and nobody need read. Raises MismatchError if the cluster runs another version
     of Ray.
     """
     output = RayOutput()
-    with filtered_output(output.hide_reports):
-        if ray.is_initialized():
-            yield output
-            return
-        init_settings: dict[str, Any] = {
-            "logging_config": ray.LoggingConfig(log_level="ERROR"),  # for Ray's own processes; the output of tasks is still shown
-            "runtime_env": {"env_vars": WORKERS_ENVIRONMENT},
-        }
-        if address := os.environ.get("RAY_ADDRESS"):
-            _join(address, init_settings)
-            try:
-                yield output
-            finally:
-                ray.shutdown()
-        else:
-            cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
-            keep_token()
-            with ray_folder() as folder, own_ray(cpus, _temp_dir=folder, **init_settings):
-                yield output
+    with filtered_output(output.hide_reports), ExitStack() as ray_life:
+        with meanwhile(prepare):
+            if not ray.is_initialized():
+                _connect(settings, output, ray_life)
+        yield output
+
+
+def _connect(settings: Train, output: RayOutput, ray_life: ExitStack) -> None:
+    """Join or start a Ray, until the end of `ray_life`."""
+    init_settings: dict[str, Any] = {
+        "logging_config": ray.LoggingConfig(log_level="ERROR"),  # for Ray's own processes; the output of tasks is still shown
+    }
+    if address := os.environ.get("RAY_ADDRESS"):
+        _join(address, {**init_settings, "runtime_env": {"env_vars": WORKERS_ENVIRONMENT}})
+        ray_life.callback(ray.shutdown)
+    else:
+        cpus = max(os.cpu_count() or 1, settings.max_workers * settings.cpus_per_worker)
+        keep_token()
+        folder = ray_life.enter_context(ray_folder())
+        ray_life.enter_context(output.kept_log())
+        ray_life.enter_context(own_ray(cpus, _waiting_workers(settings), _temp_dir=folder, **init_settings))
+
+
+def _waiting_workers(settings: Train) -> WaitingWorkers:
+    """The processes that a Ray of our own starts for the workers: none for GPUs, where what is imported may see the wrong ones, and a
+    strategy may set variables."""
+    if settings.use_gpu is not False and has_gpus():
+        return WaitingWorkers(0, (), WORKERS_ENVIRONMENT)
+    return WaitingWorkers(settings.max_workers, _PRELOADED, WORKERS_ENVIRONMENT)
 
 
 def _join(address: str, settings: dict[str, Any]) -> None:

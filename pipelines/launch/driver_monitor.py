@@ -7,14 +7,14 @@ from types import FrameType
 from typing import Any
 
 from ray.exceptions import RayError, RayTaskError
-from ray.train.torch import TorchTrainer
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 
 from pipelines import errors
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.launch.cluster import Machines, release
+from pipelines.launch.trainer import Trainer
 from pipelines.launch.training_progress import TrainingProgress
-from pipelines.runtime.compat.ray import WorkerGroupStartupTimeoutError
+from pipelines.runtime.compat.ray_train import WorkerGroupStartupTimeoutError
 from pipelines.runtime.interrupts import FirstSignal, handle_signals
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, LOOK_SECONDS, PROGRESS, RESERVATION, STOP, RunDirectory
 
@@ -25,7 +25,7 @@ LEAVE_SECONDS = 120.0
 
 
 def watch(
-    trainer: TorchTrainer,
+    trainer: Trainer,
     directory: RunDirectory,
     progress: TrainingProgress,
     interrupted: Callable[[], None],
@@ -54,18 +54,21 @@ def watch(
 
     machines = _machines(trainer, directory) if trainer.scaling_config.elasticity_enabled else None  # type: ignore[attr-defined]  # as above
     thread = Thread(target=fit, name="ray-train", daemon=True)
-    with handle_signals(take):
-        thread.start()
-        while thread.is_alive() and interrupt.number is None:
-            thread.join(LOOK_SECONDS[directory.is_local])
-            if machines:
-                machines.poll()
-            _show(directory, progress)
-            for poll in polls:
-                poll()
-        if interrupt.number is not None:
-            _leave(thread, directory, progress, interrupted, answer)
-            raise SystemExit(128 + interrupt.number)
+    try:
+        with handle_signals(take):
+            thread.start()
+            while thread.is_alive() and interrupt.number is None:
+                thread.join(LOOK_SECONDS[directory.is_local])
+                if machines:
+                    machines.poll()
+                _show(directory, progress)
+                for poll in polls:
+                    poll()
+            if interrupt.number is not None:
+                _leave(thread, directory, progress, interrupted, answer)
+                raise SystemExit(128 + interrupt.number)
+    finally:
+        trainer.stop()
     return _unpack(answer)
 
 
@@ -92,7 +95,7 @@ def _leave(
         progress.say(f"stopped and saved after step {steps:,}; run the same command to resume")
 
 
-def _machines(trainer: TorchTrainer, directory: RunDirectory) -> Machines:
+def _machines(trainer: Trainer, directory: RunDirectory) -> Machines:
     """Watch the machines of an elastic group, after releasing those that an earlier driver of the run still has reserved."""
     if earlier := directory.get(RESERVATION):
         release(earlier.decode())

@@ -5,11 +5,11 @@ import secrets
 import shutil
 import signal
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread, current_thread, main_thread
+from threading import current_thread, main_thread
 from typing import Any
 
 import psutil
@@ -17,7 +17,7 @@ import ray
 
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.runtime import atomic
-from pipelines.runtime.compat.ray import few_daemons, loopback_only
+from pipelines.runtime.compat.ray import few_daemons, loopback_only, shutdown_by, waiting_workers
 from pipelines.runtime.interrupts import NUMBERS
 from pipelines.runtime.machine import OBJECT_STORE_BYTES
 
@@ -62,26 +62,64 @@ WORKER_NICENESS = 0
 """Ray's default of 15 gives all other processes priority, even Ray's daemons, and a preempted worker delays all others."""
 _NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, "task_events_report_interval_ms": 0}
 """Metrics and events are for the dashboard, which is not started here; metrics alone took 8 ms of CPU per second."""
+_END_SECONDS = 5.0
+"""The longest wait for killed processes; one may be writing to a disk that does not answer."""
+_OWN = "lockstep"
+"""The resource by which a process knows that its Ray was started here."""
+
+
+@dataclass(frozen=True)
+class WaitingWorkers:
+    """Processes that a Ray starts at once, and that import modules, for the workers which the driver will ask for."""
+
+    count: int
+    modules: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of all processes of that Ray. A worker with a runtime environment of its own cannot take a waiting process."""
 
 
 @contextmanager
-def own_ray(cpus: int, **settings: Any) -> Iterator[None]:
+def own_ray(cpus: int, waiting: WaitingWorkers | None = None, **settings: Any) -> Iterator[None]:
     """Start a Ray with `cpus` CPUs and settings of `ray.init`. All of its processes end with the block, however that ends."""
     previous = _descendants()
+    system_config: dict[str, Any] = {"worker_niceness": WORKER_NICENESS, **_NOTHING_COLLECTED}
     try:
-        with blocked_signals(), restored_handler(), loopback_only(), few_daemons():
+        with ExitStack() as start, blocked_signals(), restored_handler(), loopback_only(), few_daemons():
+            if waiting:
+                start.enter_context(waiting_workers(waiting.count))
+                start.enter_context(_added_environment(waiting.environment))
+                # Ray ends processes that wait in excess of the limit, after a second.
+                system_config |= {"num_workers_soft_limit": waiting.count, "preload_python_modules": list(waiting.modules)}
             ray.init(
                 "local",
                 num_cpus=cpus,
+                resources={_OWN: 1},
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
-                _system_config={"worker_niceness": WORKER_NICENESS, **_NOTHING_COLLECTED},
+                _system_config=system_config,
                 **settings,
             )
         _check_loopback()
         yield
     finally:
-        _shut_down(_descendants() - previous)
+        _shut_down(previous)
+
+
+def is_own() -> bool:
+    """Whether this process is connected to a Ray that `own_ray` has started."""
+    return ray.is_initialized() and _OWN in ray.cluster_resources()
+
+
+@contextmanager
+def _added_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Within the block, this process and those that it starts have the variables, unless they are set already."""
+    added = [name for name in variables if name not in os.environ]
+    os.environ.update({name: variables[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 @contextmanager
@@ -130,41 +168,30 @@ def _descendants() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
-def _shut_down(processes: set[psutil.Process]) -> None:
-    """Call `ray.shutdown`, and kill those of the processes that remain."""
-    raylet = next((process for process in processes if _is_raylet(process)), None)
-    if raylet is not None:
-        Thread(target=_kill_after, args=(raylet, processes), name="ray-shutdown", daemon=True).start()
-    ray.shutdown()
-    _kill(processes)
+def _shut_down(previous: set[psutil.Process]) -> None:
+    """Call `ray.shutdown`, and kill what this process has started, but for its `previous` descendants, instead of asking it to end.
 
-
-def _kill_after(raylet: psutil.Process, processes: set[psutil.Process]) -> None:
-    """Kill the other processes as soon as the raylet has ended.
-
-    `ray.shutdown` sends SIGTERM to one daemon after another and waits up to a second for each; only the raylet, its first,
-    needs that. Processes that the raylet starts meanwhile, if Ray's own start was interrupted, are added to `processes`.
+    Ray would send SIGTERM to one daemon after another, and wait up to a second for each. None has anything to save.
     """
-    while _lives(raylet):
-        with suppress(psutil.Error):
-            processes.update(raylet.children(recursive=True))
-        time.sleep(0.02)
-    _kill(processes)
+    with shutdown_by(lambda: _kill_descendants(previous)):
+        ray.shutdown()
+    _kill_descendants(previous)  # a start that was interrupted has left processes that `ray.shutdown` does not know
 
 
-def _kill(processes: set[psutil.Process]) -> None:
+def _kill_descendants(previous: set[psutil.Process]) -> None:
+    for process in _descendants() - previous:
+        if _is_raylet(process):
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()  # it starts no more
+    processes = _descendants() - previous
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
+    # Those of the raylet are gone too, but remain zombies until init looks at them, which may take a second.
+    psutil.wait_procs(processes & set(psutil.Process().children()), timeout=_END_SECONDS)
 
 
 def _is_raylet(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return bool(process.ppid() == os.getpid() and process.name() == "raylet")
-    return False
-
-
-def _lives(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False

@@ -4,10 +4,13 @@ When a worker dies, Ray and torch print some thirty lines about it: the raylet's
 connection, C++ frames. The driver says the same in one line.
 """
 
+import logging
+import os
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
@@ -42,6 +45,18 @@ class RayOutput:
             self._hidden_lines.extend(f"{origin} {line}" for line, is_hidden in zip(data["lines"], hidden, strict=True) if is_hidden)
         return [line for line, is_hidden in zip(data["lines"], hidden, strict=True) if not is_hidden]
 
+    @contextmanager
+    def kept_log(self) -> Iterator[None]:
+        """Within the block, store what Ray Train logs in this process instead of printing it: warnings and errors."""
+        logger, handler = logging.getLogger("ray.train"), _Reports(self)
+        propagates, logger.propagate = logger.propagate, False
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagates
+
     def write(self, directory: RunDirectory) -> str:
         """Write the hidden lines into the run's directory. Return a line that names the file; empty without hidden lines.
 
@@ -69,3 +84,15 @@ class RayOutput:
             self._quiet_until[process] = now + _QUIET_SECONDS
             return True
         return False
+
+
+class _Reports(logging.Handler):
+    """Hands the reports of a controller in this process to the output, as if Ray had."""
+
+    def __init__(self, output: RayOutput) -> None:
+        super().__init__(logging.WARNING)
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = self.format(record).splitlines()
+        self._output.hide_reports({"lines": lines, "pid": os.getpid(), "is_err": True, "actor_name": _RAYS[0]})

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Event
 from typing import Any
 
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
@@ -14,8 +15,10 @@ from pipelines.config.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.cluster import may_grow
+from pipelines.launch.own_ray import is_own
 from pipelines.launch.worker_failures import DeathRecorder
-from pipelines.runtime.compat.ray import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
+from pipelines.runtime.compat.ray_controller import run_controller
+from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 from pipelines.runtime.installed import installed_versions
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import COLLECTIVE_SHARE
@@ -23,18 +26,29 @@ from pipelines.train.strategies import strategy_class
 
 _STARTS, _START_SECONDS = 120, 5
 """How many times, and how long each time, Ray waits for resources that its cluster does not have yet."""
+_STOP_SECONDS = 2.0
+"""Time for a controller in this process to take its last step, before its Ray ends."""
 _NOT_NEEDED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 
-class _Trainer(TorchTrainer):
+class Trainer(TorchTrainer):
     """A trainer that leaves machines out, and is without actors that are not needed here, each of which uses 1 % of a core while idle.
 
     One distributes Ray Data's datasets. One frees the machines of a controller that died before its driver, and polls the
     dashboard for that, which a Ray of our own does not have. On a Ray of our own, the third one requests machines.
     """
 
-    left_out: Sequence[str] = ()
-    """Ids of nodes that get no worker."""
+    def __init__(self, *arguments: Any, left_out: Sequence[str] = (), **settings: Any) -> None:
+        """`left_out` are ids of nodes that get no worker."""
+        super().__init__(*arguments, **settings)
+        self._left_out = left_out
+        self._must_stop, self._has_ended = Event(), Event()
+        self._has_ended.set()
+
+    def stop(self) -> None:
+        """Make a controller in this process end at its next step, and wait for it. One in an actor ends with the driver."""
+        self._must_stop.set()
+        self._has_ended.wait(_STOP_SECONDS)
 
     def _create_default_callbacks(self) -> list[Any]:
         callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train v1 has it
@@ -43,9 +57,19 @@ class _Trainer(TorchTrainer):
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
         if type(parts["scaling_policy"]) is FixedScalingPolicy and not may_grow():
             parts["scaling_policy"] = _scaling_on_existing_machines(self.scaling_config)
-        if self.left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
-            parts["scaling_policy"] = _scaling_without(self.left_out, self.scaling_config)
+        if self._left_out and self.scaling_config.elasticity_enabled:  # type: ignore[attr-defined]  # as below
+            parts["scaling_policy"] = _scaling_without(self._left_out, self.scaling_config)
+        if is_own():
+            return self._run_controller(parts)
         return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
+
+    def _run_controller(self, parts: dict[str, Any]) -> Any:
+        os.environ.setdefault("RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING", "0")  # `ray_output` keeps what it logs
+        self._has_ended.clear()
+        try:
+            return run_controller(parts, self._must_stop.is_set)
+        finally:
+            self._has_ended.set()
 
 
 def _scaling_on_existing_machines(scaling: Any) -> ScalingPolicy:
@@ -81,7 +105,7 @@ def create_trainer(
     gpus: bool,
     left_out: Sequence[str] = (),
     **worker_arguments: Any,
-) -> TorchTrainer:
+) -> Trainer:
     """Create a trainer whose workers call `work` with a dict of `worker_arguments` and, under `assignment`, an Assignment.
 
     No worker is placed on the machines of `left_out`, which are ids of Ray's nodes.
@@ -96,18 +120,17 @@ def create_trainer(
     assignment = Assignment(
         config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed_versions(PACKAGES)
     )
-    trainer = _Trainer(
+    return Trainer(
         # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.
-        partial(work, {"assignment": assignment, **worker_arguments}),  # type: ignore[arg-type]  # its result is not None
+        partial(work, {"assignment": assignment, **worker_arguments}),
         # Saving in the background needs a process group on the CPU, even if gradients are summed on GPUs.
         torch_config=TorchConfig(
             "cpu:gloo,cuda:nccl" if gpus else "gloo", timeout_s=max(1, round(COLLECTIVE_SHARE * settings.timeout_seconds))
         ),
         scaling_config=_scaling(settings, gpus, left_out),
         run_config=_run(settings, directory, environment),
+        left_out=left_out,
     )
-    trainer.left_out = left_out
-    return trainer
 
 
 def _run(settings: Train, directory: RunDirectory, environment: dict[str, str]) -> RunConfig:

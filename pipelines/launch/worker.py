@@ -24,7 +24,7 @@ from pipelines.launch.reports import Reports, TrackedReports
 from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.profile import PROFILE, StepProfiler
-from pipelines.runtime.compat.ray import quiet_reports
+from pipelines.runtime.compat.ray_train import quiet_reports
 from pipelines.runtime.imports import import_modules
 from pipelines.runtime.installed import describe_disagreement, installed_versions
 from pipelines.runtime.weights import from_bytes, to_bytes

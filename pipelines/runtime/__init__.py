@@ -8,7 +8,7 @@
 5. `weights`     converts a model's weights to bytes, and computes their digest.
 6. `installed`   compares installed versions between machines.
 7. `templates`   loads the Jinja templates of a package, which escape all that they print.
-8. `imports`     imports large libraries in less time.
+8. `imports`     imports large libraries in less time, or while something else starts.
 9. `machine`     has the rules about Java, memory, ports and GPUs, and `disks` those about disks, for errors and for `lockstep doctor`.
                  `spark_master` says whether Spark runs on this machine alone.
 

@@ -13,8 +13,8 @@ import pipelines
 from pipelines.runtime.compat.spark import WORKER_MODULES, has_context, jvm
 from pipelines.spark.ambient_settings import check_python, environment_of_new_processes, executor_settings, fix_driver
 from pipelines.spark.cancellation import JOB_MARK, quiet_worker_settings, silence_broken_connections
-from pipelines.spark.class_archive import use_class_archive
 from pipelines.spark.driver import java_signals
+from pipelines.spark.java_options import set_java_options
 from pipelines.spark.security import private_settings
 
 TRIES = 4
@@ -46,7 +46,7 @@ def start_context(name: str, worker_modules: tuple[str, ...] = ()) -> SparkConte
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     silence_broken_connections()
-    use_class_archive()
+    set_java_options()
     with environment_of_new_processes():
         java_signals.listen()
         fix_driver()

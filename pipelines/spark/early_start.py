@@ -1,11 +1,17 @@
-"""Starts Spark's context in a thread, while the main thread imports what the job needs: Java takes seconds for it."""
+"""Starts Spark in a thread, while the main thread imports what the job needs: Java takes seconds for it, and Python workers one."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Thread
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from pipelines.runtime.compat.spark import has_context
 from pipelines.runtime.interrupts import DeferredSignals
+from pipelines.runtime.spark_master import is_local
 from pipelines.spark.cancellation import JobCancellation
 from pipelines.spark.context import start_context
 
@@ -19,24 +25,26 @@ class EarlyStart:
     def __init__(self) -> None:
         self._thread: Thread | None = None
         self._error: Exception | None = None
+        self._has_started = Event()
 
     def begin(self, name: str, worker_modules: tuple[str, ...]) -> None:
         self._error = None
+        self._has_started.clear()
         self._thread = Thread(target=self._start, args=(name, worker_modules), name="early start", daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the thread. A signal is deferred until then, a second one is not. Raises the error of the start."""
+        """Wait until the session is there. A signal is deferred until then, a second one is not. Raises the error of the start."""
         if self._thread is None:
             return
         with DeferredSignals():
-            self._thread.join()
+            self._has_started.wait()
         if error := self._error:
             self._error = None
             raise error
 
     def end(self) -> None:
-        """Wait for the thread, for at most _END_SECONDS; the job has an error of its own, or the context."""
+        """Wait for the thread, for at most _END_SECONDS; the job has an error of its own, or the session."""
         if self._thread is not None:
             with DeferredSignals():
                 self._thread.join(_END_SECONDS)
@@ -44,9 +52,21 @@ class EarlyStart:
 
     def _start(self, name: str, worker_modules: tuple[str, ...]) -> None:
         try:
-            start_context(name, worker_modules)
+            context = start_context(name, worker_modules)
+            session = SparkSession.builder.appName(name).getOrCreate()
         except Exception as error:  # the main thread raises it
             self._error = error
+            return
+        finally:
+            self._has_started.set()
+        if is_local(str(context.master)):
+            with suppress(PySparkException, Py4JError, OSError):  # the job's own tasks raise what is wrong with workers
+                session.range(1).mapInArrow(_keep, "id long").collect()
+
+
+def _keep(batches: Iterator[Any]) -> Iterator[Any]:
+    """The work of a task that only has Java start its Python workers, which import their modules."""
+    return batches
 
 
 early_start = EarlyStart()

@@ -52,6 +52,39 @@ def test_nobody_else_reaches_it_or_reads_what_it_keeps(tmp_path: Path) -> None:
     assert ((tmp_path / ".ray").stat().st_mode & 0o777, modes) == (0o700, {".ray/auth_token": 0o600})
 
 
+WAITING = """
+import json
+import os
+import sys
+
+import psutil
+import ray
+
+from pipelines.config.train import Train
+from pipelines.launch.cluster import cluster
+from pipelines.launch.own_ray import is_own
+
+def look():
+    return ["pipelines.launch.worker" in sys.modules, os.environ["MALLOC_ARENA_MAX"], os.environ["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"]]
+
+os.environ["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"] = "77"
+with cluster(Train(workers=1)):
+    report = {"task": ray.get(ray.remote(look).remote()), "own": is_own(), "here": os.environ.get("MALLOC_ARENA_MAX")}
+    report["waiting"] = sum(child.name().startswith("ray::") for child in psutil.Process().children(recursive=True))
+    report["agents"] = sum(child.name().endswith("Agent") for child in psutil.Process().children(recursive=True))
+print(json.dumps({**report, "own_later": is_own()}))
+"""
+
+
+def test_processes_with_what_a_worker_needs_wait_for_it(tmp_path: Path) -> None:
+    """Each worker costs a process, and no other has imported torch: on a machine of many CPUs, Ray would start as many."""
+    process = run_program(WAITING, tmp_path)
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout.splitlines()[-1])
+    assert report.pop("waiting") - report.pop("agents") == 1
+    assert report == {"task": [True, "1", "77"], "own": True, "here": None, "own_later": False}
+
+
 def test_a_ray_that_others_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The version in constraints.txt is not reached by others, as the test above sees."""
     monkeypatch.setattr("ray.nodes", lambda: [{"NodeManagerAddress": "10.0.0.7"}])
@@ -64,7 +97,7 @@ SIGNALLED = """
 import signal
 import ray
 from pipelines.config.train import Train
-from pipelines.errors import exit_on_error
+from pipelines.command_line import exit_on_error
 from pipelines.launch.cluster import cluster
 
 init = ray.init

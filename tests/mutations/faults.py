@@ -96,7 +96,7 @@ FAULTS = (
         "tests/integration/test_conserved.py -k leaves_no_file",
     ),
     Fault(
-        "P8", "pipelines/launch/own_ray.py", "with blocked_signals(), restored_handler()", "with restored_handler()",
+        "P8", "pipelines/launch/own_ray.py", "as start, blocked_signals(), restored", "as start, restored",
         "tests/integration/test_signals.py -k save",
     ),
     # Of the capabilities, which the promises hold for too.

@@ -23,7 +23,8 @@ from pipelines.spark.cancellation import JOB_MARK, stop_tasks
 
 JOB = """
 import os, signal, sys, time
-from pipelines.errors import DatasetError, exit_on_error
+from pipelines.errors import DatasetError
+from pipelines.command_line import exit_on_error
 from pipelines.runtime.interrupts import DeferredSignals, mark_done
 
 def send(number):
@@ -49,6 +50,14 @@ exit_on_error(main)
         ("with DeferredSignals():\n        send(signal.SIGINT); print('begun')", 130, "begun"),
         ("mark_done(); send(signal.SIGTERM); print('done')", 0, "done"),
         ("import atexit; atexit.register(send, signal.SIGTERM)", 143, ""),
+        # Without an error, nothing that Python does at the end is left out but to free memory.
+        ("import atexit; atexit.register(print, 'at exit', end='')", 0, "at exit"),
+        ("import threading; threading.Timer(0.3, print, ['of a thread']).start()", 0, "of a thread"),
+        (
+            "from concurrent.futures import ThreadPoolExecutor; ThreadPoolExecutor(1).submit(time.sleep, 0.3); print('idle thread')",
+            0,
+            "idle thread",
+        ),
     ],
 )
 def test_a_job_leaves_with_the_signal_s_code_and_without_a_traceback(work: str, code: int, printed: str) -> None:
@@ -59,7 +68,7 @@ def test_a_job_leaves_with_the_signal_s_code_and_without_a_traceback(work: str, 
 AMID_A_CALL = """
 import os, signal, time
 from pipelines.runtime import interrupts
-from pipelines.errors import exit_on_error
+from pipelines.command_line import exit_on_error
 from pipelines.spark.cancellation import JobCancellation
 
 interrupts.REPEAT_SECONDS = 0.2
@@ -86,7 +95,7 @@ def test_a_signal_amid_a_call_to_spark_does_not_cut_the_way_out_short() -> None:
 
 DONE = """
 import os, signal, time
-from pipelines.errors import exit_on_error
+from pipelines.command_line import exit_on_error
 from pipelines.spark.cancellation import JobCancellation
 from pipelines.runtime.interrupts import mark_done
 

@@ -1,5 +1,6 @@
 """Of what Ray's processes print, people see what tasks print; the rest is kept."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,15 @@ def test_ray_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("loss 0.5\n", "")
     worker.print_to_stdstream(batch(*TRACEBACK), ignore_prefix=True)
     assert "RuntimeError: reset" in capsys.readouterr().err
+
+
+def test_a_controller_in_this_process_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, logger = RayOutput(), logging.getLogger("ray.train.v2.controller")
+    with output.kept_log():
+        logger.warning("[FailurePolicy] RETRY")
+        logger.info("of no interest")
+    assert capsys.readouterr() == ("", "")
+    output.write(RunDirectory(str(tmp_path)))
+    lines = (tmp_path / "ray.log").read_text().splitlines()
+    assert len(lines) == 1 and lines[0].endswith("[FailurePolicy] RETRY")
+    assert logging.getLogger("ray.train").propagate

@@ -18,7 +18,7 @@ from waiting import wait_until
 
 from pipelines.errors import TrainingError
 from pipelines.launch import driver_monitor as watch
-from pipelines.launch.trainer import _NOT_NEEDED, _Trainer
+from pipelines.launch.trainer import _NOT_NEEDED, Trainer
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.train.checkpoint.run_directory import PROGRESS, RunDirectory
 
@@ -29,7 +29,7 @@ def trainer() -> Any:
 
 def test_only_the_two_actors_that_we_know_are_left_out() -> None:
     """They have no documented names, and another Ray may call them otherwise."""
-    trainers: list[Any] = [TorchTrainer(lambda: None), _Trainer(lambda: None)]
+    trainers: list[Any] = [TorchTrainer(lambda: None), Trainer(lambda: None)]
     kinds = [{type(callback).__name__ for callback in trainer._create_default_callbacks()} for trainer in trainers]
     assert kinds[0] - kinds[1] == set(_NOT_NEEDED)
 
@@ -45,7 +45,7 @@ def test_nobody_is_asked_for_machines_where_none_can_come(
     monkeypatch.setattr(TrainAutoscalingCoordinatorClient, "cancel_resource_request", lambda *_: requests.append("for none"))
     monkeypatch.setattr(DataParallelTrainer, "_initialize_and_run_controller", lambda _, **parts: parts["scaling_policy"])
     scaling: Any = ScalingConfig(num_workers=workers)  # type: ignore[arg-type]  # typed as Train v1 has it
-    trainer: Any = _Trainer(lambda: None, scaling_config=scaling)
+    trainer: Any = Trainer(lambda: None, scaling_config=scaling)
     policy = cloudpickle.loads(
         cloudpickle.dumps(trainer._initialize_and_run_controller(scaling_policy=create_scaling_policy(trainer.scaling_config)))
     )
@@ -70,7 +70,7 @@ def test_a_driver_frees_what_the_one_before_it_had_reserved(tmp_path: Path, monk
 
 def watch_fit(fit: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
     trainer: Any = SimpleNamespace(
-        fit=lambda: SimpleNamespace(return_value=fit()), scaling_config=SimpleNamespace(elasticity_enabled=False)
+        fit=lambda: SimpleNamespace(return_value=fit()), scaling_config=SimpleNamespace(elasticity_enabled=False), stop=lambda: None
     )
     return watch.watch(trainer, RunDirectory(str(folder)), TrainingProgress(), lambda: None)
 

@@ -3,7 +3,10 @@
 1. `haproxy`       adds an option to the configuration that Ray Serve writes for HAProxy.
 2. `mlflow`        knows MLflow's scoring server, and makes it read CSV with a model's types. It skips a check of requirements.
    `openpyxl`      knows which part of a workbook a sheet is read from.
-3. `ray`           makes Ray listen on loopback only, and turns off parts of Ray Train that are not needed.
+   `python`        does what the interpreter does at its end.
+3. `ray`           makes Ray listen on loopback only, start few daemons, and the processes of workers ahead.
+   `ray_controller`  runs Ray Train's controller in the driver.
+   `ray_train`     knows the parts of Ray Train that are overridden or turned off.
    `ray_serve`     makes the servers of a replica listen on loopback only.
 4. `spark`         gives access to the Java objects behind a session and its data frames.
 5. `spark_daemon`  starts Spark's Python workers, without their tracebacks when Java closes their sockets.

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from mlflow import environment_variables
+from mlflow import environment_variables, pyfunc
 from mlflow.types import Schema
 from mlflow.utils import environment
 
-from pipelines.runtime.compat import attribute, present, replace
+from pipelines.runtime.compat import attribute, present, replace, replacement
 
 present(environment_variables, "_MLFLOW_IS_IN_SERVING_ENVIRONMENT")
 
@@ -35,13 +35,11 @@ def read_csv_as(kinds: Mapping[str, Any]) -> None:
 
 @contextmanager
 def trusted_requirements() -> Iterator[None]:
-    """Around the logging of a model whose requirements are the installed versions: MLflow does not compare them with these.
+    """Around the logging of a model whose requirements are the installed versions: MLflow does not compare them with these, neither when it
+    writes the model nor when it loads it.
 
     It would list all files of all installed packages for that, which takes more than a second.
     """
     name = "warn_dependency_requirement_mismatches"
-    before = replace(environment, name, lambda requirements: None)
-    try:
+    with replacement(environment, name, lambda requirements: None), replacement(pyfunc, name, lambda requirements: None):
         yield
-    finally:
-        replace(environment, name, before)

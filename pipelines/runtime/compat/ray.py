@@ -1,28 +1,16 @@
 """Private names of Ray."""
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ray._private import ray_constants, services, state, worker
+from ray._private import ray_constants, services, state, utils, worker
 from ray._private.node import Node
-from ray.train.torch import TorchTrainer
-from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
-from ray.train.v2._internal.execution import context
-from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
 
 from pipelines.runtime.compat import present, replace, replacement
 
-__all__ = [
-    "ElasticScalingPolicy", "FixedScalingPolicy", "ScalingPolicy", "WorkerGroupStartupTimeoutError", "draining_nodes", "few_daemons",
-    "filtered_output", "loopback_only", "quiet_reports", "set_own_address",
-]  # fmt: skip
+_WAITING = "--num_prestart_python_workers="
 
-# Overridden in launch.trainer.
-present(TorchTrainer, "_create_default_callbacks", "_initialize_and_run_controller")
-present(FixedScalingPolicy, "after_controller_start", "_maybe_send_resource_request")
-present(ElasticScalingPolicy, "_count_possible_workers")
 present(state.GlobalState, "get_draining_nodes")
 
 
@@ -37,16 +25,39 @@ def loopback_only() -> AbstractContextManager[None]:
 
 @contextmanager
 def few_daemons() -> Iterator[None]:
-    """Make a Ray that is started in this block start two processes fewer.
+    """Make a Ray that is started in this block start two processes fewer, and a smaller third one.
 
     One is the dashboard's server, which without a dashboard does nothing but report usage to Ray's authors, and for which `ray.init`
-    waits longer than for all others. One requests machines, which a Ray of a single machine never gets.
+    waits longer than for all others. One requests machines, which a Ray of a single machine never gets. The third serves a dashboard
+    with what it shows of a machine: it is started as it is where the packages of a dashboard are not installed.
     """
     with (
         replacement(Node, "start_api_server", lambda node, **settings: None),
         replacement(Node, "start_monitor", lambda node: None),
+        replacement(utils, "get_dashboard_dependency_error", lambda: ImportError("a dashboard is not wanted")),
     ):
         yield
+
+
+def waiting_workers(count: int) -> AbstractContextManager[None]:
+    """Make a Ray that is started in this block start `count` processes for workers at once, instead of one for each CPU."""
+    before = services.start_ray_process
+
+    def start_process(command: Sequence[str], *arguments: Any, **settings: Any) -> Any:
+        return before([f"{_WAITING}{count}" if word.startswith(_WAITING) else word for word in command], *arguments, **settings)
+
+    return replacement(services, "start_ray_process", start_process)
+
+
+def shutdown_by(end_processes: Callable[[], None]) -> AbstractContextManager[None]:
+    """Make `ray.shutdown` call `end_processes`, once it has disconnected this process, before it ends the daemons that still live."""
+    before = Node.kill_all_processes
+
+    def end(node: Any, **_: Any) -> None:
+        end_processes()
+        before(node, check_alive=False, allow_graceful=False)
+
+    return replacement(Node, "kill_all_processes", end)
 
 
 def filtered_output(select_lines: Callable[[Mapping[str, Any]], list[str]]) -> AbstractContextManager[None]:
@@ -75,9 +86,3 @@ def set_own_address(address: str) -> None:
         return address
 
     replace(services, "get_node_ip_address", answer)
-
-
-def quiet_reports() -> None:
-    """Stop a worker of Ray Train from logging a line for every report. The logger is named after the path of its file."""
-    present(context, "logger")
-    context.logger.setLevel(logging.WARNING)
