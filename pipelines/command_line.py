@@ -1,4 +1,4 @@
-"""What all commands have in common: a config and its settings, `--quiet`, `--json` or `--verbose`, a command's own flags; and its end."""
+"""Reads what all commands have in common, a config and its settings, `--quiet`, `--json` or `--verbose`, and flags; ends their process."""
 
 import argparse
 import logging

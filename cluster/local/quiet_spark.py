@@ -39,7 +39,7 @@ def install() -> Path:
     return jar
 
 
-ENVIRONMENT = """# By Lockstep, for a plain spark-submit: options of Java, unless there are some, as in pipelines/spark/java_options.py.
+SPARK_ENV = """# By Lockstep, for a plain spark-submit: options of Java, unless there are some, as in pipelines/spark/java_options.py.
 if [ -z "${{SPARK_SUBMIT_OPTS:-}}" ]; then
   SPARK_SUBMIT_OPTS="{options}"
   if [ -f "{archive}" ]; then SPARK_SUBMIT_OPTS="$SPARK_SUBMIT_OPTS {archive_options}"; fi
@@ -60,7 +60,7 @@ def install_options() -> Path | None:
     for folder in (file.parent, empty):
         folder.mkdir(exist_ok=True)
     options = {"options": " ".join(SHORT_JOB_OPTIONS), "archive": archive_path(), "archive_options": " ".join(archive_options())}
-    file.write_text(ENVIRONMENT.format(**options, empty=empty))
+    file.write_text(SPARK_ENV.format(**options, empty=empty))
     return file
 
 

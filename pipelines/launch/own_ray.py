@@ -112,14 +112,16 @@ def is_own() -> bool:
 
 @contextmanager
 def _added_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Within the block, this process and those that it starts have the variables, unless they are set already."""
-    added = [name for name in variables if name not in os.environ]
-    os.environ.update({name: variables[name] for name in added})
+    """Within the block, this process and those that it starts have the variables, as workers of a joined Ray have them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in added:
-            os.environ.pop(name, None)
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 @contextmanager

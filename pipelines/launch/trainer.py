@@ -35,7 +35,8 @@ class Trainer(TorchTrainer):
     """A trainer that leaves machines out, and is without actors that are not needed here, each of which uses 1 % of a core while idle.
 
     One distributes Ray Data's datasets. One frees the machines of a controller that died before its driver, and polls the
-    dashboard for that, which a Ray of our own does not have. On a Ray of our own, the third one requests machines.
+    dashboard for that, which a Ray of our own does not have. On a Ray of our own, the third one requests machines, and the controller runs
+    in this process.
     """
 
     def __init__(self, *arguments: Any, left_out: Sequence[str] = (), **settings: Any) -> None:
