@@ -155,6 +155,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"dataset.split": {"folds": 5, "by": "job"}},
         ({"dataset.split": {"folds": 5}}, {"dataset.split": {"by": "job"}}),
     ),
+    "folds by time begin where fold_starts says": (
+        {"dataset.split": {"folds": 5, "time": "age"}},
+        ({"dataset.split": {"time": "age", "fold_starts": ["30", "50"]}}, {"dataset.split": {"folds": 5}}),
+    ),
+    "starts make {} folds; the first model": (
+        {"dataset.split": {"time": "age", "fold_starts": [30]}},
+        ({"dataset.split": {"time": "age", "fold_starts": [30, 50]}},),
+    ),
     "whose documents have no folds; give split shares": (
         {
             "dataset.split": {"folds": 5},

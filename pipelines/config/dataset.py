@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, PositiveInt, Tag, model_validator
 
 from pipelines.config.features import AutoSettings, EncoderSettings, Feature, FeatureOrAuto, is_pattern
-from pipelines.config.folds import ByFold, check_strata
+from pipelines.config.folds import ByFold, ByTimeFold, FoldSplit, Moment, check_strata
 from pipelines.config.section import Fraction, Section, Text
 
 
@@ -21,8 +21,6 @@ def _check_column_name(name: str) -> str:
 
 
 ColumnName = Annotated[str, AfterValidator(_check_column_name)]
-# YAML has parsed 2017-01-01 as a date and 300 as a number; both become text again.
-Moment = Annotated[Text, BeforeValidator(lambda value: value if value is None else str(value))]
 
 
 class ByFraction(Section):
@@ -72,13 +70,19 @@ class ByTime(Section):
 
 def _kind_of_split(value: Any) -> str:
     keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    return "cross_validation" if "folds" in keys else "column" if "by" in keys else "time" if "time" in keys else "fraction"
+    kinds = {"folds": "cross_validation", "fold_starts": "time_folds", "by": "column", "time": "time"}
+    return next((kind for key, kind in kinds.items() if key in keys), "fraction")
 
 
-_EXCLUDED_BY_FOLDS = ("by", "time", "train", "validation", "test")
+_EXCLUDED_BY_FOLDS = ("by", "fold_starts", "train", "validation", "test")
 
 
 def _check_kind(value: Any) -> Any:
+    if isinstance(value, dict) and "folds" in value and "time" in value:
+        raise ValueError(
+            f"folds by time begin where fold_starts says: give {{time: {value['time']}, fold_starts: [2017-01-01, 2017-07-01]}}, or leave "
+            "time out for folds by chance"
+        )
     if isinstance(value, dict) and "folds" in value and (names := [name for name in _EXCLUDED_BY_FOLDS if name in value]):
         raise ValueError(
             f"folds decide what each model is trained, validated and tested on; leave {' and '.join(names)} out, or leave folds out"
@@ -95,7 +99,8 @@ Split = Annotated[
     Annotated[ByFraction, Tag("fraction")]
     | Annotated[ByColumn, Tag("column")]
     | Annotated[ByTime, Tag("time")]
-    | Annotated[ByFold, Tag("cross_validation")],
+    | Annotated[ByFold, Tag("cross_validation")]
+    | Annotated[ByTimeFold, Tag("time_folds")],
     Discriminator(_kind_of_split),
     BeforeValidator(_check_kind),
 ]
@@ -157,7 +162,7 @@ class Dataset(Section):
 
     @model_validator(mode="after")
     def _folds_have_columns(self) -> "Dataset":
-        if not isinstance(self.split, ByFold):
+        if not isinstance(self.split, FoldSplit):
             return self
         if packed := [name for name, settings in self.encoders.items() if settings.packs]:
             raise ValueError(f"{packed[0]} is packed into windows, whose documents have no folds; give split shares instead")

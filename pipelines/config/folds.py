@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from pipelines.config.section import Section, Seed
+from pipelines.config.section import Section, Seed, Text
 
 MOST_FOLDS, MOST_REPEATS = 100, 20
 
@@ -21,6 +21,10 @@ def check_strata(stratify: str, group: str) -> None:
     """Raise ValueError if the rows of a group were to be both divided and kept together."""
     if stratify and stratify == group:
         raise ValueError(f"stratify and group are both {group}, whose rows would be divided and kept together; leave one of them out")
+
+
+# YAML has parsed 2017-01-01 as a date and 300 as a number; both become text again.
+Moment = Annotated[Text, BeforeValidator(lambda value: value if value is None else str(value))]
 
 
 class ByFold(Section):
@@ -41,6 +45,11 @@ class ByFold(Section):
     are ordered by the same hash, so equal rows stay together, and so do those of a group, which must have one value."""
 
     @property
+    def is_by_time(self) -> bool:
+        """Whether a fold's rows are later than those of the fold before it."""
+        return False
+
+    @property
     def trainings(self) -> int:
         """Number of models, one for each fold of each repeat."""
         return self.folds * self.repeats
@@ -54,3 +63,52 @@ class ByFold(Section):
     def _groups_are_not_divided(self) -> "ByFold":
         check_strata(self.stratify, self.group)
         return self
+
+
+def _check_starts(starts: tuple[str, ...]) -> tuple[str, ...]:
+    if not 2 <= len(starts) < MOST_FOLDS:
+        raise ValueError(
+            f"{len(starts)} starts make {len(starts) + 1} folds; the first model is trained on one, selects its epoch on the next, and is "
+            f"tested on a third, so give 2 to {MOST_FOLDS - 1}"
+        )
+    return starts
+
+
+class ByTimeFold(Section):
+    """Cross-validation over time, with a training split that grows: each model is tested on a fold, its epoch is selected on the fold
+    before that, and it is trained on all earlier ones. Encoders are fitted on the rows of all folds."""
+
+    time: Text
+    """Column to compare; values are compared in its type."""
+    fold_starts: Annotated[tuple[Moment, ...], AfterValidator(_check_starts)]
+    """First value of each fold but the first, in order, written as in a SQL literal. Three starts make four folds, and two models: one is
+    tested on the third fold, and one on the fourth."""
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether a fold's rows are later than those of the fold before it."""
+        return True
+
+    @property
+    def folds(self) -> int:
+        """Number of folds, the first included."""
+        return len(self.fold_starts) + 1
+
+    @property
+    def repeats(self) -> int:
+        """Time divides rows in one way only."""
+        return 1
+
+    @property
+    def trainings(self) -> int:
+        """Number of models: the first two folds test none."""
+        return self.folds - 2
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of a dataset version that holds the fold of each row, from 1."""
+        return ("fold",)
+
+
+FoldSplit = ByFold | ByTimeFold
+"""Splits for which a model is trained for each fold."""

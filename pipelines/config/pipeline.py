@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pipelines.config.dataset import Dataset
 from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.config.features import is_pattern, matches_name
-from pipelines.config.folds import ByFold
+from pipelines.config.folds import FoldSplit
 from pipelines.config.renamed_keys import restore_old_names, to_recorded
 from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
@@ -80,9 +80,9 @@ class Config(Section):
     @model_validator(mode="after")
     def _fold_is_of_the_split(self) -> "Config":
         fold, split = self.train.fold, self.dataset.split
-        if fold is not None and not isinstance(split, ByFold):
+        if fold is not None and not isinstance(split, FoldSplit):
             raise ValueError(f"train.fold is {fold}, but dataset.split has no folds; give it folds: 5, or leave train.fold out")
-        if fold is not None and isinstance(split, ByFold) and fold > split.trainings:
+        if fold is not None and isinstance(split, FoldSplit) and fold > split.trainings:
             times = f" {split.repeats} times" if split.repeats > 1 else ""
             raise ValueError(f"train.fold is {fold}, but there are {split.folds} folds{times}; choose one of 1 to {split.trainings}")
         return self

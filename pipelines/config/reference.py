@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import BUILT_IN, AutoSettings, EncoderSettings
-from pipelines.config.folds import ByFold
+from pipelines.config.folds import ByFold, ByTimeFold
 from pipelines.config.functions import FunctionSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
@@ -56,6 +56,7 @@ def _sections() -> list[str]:
         "`dataset.split`, by a column": ByColumn,
         "`dataset.split`, by time": ByTime,
         "`dataset.split`, by folds": ByFold,
+        "`dataset.split`, by folds over time": ByTimeFold,
         "`train`": Train,
         "`train.checkpoint`": Checkpoint,
         "`train.balance`": BalanceSettings,

@@ -22,7 +22,7 @@ from pipelines.config.features import (
     VocabularySettings,
     WeightSettings,
 )
-from pipelines.config.folds import ByFold
+from pipelines.config.folds import ByFold, ByTimeFold
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source import Source, Table
 from pipelines.config.task import (
@@ -40,7 +40,8 @@ from pipelines.config.train import Train
 from pipelines.config.train_base import BalanceSettings, Checkpoint
 
 __all__ = [
-    "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFold", "ByFraction", "ByTime", "BytesSettings", "CharactersSettings",
+    "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFold", "ByFraction", "ByTime", "ByTimeFold",
+    "BytesSettings", "CharactersSettings",
     "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings", "IdentitySettings",
     "ImageSettings", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NextItemSettings",
     "NormalQuantileSettings", "QuantileSettings", "RecommendationSettings", "Registry", "ScaleSettings", "SequenceSettings", "Source",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.did_you_mean import name_list
-from pipelines.config.folds import ByFold
+from pipelines.config.folds import ByFold, ByTimeFold
 from pipelines.config.windows import FUTURE, WindowSettings
 
 
@@ -34,7 +34,7 @@ def _split_faults(windows: WindowSettings, dataset: Dataset) -> Iterator[str]:
                 f"dataset.split {chance} (by: {series}), but a row of source.windows contains others of its series: those of the test "
                 f"would be in rows of training; {remedy}"
             )
-        case ByTime() if split.time != order:
+        case ByTime() | ByTimeFold() if split.time != order:
             yield (
                 f"dataset.split.time is {split.time}, but source.windows.order is {order}: a row's past might be in a later split; "
                 f"split {by_time}, or set source.windows.order to {split.time}"

@@ -10,7 +10,8 @@
                  translation with Spark on rows of the source and on extreme ones, `served_check_rows`.
 5.  `quality`    decides once whether a row of the query is refused, and for which reason.
 6.  `splits`     gives every row its identity, split, part and position, by hashes of its key and content. `strata` finds where the
-                 rows of each value are cut, if the split is stratified. `folds` gives the rows of a cross-validation their folds.
+                 rows of each value are cut, if the split is stratified; `time_splits` reads splits by time. `folds` gives the
+                 rows of a cross-validation their folds.
 7.  `auto_features` names the columns of patterns, and chooses encoders for `auto` by a sample of the training split.
 8.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. `key_hashes`
                  tells whether a key repeats. For the page about the data, `row_sample` samples rows, `value_counts` counts the

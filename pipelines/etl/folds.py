@@ -2,6 +2,7 @@
 
 1. `divide_into_folds` gives each row its fold in every repeat: by ranges of a hash of its key, or of its group, with a salt for seed and
    repeat. So its fold depends on nothing else; with `stratify`, the ranges are those that divide the rows of each value equally (`strata`).
+   Folds by time begin where the config says.
 2. `fold_encoders` describe the columns that hold the folds. They are written with the tensor columns.
 3. `count_rows_of_folds` counts their rows in the written files, and refuses a fold without any.
 """
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 from pipelines.config.dataset import Split
 from pipelines.config.did_you_mean import name_list
 from pipelines.config.features import IdentitySettings
-from pipelines.config.folds import ByFold
+from pipelines.config.folds import ByFold, ByTimeFold, FoldSplit
 from pipelines.data.versions.attempt import Attempt
 from pipelines.data.versions.folds import count_folds
 from pipelines.data.versions.manifest import FittedEncoder, Folds, tensor_columns
@@ -27,6 +28,7 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import SourceError
 from pipelines.etl.splits import FOLDS, check_groups_have_one_value, exact_column, hash_share, split_hash, stratum_hash
 from pipelines.etl.strata import HASH_BITS, STRATUM, Stratum, apportion, find_limits
+from pipelines.etl.time_splits import time_fold
 
 _LIMITS = "__limits"
 _NAMED = 5
@@ -43,8 +45,10 @@ class DividedRows:
 
 def divide_into_folds(rows: DataFrame, split: Split) -> DividedRows:
     """The rows with their folds, unless they are split otherwise. Raises SourceError as `add_folds` does."""
-    if not isinstance(split, ByFold):
+    if not isinstance(split, FoldSplit):
         return DividedRows(rows)
+    if isinstance(split, ByTimeFold):
+        return DividedRows(rows.withColumn(FOLDS[0], time_fold(rows, split)), encoders=fold_encoders(split))
     return DividedRows(*add_folds(rows, split), fold_encoders(split))
 
 
@@ -66,7 +70,7 @@ def add_folds(rows: DataFrame, split: ByFold) -> tuple[DataFrame, str]:
     return rows, note
 
 
-def fold_encoders(split: ByFold) -> dict[str, FittedEncoder]:
+def fold_encoders(split: FoldSplit) -> dict[str, FittedEncoder]:
     """Encoders of the columns with the folds, by the names that these have in a version."""
     return {
         name: FittedEncoder(
@@ -81,22 +85,36 @@ def fold_encoders(split: ByFold) -> dict[str, FittedEncoder]:
 
 def count_rows_of_folds(attempt: Attempt, groups: Sequence[RowGroup], split: Split) -> Folds | None:
     """Count the rows of the folds in the written files; None for another split. Raises SourceError if a fold has none."""
-    if not isinstance(split, ByFold):
+    if not isinstance(split, FoldSplit):
         return None
     columns = tensor_columns(fold_encoders(split))
-    folds = count_folds(attempt.filesystem, attempt.root, groups, columns, split.folds)
+    folds = count_folds(attempt.filesystem, attempt.root, groups, columns, split.folds, split.is_by_time)
     check_folds(folds, split)
     return folds
 
 
-def check_folds(folds: Folds, split: ByFold) -> None:
+def check_folds(folds: Folds, split: FoldSplit) -> None:
     """Raises SourceError if a fold has no rows."""
+    if isinstance(split, ByTimeFold):
+        _check_time_folds(folds, split)
+        return
     more = f"more groups of {split.group}" if split.group else "more rows"
     for name, counts in folds.rows.items():
         if empty := [str(number) for number, rows in enumerate(counts, 1) if not rows]:
             raise SourceError(
                 f"dataset.split.folds is {split.folds}, but no row of {sum(counts):,} is in {name} {name_list(empty)}; give fewer folds, "
                 f"or {more}"
+            )
+
+
+def _check_time_folds(folds: Folds, split: ByTimeFold) -> None:
+    bounds = ["", *split.fold_starts, ""]
+    for number, rows in enumerate(folds.rows[split.columns[0]], 1):
+        if not rows:
+            periods = [f"from {bounds[number - 1]}"] * (number > 1) + [f"before {bounds[number]}"] * (number < split.folds)
+            raise SourceError(
+                f"dataset.split.fold_starts: no row has {split.time} {' and '.join(periods)}, which is fold {number} of {split.folds}; "
+                "leave that start out, or give others"
             )
 
 

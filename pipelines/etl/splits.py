@@ -17,12 +17,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
-from pipelines.config.folds import MOST_REPEATS, ByFold
+from pipelines.config.folds import MOST_REPEATS, ByFold, ByTimeFold, FoldSplit
 from pipelines.data.sources.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.errors import ConfigError, SourceError
+from pipelines.errors import SourceError
 from pipelines.etl.quality import REASON, accepted_rows, refuse
 from pipelines.etl.strata import FIRST_CUT, HASH_BITS, SECOND_CUT, STRATUM, Cuts, find_cuts
+from pipelines.etl.time_splits import split_by_time, time_fold
 
 ROW, CONTENT, SPLIT, PART, PLACE, ALIKE = ("__row", "__content", "__split", "__part", "__place", "__alike")
 """Columns added to the query's: hash of the key, hash of all columns, index of the split in SPLITS, number of the part over
@@ -101,18 +102,24 @@ def assign_split(rows: DataFrame, split: Split, cuts: Cuts | None = None) -> Dat
         return _split_by_cuts(rows, split, cuts or stratify(rows, split))
     if isinstance(split, ByFraction):
         return rows.withColumn(SPLIT, _split_by_fraction(rows, split))
+    if isinstance(split, ByTimeFold):
+        is_placed = exact_column(split.time).isNotNull()
+        return refuse(rows.withColumn(SPLIT, F.lit(TRAIN)), F.when(~is_placed, F.lit(f"split: {split.time} is NULL")))
     if isinstance(split, ByFold):
         return rows.withColumn(SPLIT, F.lit(TRAIN))  # `folds` divides it
     if isinstance(split, ByColumn):
         number, reason = _split_by_column(split), f"split: {split.by} is not train, validation or test"
     else:
-        number, reason = _split_by_time(rows, split), f"split: {split.time} is NULL"
+        number, reason = split_by_time(rows, split), f"split: {split.time} is NULL"
     return refuse(rows.withColumn(SPLIT, number), F.when(F.col(SPLIT).isNull(), F.lit(reason)))
 
 
-def split_number(rows: DataFrame, split: ByColumn | ByTime) -> Column:
-    """The index in SPLITS of a row's split, before rows of `train` move to validation; NULL if it has none."""
-    return _column_split_number(split) if isinstance(split, ByColumn) else _split_by_time(rows, split)
+def split_number(rows: DataFrame, split: ByColumn | ByTime | ByTimeFold) -> Column:
+    """The number of a row's split, before rows of `train` move to validation, or of its fold by time: later ones have higher numbers. NULL
+    if it has none."""
+    if isinstance(split, ByColumn):
+        return _column_split_number(split)
+    return time_fold(rows, split) if isinstance(split, ByTimeFold) else split_by_time(rows, split)
 
 
 def split_hash(rows: DataFrame, split: Split) -> Column:
@@ -123,7 +130,7 @@ def split_hash(rows: DataFrame, split: Split) -> Column:
 def check_splits(rows: dict[int, int], split: Split) -> None:
     """Raises SourceError if a split that the config asks for has no rows. `rows` are those of each split, by its index."""
     shares: tuple[float, ...] = (1, 1, 1)
-    if isinstance(split, ByFold):
+    if isinstance(split, FoldSplit):
         shares = (1, 0, 0)
     elif isinstance(split, ByFraction):
         shares = (1, split.validation, split.test)
@@ -178,20 +185,6 @@ def _split_by_column(split: ByColumn) -> Column:
 def _column_split_number(split: ByColumn) -> Column:
     name = exact_column(split.by).cast("string")
     return F.coalesce(*[F.when(name == split_name, number) for number, split_name in enumerate(SPLITS)])
-
-
-def _split_by_time(rows: DataFrame, split: ByTime) -> Column:
-    kind = rows.schema[split.time].dataType
-    limits = [F.lit(text).try_cast(kind) for text in (split.validation, split.test)]
-    checks = rows.sparkSession.range(1).select(*[limit.isNotNull() for limit in limits], (limits[0] <= limits[1])).head()
-    assert checks is not None
-    if not all(checks):
-        raise ConfigError(
-            f"dataset.split: column {split.time} is {kind.simpleString()}; validation ({split.validation}) and test ({split.test}) "
-            "must be two of its values, in this order"
-        )
-    time = exact_column(split.time)
-    return F.when(time < limits[0], TRAIN).when(time < limits[1], VALIDATION).when(time.isNotNull(), TEST)
 
 
 def hash_share(salt: str, identity: Column) -> Column:

@@ -5,7 +5,7 @@ import logging
 from pipelines.config import Config
 from pipelines.config.effect_rules import PlannedRun
 from pipelines.config.effects import ineffective_settings_in_run
-from pipelines.config.folds import ByFold
+from pipelines.config.folds import FoldSplit
 from pipelines.config.train import Train
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS
@@ -42,7 +42,7 @@ def check_training(config: Config, version: Version) -> None:
 
 def check_fold(config: Config) -> None:
     """Raise ConfigError if one model is to be trained on a dataset of folds, and the config does not say on which."""
-    if isinstance(config.dataset.split, ByFold) and config.train.fold is None:
+    if isinstance(config.dataset.split, FoldSplit) and config.train.fold is None:
         raise ConfigError(
             "dataset.split has folds, and this is for one model; set train.fold, as to 1, give dataset.split shares, or train a model for "
             "each fold by jobs/train.py or api.cross_validate"
@@ -62,7 +62,7 @@ def check_before_etl(config: Config) -> None:
 
 def refusal(config: Config) -> str:
     """Return why a training would refuse the newest dataset version of this config; empty if it would not, or if there is none."""
-    if isinstance(config.dataset.split, ByFold) and config.train.fold is None:
+    if isinstance(config.dataset.split, FoldSplit) and config.train.fold is None:
         config = config.model_copy(update={"train": config.train.model_copy(update={"fold": 1})})
     try:
         check_training(config, open_fold(config))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pipelines.data.versions.manifest import Folds
 from pipelines.report.charts import line_chart
 from pipelines.report.fold_metrics import FoldMetrics, describe_mean, split_values
 from pipelines.report.rendering import Code, Facts, Figure, Note, PageTable, readable, render
@@ -35,7 +36,7 @@ def folds_page(uri: str, run_id: str) -> str:
         "folds.html",
         title=run.name,
         lead=f"run {run.run_id} of experiment {run.experiment}: a cross-validation",
-        state=_state(len(metrics), sum(map(len, folds.values()))),
+        state=_state(len(metrics), folds.trainings),
         headline=[(name, describe_mean(values)) for name, values in test_values.items()],
         results=[results for split in _SPLITS if (results := _split_results(metrics, split))],
         trainings=[_training_row(training, [*test_values]) for training in trainings],
@@ -44,14 +45,14 @@ def folds_page(uri: str, run_id: str) -> str:
     )
 
 
-def _read_files(uri: str, run_id: str) -> tuple[dict[str, dict[str, object]], dict[str, Sequence[int]]]:
-    """The config, and the rows of each fold by column; empty where the run has no such file."""
+def _read_files(uri: str, run_id: str) -> tuple[dict[str, dict[str, object]], Folds]:
+    """The config and the folds; empty where the run has no such file."""
     with TemporaryDirectory() as name:
         download(uri, run_id, Path(name), ("config.json", "manifest.json"))
         config, manifest = (
             json.loads(file.read_bytes()) if (file := Path(name) / base).exists() else {} for base in ("config.json", "manifest.json")
         )
-    return config, (manifest.get("folds") or {}).get("rows", {})
+    return config, Folds.model_validate(manifest.get("folds") or {"rows": {}})
 
 
 def _state(finished: int, trainings: int) -> Note:
@@ -80,11 +81,11 @@ def _training_row(training: FoldTraining, test_names: Sequence[str]) -> list[obj
     return [training.fold, Code(training.run_id), training.status, seconds, tests]
 
 
-def _facts(config: dict[str, dict[str, object]], folds: dict[str, Sequence[int]], digest: str) -> Facts:
+def _facts(config: dict[str, dict[str, object]], folds: Folds, digest: str) -> Facts:
     split = config.get("dataset", {}).get("split", {})
     return [
         ("dataset", config.get("dataset", {}).get("path", "?")),
         ("digest of its rows", Code(digest)),
         ("split", json.dumps(split)),
-        *((f"rows of each fold, column {column}", ", ".join(f"{rows:,}" for rows in counts)) for column, counts in folds.items()),
+        *((f"rows of each fold, column {column}", ", ".join(f"{rows:,}" for rows in counts)) for column, counts in folds.rows.items()),
     ]

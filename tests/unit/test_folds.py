@@ -20,7 +20,7 @@ from pipelines.config import Config, parse
 from pipelines.config.folds import ByFold
 from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.versions.columns import read_column
-from pipelines.data.versions.folds import FoldRowGroup, count_folds, fold_splits, select_fold, training_rows
+from pipelines.data.versions.folds import FoldRowGroup, count_folds, fold_splits, select_fold, time_fold_splits, training_rows
 from pipelines.data.versions.manifest import Folds
 from pipelines.data.versions.plain import commit_arrays, identity_encoders
 from pipelines.data.versions.schema import TensorColumn
@@ -71,6 +71,20 @@ def test_each_training_tests_one_fold_validates_on_the_next_and_trains_on_the_ot
     splits = fold_splits(folds, fold := data.draw(st.integers(1, folds)))
     assert splits["test"] == (fold,) and splits["validation"] == (fold % folds + 1,)
     assert sorted(number for numbers in splits.values() for number in numbers) == [*range(1, folds + 1)]
+
+
+def test_folds_by_time_train_on_all_that_is_earlier_and_see_nothing_later(version: Version) -> None:
+    by_time = Folds(rows={"fold_1": version.manifest.folds.rows["fold_1"]}, by_time=True)  # type: ignore[union-attr]
+    version = replace(version, manifest=version.manifest.model_copy(update={"folds": by_time}))
+    column = version.manifest.encoders["fold_1"].column
+    folds = read_column(version, "train", column)
+    assert by_time.trainings == FOLDS - 2
+    for training in (1, 2):
+        assert time_fold_splits(training) == {"train": (*range(1, training + 1),), "validation": (training + 1,), "test": (training + 2,)}
+        selected = select_fold(version, training)
+        for split, numbers in time_fold_splits(training).items():
+            assert sorted(np.concatenate(batch_numbers(selected, split))) == np.flatnonzero(np.isin(folds, numbers)).tolist()
+        assert training_rows(by_time, training) == selected.rows("train")
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 2**30])
@@ -170,7 +184,11 @@ def config_with(split: Mapping[str, Any], **sections: Any) -> Config:
         ({"folds": 5, "repeats": 0}, {}, r"dataset\.split\.repeats: must be at least 1"),
         ({"folds": 5, "by": "part"}, {}, r"dataset\.split: folds decide .*; leave by out, or leave folds out"),
         ({"folds": 5, "train": 0.8, "test": 0.2}, {}, "leave train and test out"),
-        ({"folds": 5, "time": "day"}, {}, "leave time out"),
+        ({"folds": 5, "time": "day"}, {}, r"fold_starts says: give \{time: day, fold_starts: .*, or leave time out"),
+        ({"folds": 5, "fold_starts": ["1", "2"]}, {}, "leave fold_starts out"),
+        ({"time": "day", "fold_starts": ["2020-01-01"]}, {}, r"split\.fold_starts: 1 starts make 2 folds; .* give 2 to 99"),
+        ({"fold_starts": ["1", "2"]}, {}, r"dataset\.split\.time: is missing|dataset\.split.*time"),
+        ({"time": "day", "fold_starts": ["1", "2", "3"]}, {"train": {"fold": 3}}, r"there are 4 folds; choose one of 1 to 2"),
         ({"folds": 5, "stratify": "job", "group": "job"}, {}, "stratify and group are both job"),
         ({"folds": 5}, {"train": {"fold": 6}}, r"train\.fold is 6, but there are 5 folds; choose one of 1 to 5"),
         ({"folds": 5, "repeats": 2}, {"train": {"fold": 11}}, "5 folds 2 times; choose one of 1 to 10"),

@@ -151,6 +151,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "more than once; name its columns apart": ("integration/test_etl_query.py", "x AS second, s AS part"),
     "a name that ETL needs; rename": ("integration/test_etl_query.py", "x AS second, s AS part"),
     "give more rows of them, or make one value of several": ("unit/test_strata.py", "values of more rows are in every split"),
+    "which is fold {} of {}; leave that start out": ("integration/test_time_folds.py", "without that start, and with another"),
+    "give values of it, each later than the one before": ("integration/test_time_folds.py", "# values of it, in order"),
     "give more rows of them, fewer folds": ("integration/test_cross_validation.py", "fewer folds and more rows are remedies"),
     "is in {} {}; give fewer folds, or": ("integration/test_cross_validation.py", "fewer folds and more rows are remedies"),
     "name a column with one value in a group": ("integration/test_etl_splits.py", "id DIV 2000 AS c"),

@@ -19,6 +19,7 @@ from pipelines.config.features import (
     VectorSettings,
     encoder_settings,
 )
+from pipelines.config.folds import ByTimeFold
 from pipelines.data.features.column_facts import ColumnFacts, convert_column
 from pipelines.data.features.column_roles import (
     COPY,
@@ -87,7 +88,7 @@ def choose(dataset: Dataset, named: Collection[str], sample: pa.Table) -> Choice
         facts[name].name: reason for name in autos if (reason := _reason_against(facts[name], targets, is_number)) and name not in named
     }
     used = {name: column for name, column in facts.items() if column.name not in left_out}
-    style = number_style(len(used), not is_number, isinstance(dataset.split, ByTime))
+    style = number_style(len(used), not is_number, isinstance(dataset.split, ByTime | ByTimeFold))
     used_names = {name.lower() for name in (*dataset.encoders, *sample.column_names)}
     features: dict[str, EncoderSettings] = {}
     choice = Choice(dataset, left_out=left_out, named=frozenset(named))

@@ -1,8 +1,9 @@
 """A version of folds as one training of a cross-validation sees it.
 
 All rows of the version lie in the split `train`, and a column of each repeat has the fold of every row. `select_fold` makes of it a version
-in memory whose test split is one fold, whose validation split is the next one, and whose training split has the others. Its row groups are
-those of the files: each split has them all, with the number of its rows in each.
+in memory whose test split is one fold, whose validation split is the next one, and whose training split has the others. Of folds by time,
+the test is the last of the three, and later folds are left out. Its row groups are those of the files: each split has them all, with the
+number of its rows in each.
 """
 
 from collections.abc import Sequence
@@ -48,6 +49,11 @@ def fold_splits(folds: int, fold: int) -> dict[str, tuple[int, ...]]:
     return dict(zip(SPLITS, (train, (validation,), (fold,)), strict=True))
 
 
+def time_fold_splits(training: int) -> dict[str, tuple[int, ...]]:
+    """The folds of each split of a training over time, counted from 1: the first is tested on the third fold."""
+    return dict(zip(SPLITS, (tuple(range(1, training + 1)), (training + 1,), (training + 2,)), strict=True))
+
+
 def fold_place(folds: Folds, training: int) -> tuple[str, int]:
     """The column and the fold of a training, counted from 1 over all repeats."""
     number = training
@@ -58,11 +64,16 @@ def fold_place(folds: Folds, training: int) -> tuple[str, int]:
     raise AssertionError(f"there are {folds.trainings} trainings, and none {training}")
 
 
+def training_splits(folds: Folds, training: int) -> tuple[str, dict[str, tuple[int, ...]]]:
+    """The column of folds, and the folds of each split, of a training, counted from 1 over all repeats."""
+    column, fold = fold_place(folds, training)
+    return column, time_fold_splits(training) if folds.by_time else fold_splits(len(folds.rows[column]), fold)
+
+
 def training_rows(folds: Folds, training: int) -> int:
     """Rows of the split `train` of a training, counted from 1 over all repeats."""
-    column, fold = fold_place(folds, training)
-    rows = folds.rows[column]
-    return sum(rows[number - 1] for number in fold_splits(len(rows), fold)[SPLITS[0]])
+    column, by_split = training_splits(folds, training)
+    return sum(folds.rows[column][number - 1] for number in by_split[SPLITS[0]])
 
 
 def select_fold(version: Version, training: int) -> Version:
@@ -72,9 +83,8 @@ def select_fold(version: Version, training: int) -> Version:
     """
     folds = version.manifest.folds
     assert folds is not None, "the config has folds, which is part of the identity of a version"
-    column, fold = fold_place(folds, training)
+    column, by_split = training_splits(folds, training)
     tensor_column = version.manifest.encoders[column].column
-    by_split = fold_splits(len(folds.rows[column]), fold)
     values = read_stored_columns(version.filesystem, version.root, version.row_groups, [tensor_column])
     groups = [
         FoldRowGroup(**_row_group_fields(group, split, rows), rows_in_file=group.rows, fold_column=column, folds=numbers)
@@ -98,11 +108,13 @@ def open_fold(config: Config) -> Version:
     return version if config.train.fold is None else select_fold(version, config.train.fold)
 
 
-def count_folds(filesystem: FileSystem, root: str, groups: Sequence[RowGroup], columns: Sequence[TensorColumn], folds: int) -> Folds:
+def count_folds(
+    filesystem: FileSystem, root: str, groups: Sequence[RowGroup], columns: Sequence[TensorColumn], folds: int, by_time: bool = False
+) -> Folds:
     """Count the rows of each fold in files that have been written. `columns` have the fold of each row, one for each repeat."""
     values = read_stored_columns(filesystem, root, groups, columns)
     counts = {
         column.name: sum((np.bincount(arrays[column.name], minlength=folds + 1)[1:] for arrays in values), np.zeros(folds, np.int64))
         for column in columns
     }
-    return Folds(rows={name: tuple(rows.tolist()) for name, rows in counts.items()})
+    return Folds(rows={name: tuple(rows.tolist()) for name, rows in counts.items()}, by_time=by_time)

@@ -89,13 +89,15 @@ class Folds(Section):
 
     rows: dict[str, tuple[int, ...]]
     """Rows of each fold, by the column that has the fold of each row, from 1; one column for each repeat."""
+    by_time: bool = False
+    """Whether a fold's rows are later than those of the fold before it. Then the first two folds test no model."""
     selected: int | None = None
     """The training, of 1 to `trainings`, whose splits are those of the manifest; None if no fold is selected."""
 
     @property
     def trainings(self) -> int:
-        """Number of models of a cross-validation: one for each fold of each repeat."""
-        return sum(map(len, self.rows.values()))
+        """Number of models of a cross-validation: one for each fold of each repeat that tests one."""
+        return sum(map(len, self.rows.values())) - (2 if self.by_time else 0)
 
 
 class Manifest(Section):
