@@ -69,7 +69,7 @@ def _check_starts(starts: tuple[str, ...]) -> tuple[str, ...]:
     if not 2 <= len(starts) < MOST_FOLDS:
         raise ValueError(
             f"{len(starts)} starts make {len(starts) + 1} folds; the first model is trained on one, selects its epoch on the next, and is "
-            f"tested on a third, so give 2 to {MOST_FOLDS - 1}"
+            f"tested on a third; give 2 to {MOST_FOLDS - 1}"
         )
     return starts
 

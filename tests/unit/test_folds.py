@@ -186,7 +186,7 @@ def config_with(split: Mapping[str, Any], **sections: Any) -> Config:
         ({"folds": 5, "train": 0.8, "test": 0.2}, {}, "leave train and test out"),
         ({"folds": 5, "time": "day"}, {}, r"fold_starts says: give \{time: day, fold_starts: .*, or leave time out"),
         ({"folds": 5, "fold_starts": ["1", "2"]}, {}, "leave fold_starts out"),
-        ({"time": "day", "fold_starts": ["2020-01-01"]}, {}, r"split\.fold_starts: 1 starts make 2 folds; .* give 2 to 99"),
+        ({"time": "day", "fold_starts": ["2020-01-01"]}, {}, r"split\.fold_starts: 1 starts make 2 folds; .*; give 2 to 99"),
         ({"fold_starts": ["1", "2"]}, {}, r"dataset\.split\.time: is missing|dataset\.split.*time"),
         ({"time": "day", "fold_starts": ["1", "2", "3"]}, {"train": {"fold": 3}}, r"there are 4 folds; choose one of 1 to 2"),
         ({"folds": 5, "stratify": "job", "group": "job"}, {}, "stratify and group are both job"),
