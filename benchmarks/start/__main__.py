@@ -2,7 +2,8 @@
 
     python -m benchmarks.start [--repeats 5] [--folder FOLDER] [--results FOLDER] [--small]
 
-The scripts by hand train the same network for as many steps on as many workers, and log their model in the same MLflow.
+The scripts by hand train the same network for as many steps on as many workers, and log their model in the same MLflow. The script of Spark
+runs as pip installs Spark, and again with the settings of Java that `make` adds.
 """
 
 import argparse
@@ -11,13 +12,16 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 
 ROOT = Path(__file__).parents[2]
-PEERS = {"ETL": "Spark by hand", "training": "torchrun by hand"}
+PLAIN_SPARK = "Spark by hand"
+PEERS = {"ETL": PLAIN_SPARK, "training": "torchrun by hand"}
 
 
 def main() -> None:
@@ -45,14 +49,15 @@ def row(name: str, values: list[float], seconds: dict[str, list[float]]) -> Row:
 
 def measure(folder: Path, repeats: int, skipped: tuple[str, ...]) -> dict[str, list[float]]:
     """Seconds of every command, by name. The first run of ETL, which is not measured, makes MLflow's tables."""
-    folder.mkdir(parents=True, exist_ok=True)
+    settings = folder / "no-settings-of-spark"
+    settings.mkdir(parents=True, exist_ok=True)
     run_command(commands(folder, -1)["ETL"], folder)
     names = [name for name in commands(folder, 0) if name not in skipped]
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(repeats):
         for name in names:
             start = time.monotonic()
-            run_command(commands(folder, number)[name], folder)
+            run_command(commands(folder, number)[name], folder, {"SPARK_CONF_DIR": str(settings)} if name == PLAIN_SPARK else {})
             seconds[name].append(time.monotonic() - start)
     return seconds
 
@@ -62,7 +67,8 @@ def commands(folder: Path, number: int) -> dict[str, list[str]]:
     uri, parquet = f"sqlite:///{folder}/mlflow.db", f"{folder}/parquet-{number}"
     config = ["conf/digits.yaml", "--tracking.uri", uri, "--dataset.path"]
     return {
-        "Spark by hand": ["spark-submit", "benchmarks/start/spark_job.py", parquet],
+        PLAIN_SPARK: ["spark-submit", "benchmarks/start/spark_job.py", parquet],
+        "Spark by hand, our Java": ["spark-submit", "benchmarks/start/spark_job.py", f"{parquet}-ours"],
         "ETL": ["spark-submit", "jobs/etl.py", *config, f"{folder}/data-{number}"],
         "torchrun by hand": ["torchrun", "--nproc-per-node", "2", "-m", "benchmarks.start.torchrun_train", parquet, uri],
         "training": [sys.executable, "jobs/train.py", *config, f"{folder}/data-{number}", "--train.seed", str(number)],
@@ -71,9 +77,9 @@ def commands(folder: Path, number: int) -> dict[str, list[str]]:
     }
 
 
-def run_command(command: list[str], folder: Path) -> None:
+def run_command(command: list[str], folder: Path, variables: Mapping[str, str] = MappingProxyType({})) -> None:
     """Exits with what the command prints if it fails."""
-    environment = {**os.environ, "LOCKSTEP_HOME": str(folder), "PYTHONPATH": str(ROOT), "MLFLOW_LOGGING_LEVEL": "ERROR"}
+    environment = {**os.environ, "LOCKSTEP_HOME": str(folder), "PYTHONPATH": str(ROOT), "MLFLOW_LOGGING_LEVEL": "ERROR", **variables}
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode:
         sys.exit(f"{' '.join(command)}: exit {answer.returncode}\n{answer.stdout[-2_000:]}{answer.stderr[-4_000:]}")
