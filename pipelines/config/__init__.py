@@ -25,7 +25,7 @@ from pipelines.config.load import from_command_line, home, load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.source import FileTableSettings, TableSettings
 from pipelines.config.strategy import StrategySettings
-from pipelines.config.task import TaskSettings
+from pipelines.config.task_base import TaskSettings
 
 __all__ = [
     "Config", "EncoderSettings", "FileTableSettings", "StrategySettings", "TableSettings", "TaskSettings", "from_command_line", "home",
