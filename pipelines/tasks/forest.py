@@ -96,16 +96,17 @@ class Forest(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """float32 of shape (rows, outputs)."""
         inputs = self.inputs(batch)
-        total = self.bias.expand(len(inputs), self.outputs)
-        for first in range(0, self._count, TREES_AT_ONCE * self.outputs):
-            values = self._leaf_values(inputs, first, min(first + TREES_AT_ONCE * self.outputs, self._count))
+        total = self.bias.expand(inputs.shape[0], self.outputs)
+        at_once = max(self._count, 1) if torch.compiler.is_exporting() else TREES_AT_ONCE * self.outputs
+        for first in range(0, self._count, at_once):
+            values = self._leaf_values(inputs, first, min(first + at_once, self._count))
             total = total + values.unflatten(1, (-1, self.outputs)).sum(1)
         return total.float()
 
     def scores(self, batch: Batch) -> Tensor:
         """The outputs as float64, shape (rows, outputs), added tree by tree: the same bits as while the trees grew."""
         inputs = self.inputs(batch)
-        total = self.bias.repeat(len(inputs), 1)
+        total = self.bias.repeat(inputs.shape[0], 1)
         for tree in range(self._count):
             total[:, tree % self.outputs] += self._leaf_values(inputs, tree, tree + 1)[:, 0]
         return total
@@ -120,12 +121,13 @@ class Forest(nn.Module):
         roots = torch.arange(first, end) * self._nodes
         feature, threshold, missing_left = self.feature.flatten(), self.threshold.flatten(), self.missing_left.flatten()
         left, right = self.left.flatten(), self.right.flatten()
-        at = roots.expand(len(inputs), -1)
+        at = roots.expand(inputs.shape[0], -1)
         for _ in range(self._levels):
             given = inputs.gather(1, feature[at])
             goes_left = (given <= threshold[at]) | (given.isnan() & missing_left[at])
             if self._values:
-                goes_left = torch.where(self.is_set.flatten()[at], self._is_member(given, at), goes_left)
+                is_set = self.is_set.flatten()[at]  # ONNX runtimes choose between no booleans
+                goes_left = (is_set & self._is_member(given, at)) | (~is_set & goes_left)
             at = roots + torch.where(goes_left, left[at], right[at])
         return self.value.flatten()[at]
 
