@@ -42,6 +42,7 @@ class Boosting(Strategy):
         rounds = min(settings.epochs * self._settings.rounds_per_epoch, settings.max_steps or 2**63)
         self.model.reserve(rounds * self.model.outputs)
         self._machines: Machines | None = None
+        self._has_begun = False
 
     @classmethod
     def check(cls, settings: Train, task: Task, version: Version) -> None:
@@ -73,11 +74,16 @@ class Boosting(Strategy):
             self._train.cpus_per_worker,
             self._train.timeout_seconds,
         )
-        self._machines = Machines(growth, self.model.inputs(self._rows).numpy(), self._scores.numpy(), self.mesh.context)
+        self._machines = Machines(growth, self.model.inputs(self._rows).numpy(), self.mesh.context)
 
     def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One round. The loss is that of the trees before it."""
         assert self._machines is not None, "begin starts them"
+        round_of_epoch = number % self._settings.rounds_per_epoch
+        if not (round_of_epoch and self._has_begun):
+            seed = _epoch_seed(self._train.seed, number // self._settings.rounds_per_epoch)
+            self._machines.begin(self._scores.numpy(), seed, round_of_epoch)
+            self._has_begun = True
         gradient, curvature, losses, weights = gradients(self._task, self._scores, self._rows)
         self.clock.enter(EXCHANGE)
         sums = exact_sum(torch.stack([losses, weights], 1))
@@ -88,7 +94,7 @@ class Boosting(Strategy):
             self.mesh.replicas,
             flags,
         )
-        trees = self._machines.grow(_to_numpy(gradient), _to_numpy(curvature), rate, _tree_seed(self._train.seed, number))
+        trees = self._machines.grow(_to_numpy(gradient), _to_numpy(curvature), rate)
         self.clock.enter(OTHER)
         self.model.add(trees)
         self._scores = torch.from_numpy(self._machines.scores())
@@ -126,10 +132,9 @@ def as_trees(task: Task) -> Trees:
     return task
 
 
-def _tree_seed(seed: int, number: int) -> int:
-    """A seed below 2^31 for a round, so that a resumed run draws as one that was never interrupted. The last bit is that of the round's
-    number: LightGBM draws anew only for another seed than that of the round before."""
-    return (int(random_words(1, seed, number)[0]) >> 34) * 2 + number % 2
+def _epoch_seed(seed: int, epoch: int) -> int:
+    """Below 2^31. LightGBM begins anew with it in every epoch, so that a resumed run need not repeat what was drawn before."""
+    return int(random_words(1, seed, epoch)[0]) >> 33
 
 
 def _to_numpy(values: Tensor) -> np.ndarray:

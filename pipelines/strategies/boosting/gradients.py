@@ -18,7 +18,7 @@ MOST_ROWS = 2**29
 _GRID_BITS = 23
 _LEAST_CURVATURE = 1e-6
 """Least curvature as a share of the row's weight, for losses that are flat or concave somewhere."""
-_BIAS_STEPS = 20
+_BIAS_STEPS = 50
 
 
 def gradients(task: Supervised, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:

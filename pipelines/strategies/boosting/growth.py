@@ -67,4 +67,4 @@ def _depth(node: Node) -> int:
 def _round_down(threshold: float) -> np.float32:
     """The largest float32 up to the threshold: a float32 is at most either of them, or above both."""
     rounded = np.float32(threshold)
-    return np.nextafter(rounded, np.float32(-np.inf)) if rounded > threshold else rounded
+    return np.nextafter(rounded, np.float32(-np.inf)) if float(rounded) > threshold else rounded

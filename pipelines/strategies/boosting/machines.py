@@ -75,25 +75,34 @@ class Growth:
 class Machine:
     """One of LightGBM's machines, with its rows. Every method runs in its own thread, at the same time as those of all others."""
 
-    def __init__(self, lightgbm: Any, growth: Growth, rows: np.ndarray, scores: np.ndarray, network: dict[str, Any]) -> None:
-        """`rows` are the inputs, and `scores` the outputs so far: float64 of shape (rows, outputs)."""
+    def __init__(self, lightgbm: Any, growth: Growth, rows: np.ndarray, network: dict[str, Any]) -> None:
+        """`rows` are the inputs, float32 of shape (rows, inputs)."""
         silence_thread(lightgbm)
-        parameters = growth.parameters() | network
+        self._lightgbm, self._outputs, self._parameters = lightgbm, growth.outputs, growth.parameters() | network
+        self._values = max((input.values for input in growth.inputs), default=0)
         categories = [number for number, input in enumerate(growth.inputs) if input.values]
         sample = lightgbm.Dataset(growth.sample, categorical_feature=categories, params=growth.dataset_parameters()).construct()
-        data = lightgbm.Dataset(
-            rows, np.zeros(len(rows)), reference=sample, init_score=scores if growth.outputs > 1 else scores[:, 0], params=parameters
-        )
-        self._values = max((input.values for input in growth.inputs), default=0)
-        self._outputs = growth.outputs
-        self._booster = lightgbm.Booster(parameters, data)
+        self._data = lightgbm.Dataset(rows, np.zeros(len(rows)), reference=sample, params=self._parameters).construct()
+        self._booster: Any = None
+        self._connected: Any = None
+        """The first booster, which closes the connections of this thread when it is freed."""
 
-    def grow(self, gradient: np.ndarray, curvature: np.ndarray, rate: float, seed: int) -> list[Tree]:
-        """Grow a tree for each output; `gradient` and `curvature` are those of this machine's rows. `seed` draws its features."""
-        self._booster.reset_parameter({"learning_rate": rate, "feature_fraction_seed": seed})
+    def begin(self, scores: np.ndarray, seed: int, rounds: int) -> None:
+        """Go on from the outputs `scores`, float64 of shape (rows, outputs). The features of trees are drawn from `seed`, as after so many
+        rounds."""
+        self._data.set_init_score(scores if self._outputs > 1 else scores[:, 0])
+        self._booster = self._lightgbm.Booster({**self._parameters, "feature_fraction_seed": seed}, self._data)
+        if self._connected is None:
+            self._connected = self._booster
+            del self._parameters["machines"]
+        nothing = np.zeros_like(scores, dtype=np.float32)
+        for _ in range(rounds):
+            self._boost(nothing, nothing, 1.0)  # which draws, and grows no tree
+
+    def grow(self, gradient: np.ndarray, curvature: np.ndarray, rate: float) -> list[Tree]:
+        """Grow a tree for each output; `gradient` and `curvature` are those of this machine's rows."""
         before = self._booster.current_iteration()
-        numbers = (gradient, curvature) if self._outputs > 1 else (gradient[:, 0], curvature[:, 0])
-        self._booster.update(fobj=lambda scores, data: numbers)
+        self._boost(gradient, curvature, rate)
         if self._booster.current_iteration() == before:  # no decision improves the loss
             return [no_tree(self._values)] * self._outputs
         grown = self._booster.dump_model(num_iteration=1, start_iteration=before)["tree_info"]
@@ -112,13 +121,19 @@ class Machine:
 
     def leave(self) -> None:
         """Close the connections."""
-        self._booster.free_network()
+        if self._connected is not None:
+            self._connected.free_network()
+
+    def _boost(self, gradient: np.ndarray, curvature: np.ndarray, rate: float) -> None:
+        self._booster.reset_parameter({"learning_rate": rate})  # which draws features, too
+        numbers = (gradient, curvature) if self._outputs > 1 else (gradient[:, 0], curvature[:, 0])
+        self._booster.update(fobj=lambda scores, data: numbers)
 
 
 class Machines:
     """The machines of this worker. Every method but `close` is collective."""
 
-    def __init__(self, growth: Growth, rows: np.ndarray, scores: np.ndarray, context: WorkerContext) -> None:
+    def __init__(self, growth: Growth, rows: np.ndarray, context: WorkerContext) -> None:
         lightgbm = import_lightgbm()
         count = 2 if context.world_size == 1 else 1
         places = _find_places(count)
@@ -126,13 +141,18 @@ class Machines:
         self._parts = np.array_split(np.arange(len(rows)), count)
         networks = [_network(places, context.rank * count + number, growth.timeout_seconds) for number in range(count)]
         parts = zip(self._parts, networks, strict=True)
-        with quiet_stdout():
-            self._machines = self._all([partial(Machine, lightgbm, growth, rows[part], scores[part], network) for part, network in parts])
+        self._machines = self._all([partial(Machine, lightgbm, growth, rows[part], network) for part, network in parts])
 
-    def grow(self, gradient: np.ndarray, curvature: np.ndarray, rate: float, seed: int) -> list[Tree]:
+    def begin(self, scores: np.ndarray, seed: int, rounds: int) -> None:
+        """Go on from the outputs of this worker's rows. The features of trees are drawn from `seed`, as after so many rounds."""
+        parts = zip(self._machines, self._parts, strict=True)
+        with quiet_stdout():
+            self._all([partial(machine.begin, scores[part], seed, rounds) for machine, part in parts])
+
+    def grow(self, gradient: np.ndarray, curvature: np.ndarray, rate: float) -> list[Tree]:
         """Grow a tree for each output from the gradient and curvature of this worker's rows, of shape (rows, outputs)."""
         parts = zip(self._machines, self._parts, strict=True)
-        calls = [partial(machine.grow, gradient[part], curvature[part], rate, seed) for machine, part in parts]
+        calls = [partial(machine.grow, gradient[part], curvature[part], rate) for machine, part in parts]
         return self._all(calls)[0]
 
     def scores(self) -> np.ndarray:
