@@ -27,7 +27,8 @@ from pipelines.config.renamed_keys import check_keys, from_recorded
 from pipelines.config.source import FileTableSettings
 from pipelines.config.strategies import strategy_section
 from pipelines.config.task import KINDS
-from pipelines.config.task_base import TaskSettings, fill_train_defaults
+from pipelines.config.task_base import TaskSettings
+from pipelines.config.train_defaults import fill_train_defaults
 from pipelines.config.wording import error_lines, show_value
 from pipelines.errors import ConfigError
 

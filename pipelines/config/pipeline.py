@@ -16,9 +16,10 @@ from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source import Source
-from pipelines.config.task_base import TaskSettings, fill_train_defaults
+from pipelines.config.task_base import TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
+from pipelines.config.train_defaults import check_strategy, fill_train_defaults
 from pipelines.config.window_rules import window_faults
 from pipelines.config.windows import complete_scales
 
@@ -79,11 +80,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _strategy_trains_the_task(self) -> "Config":
-        only, kind = self.task.only_strategy, self.train.strategy.kind
-        if only and kind != only:
-            raise ValueError(
-                f"train.strategy is {kind}, but {only} alone trains task.kind {self.task.kind}; set it to {only}, or remove it"
-            )
+        check_strategy(self.task, self.train.strategy)
         return self
 
     @model_validator(mode="after")

@@ -16,8 +16,8 @@ class TaskSettings(Section):
 
     implementation: ClassVar[str]
     """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported only by workers."""
-    only_strategy: ClassVar[str] = ""
-    """The only kind of strategy that trains the task; empty for all that descend gradients."""
+    needs_own_strategy: ClassVar[bool] = False
+    """Whether only a strategy trains the task whose settings have its kind in `tasks`; else, all do that descend gradients."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings of `train` in place of their usual defaults."""
     kind: str
@@ -77,14 +77,3 @@ class SequenceTaskSettings(TaskSettings):
     """Always empty, because the task has a loss of its own."""
     metrics: tuple[()] = ()
     """Always empty, because the task has metrics of its own."""
-
-
-def fill_train_defaults(values: dict[str, Any], task: type[TaskSettings]) -> dict[str, Any]:
-    """Plain values of a config in which `train` has the defaults of its task, and the only strategy that trains it."""
-    train = values.get("train") or {}
-    if not isinstance(train, dict) or not (task.train_defaults or task.only_strategy):
-        return values
-    strategy = train.get("strategy", {"kind": task.only_strategy})
-    if isinstance(strategy, dict) and task.only_strategy:
-        strategy = {"kind": task.only_strategy, **strategy}
-    return {**values, "train": {**task.train_defaults, **train, "strategy": strategy}}

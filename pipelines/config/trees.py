@@ -12,7 +12,7 @@ class TreesSettings(TaskSettings):
     """Gradient-boosted decision trees for tables, grown by LightGBM. A round adds a tree for each output of the task."""
 
     implementation: ClassVar[str] = "pipelines.tasks.trees:Trees"
-    only_strategy: ClassVar[str] = "boosting"
+    needs_own_strategy: ClassVar[bool] = True
     train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 0.05, "epochs": 20}
     kind: Literal["trees"] = "trees"
     leaves: Annotated[int, Field(ge=2, le=1_024)] = 31

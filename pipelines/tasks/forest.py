@@ -20,7 +20,7 @@ TREES_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Tree:
-    """The nodes of a tree, each entry of shape (nodes,); the first is the root. `left` and `right` of a leaf are the leaf itself."""
+    """The nodes of a tree, each entry of shape (nodes,); the first is the root. The children of a leaf are the leaf itself."""
 
     feature: Tensor
     """int64: the number of the input that is compared."""
@@ -32,8 +32,8 @@ class Tree:
     """bool of shape (nodes, values): of a decision on categories, the values that go left; none for other nodes."""
     is_set: Tensor
     """bool: whether the decision is on categories."""
-    left: Tensor
-    right: Tensor
+    left_child: Tensor
+    right_child: Tensor
     value: Tensor
     """float64: what a leaf adds to its output; 0 for decisions."""
     depth: int
@@ -51,8 +51,8 @@ class Forest(nn.Module):
     missing_left: Tensor
     is_set: Tensor
     members: Tensor
-    left: Tensor
-    right: Tensor
+    left_child: Tensor
+    right_child: Tensor
     value: Tensor
 
     def __init__(self, features: Sequence[TensorColumn], outputs: int, nodes: int, values: int) -> None:
@@ -74,8 +74,8 @@ class Forest(nn.Module):
         self.register_buffer("is_set", torch.zeros(shape, dtype=torch.bool))
         self.register_buffer("members", torch.zeros((*shape, self._values), dtype=torch.bool))
         itself = torch.arange(self._nodes).expand(shape)
-        self.register_buffer("left", itself.clone())
-        self.register_buffer("right", itself.clone())
+        self.register_buffer("left_child", itself.clone())
+        self.register_buffer("right_child", itself.clone())
         self.register_buffer("value", torch.zeros(shape, dtype=torch.float64))
         self._count, self._levels = 0, 0
 
@@ -83,7 +83,7 @@ class Forest(nn.Module):
         """Add a tree for each output, where there is room for them."""
         for tree in trees:
             nodes = len(tree.feature)
-            for name in ("feature", "threshold", "missing_left", "is_set", "members", "left", "right", "value"):
+            for name in ("feature", "threshold", "missing_left", "is_set", "members", "left_child", "right_child", "value"):
                 getattr(self, name)[self._count, :nodes] = getattr(tree, name)
             self._count, self._levels = self._count + 1, max(self._levels, tree.depth)
         self.trees.fill_(self._count)
@@ -111,30 +111,30 @@ class Forest(nn.Module):
             total[:, tree % self.outputs] += self._leaf_values(inputs, tree, tree + 1)[:, 0]
         return total
 
-    def trained(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:
         """Weights by name, without the room that no tree fills."""
-        whole = ("bias", "trees", "depth")
-        return {name: values.clone() if name in whole else values[: self._count].clone() for name, values in self.state_dict().items()}
+        scalars = ("bias", "trees", "depth")
+        return {name: values.clone() if name in scalars else values[: self._count].clone() for name, values in self.state_dict().items()}
 
     def _leaf_values(self, inputs: Tensor, first: int, end: int) -> Tensor:
-        """What each tree adds to each row: float64 of shape (rows, end - first)."""
+        """The value of each row's leaf in each tree: float64 of shape (rows, end - first)."""
         roots = torch.arange(first, end) * self._nodes
         feature, threshold, missing_left = self.feature.flatten(), self.threshold.flatten(), self.missing_left.flatten()
-        left, right = self.left.flatten(), self.right.flatten()
+        left_child, right_child = self.left_child.flatten(), self.right_child.flatten()
         at = roots.expand(inputs.shape[0], -1)
         for _ in range(self._levels):
-            given = inputs.gather(1, feature[at])
-            goes_left = (given <= threshold[at]) | (given.isnan() & missing_left[at])
+            compared = inputs.gather(1, feature[at])
+            goes_left = (compared <= threshold[at]) | (compared.isnan() & missing_left[at])
             if self._values:
                 is_set = self.is_set.flatten()[at]  # ONNX runtimes choose between no booleans
-                goes_left = (is_set & self._is_member(given, at)) | (~is_set & goes_left)
-            at = roots + torch.where(goes_left, left[at], right[at])
+                goes_left = (is_set & self._is_member(compared, at)) | (~is_set & goes_left)
+            at = roots + torch.where(goes_left, left_child[at], right_child[at])
         return self.value.flatten()[at]
 
-    def _is_member(self, given: Tensor, at: Tensor) -> Tensor:
+    def _is_member(self, compared: Tensor, at: Tensor) -> Tensor:
         """Whether the value of a category is in the set of its decision."""
-        value = given.nan_to_num(0.0).clamp(0, self._values - 1).long()
-        return self.members.flatten()[at * self._values + value] & (given < self._values)
+        value = compared.nan_to_num(0.0).clamp(0, self._values - 1).long()
+        return self.members.flatten()[at * self._values + value] & (compared < self._values)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
         """Makes room for the trees of the weights that are loaded."""

@@ -19,7 +19,7 @@ _ORDERED = ("quantile",)
 
 
 @dataclass(frozen=True)
-class Input:
+class TreeInput:
     """One number that trees decide on."""
 
     column: str
@@ -49,12 +49,12 @@ class Trees(Supervised):
                 )
 
     @property
-    def inputs(self) -> tuple[Input, ...]:
+    def inputs(self) -> tuple[TreeInput, ...]:
         """The inputs in the order of `Forest.inputs`."""
-        return tuple(input for column in self.data.features for input in self._inputs_of(column))
+        return tuple(input for column in self.data.features for input in self._column_inputs(column))
 
-    def _inputs_of(self, column: TensorColumn) -> Iterator[Input]:
+    def _column_inputs(self, column: TensorColumn) -> Iterator[TreeInput]:
         encoder = self.data.encoders[column.name].feature["encoder"] if column.name in self.data.encoders else ""
         is_category = column.cardinality is not None and not is_binary(column) and encoder not in _ORDERED
         values = column.cardinality if is_category and (column.cardinality or 0) <= self.settings.categories else 0
-        yield from [Input(column.name, values or 0, self.settings.monotone.get(column.name, 0))] * prod(column.shape)
+        yield from [TreeInput(column.name, values or 0, self.settings.monotone.get(column.name, 0))] * prod(column.shape)

@@ -15,7 +15,7 @@ from pipelines.config import parse
 from pipelines.data.loader.reader import Reader
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_digest
-from pipelines.strategies.boosting import machines
+from pipelines.strategies.boosting import boosting, machines
 from pipelines.strategies.boosting.boosting import Boosting
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -127,7 +127,7 @@ def test_a_target_that_no_feature_tells_gives_trees_without_decisions(tmp_path: 
     trained = Loop(
         config, version, task, strategy, Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), StopsAfter(None)
     ).run()
-    assert trained.finished and (strategy.weights()["left"] == strategy.weights()["right"]).all()
+    assert trained.finished and (strategy.weights()["left_child"] == strategy.weights()["right_child"]).all()
 
 
 def test_what_boosting_cannot_train_is_refused_before_a_worker_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,14 +138,23 @@ def test_what_boosting_cannot_train_is_refused_before_a_worker_starts(tmp_path: 
         Boosting.check(few.train, task, version)
     lower = training(tmp_path, **{**SETTINGS, **CASES["usual"], "rows": 12, "shards": 4})  # lower train.shards
     Boosting.check(lower.train, task, version)
+    for name in ("many", "sample"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(boosting, "MOST_ROWS", 2_000)
+    with pytest.raises(ConfigError, match=r"has 3,001 rows; trees need 16 to 2,000: train on a sample of the rows"):
+        Boosting.check(few.train, task, open_dataset(training(tmp_path / "many", **{**SETTINGS, **CASES["usual"]})))
+    sample = training(tmp_path / "sample", **{**SETTINGS, **CASES["usual"], "rows": 2_000})
+    Boosting.check(few.train, task, open_dataset(sample))  # a sample of the rows
     values = few.model_dump(mode="json", exclude_unset=True)
-    with pytest.raises(ConfigError, match=r"train\.strategy is ddp, but .*trees.*; set it to .*boosting|boosting"):
+    with pytest.raises(
+        ConfigError, match=r"train\.strategy is ddp, which does not train a task of kind trees; set it to boosting, or remove it"
+    ):
         parse({**values, "train": {"strategy": "ddp"}}, "toy")
     with pytest.raises(ConfigError, match=r"train\.optimizer: has no effect while train\.strategy is boosting; train a network"):
         parse({**values, "train": {"optimizer": "sgd"}}, "toy")
     network = build_task(parse({**values, "task": {"kind": "tabular"}, "train": {}}, "toy").task, version.manifest)
-    with pytest.raises(ConfigError, match=r"boosting, which grows trees; set task\.kind to trees \(got tabular\)"):
+    with pytest.raises(ConfigError, match=r"boosting, and task\.kind tabular has no trees; set task\.kind to trees"):
         Boosting.check(lower.train, network, version)
-    monkeypatch.setattr(machines, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(machines, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"needs lightgbm, which is not installed on .*; pip install -c constraints\.txt '\.\[trees\]'"):
         Boosting.check(lower.train, task, version)

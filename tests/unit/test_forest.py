@@ -61,7 +61,7 @@ def test_a_forest_predicts_as_lightgbm_to_the_last_bit(outputs: int) -> None:
 
 def test_values_on_a_threshold_go_as_in_lightgbm() -> None:
     forest, booster, _ = grow(1)
-    thresholds = forest.threshold[(forest.feature == 0) & (forest.left != forest.right)].unique()
+    thresholds = forest.threshold[(forest.feature == 0) & (forest.left_child != forest.right_child)].unique()
     near = [torch.nextafter(thresholds, torch.tensor(direction * np.inf)) for direction in (-1, 1)]
     values = torch.cat([thresholds, *near])
     batch = {"a": values, "wide": torch.zeros(len(values), 2), "category": torch.zeros(len(values), dtype=torch.int32)}
@@ -79,8 +79,8 @@ def test_weights_have_no_empty_trees_and_fill_a_forest_of_any_size() -> None:
     with torch.no_grad():
         grown.bias.fill_(0.5)
     grown.add([no_tree(VALUES)])
-    trained = grown.trained()
-    assert trained["feature"].shape == (1, 29) and (grown(BATCH) == 0.5).all()
+    weights = grown.weights()
+    assert weights["feature"].shape == (1, 29) and (grown(BATCH) == 0.5).all()
     assert torch.equal(grown.scores({name: values[:3] for name, values in BATCH.items()}), torch.full((3, 1), 0.5, dtype=torch.float64))
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pipelines.runtime.compat import attribute
+
 log = logging.getLogger(__name__)
 
 
@@ -23,7 +25,7 @@ class _DebugLog:
 def silence_thread(lightgbm: Any) -> None:
     """Send what LightGBM says in the calling thread to the log."""
     lightgbm.register_logger(_DebugLog())
-    library = lightgbm.basic._LIB
+    library = attribute(lightgbm.basic, "_LIB")
     library.LGBM_RegisterLogCallback(library.callback)
 
 
@@ -31,11 +33,11 @@ def silence_thread(lightgbm: Any) -> None:
 def quiet_stdout() -> Iterator[None]:
     """Discards what the block prints to stdout, of all threads: LightGBM says so in a thread of its own that it listens."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout = os.dup(1)
     try:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 1)
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)

@@ -14,7 +14,7 @@ from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError
 from pipelines.runtime.philox import random_words
 from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, exact_sum, gradients, to_grid
-from pipelines.strategies.boosting.machines import Growth, Machines, import_lightgbm
+from pipelines.strategies.boosting.machines import Growth, MachineGroup, import_lightgbm
 from pipelines.strategies.boosting.rows import Rounds
 from pipelines.strategies.boosting.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
@@ -41,7 +41,7 @@ class Boosting(Strategy):
         self.model = build()  # type: ignore[assignment]  # that of `Trees`
         rounds = min(settings.epochs * self._settings.rounds_per_epoch, settings.max_steps or 2**63)
         self.model.reserve(rounds * self.model.outputs)
-        self._machines: Machines | None = None
+        self._machines: MachineGroup | None = None
         self._has_begun = False
 
     @classmethod
@@ -74,7 +74,7 @@ class Boosting(Strategy):
             self._train.cpus_per_worker,
             self._train.timeout_seconds,
         )
-        self._machines = Machines(growth, self.model.inputs(self._rows).numpy(), self.mesh.context)
+        self._machines = MachineGroup(growth, self.model.inputs(self._rows).numpy(), self.mesh.context)
 
     def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One round. The loss is that of the trees before it."""
@@ -117,7 +117,7 @@ class Boosting(Strategy):
         self.model.load_state_dict(state["model"])
 
     def weights(self) -> dict[str, Tensor]:
-        return {} if self.mesh.context.rank else self.model.trained()
+        return {} if self.mesh.context.rank else self.model.weights()
 
     def close(self) -> None:
         if self._machines is not None:
@@ -128,7 +128,7 @@ class Boosting(Strategy):
 def as_trees(task: Task) -> Trees:
     """Raises ConfigError for another task."""
     if not isinstance(task, Trees):
-        raise ConfigError(f"train.strategy is boosting, which grows trees; set task.kind to trees (got {task.settings.kind})")
+        raise ConfigError(f"train.strategy is boosting, and task.kind {task.settings.kind} has no trees; set task.kind to trees")
     return task
 
 

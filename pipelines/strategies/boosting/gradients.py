@@ -25,8 +25,8 @@ def gradients(task: Supervised, scores: Tensor, batch: Batch) -> tuple[Tensor, T
     """Gradient and curvature of the loss by each output, float64 of shape (rows, outputs); the weighted losses and the weights of the
     rows, shape (rows,)."""
     scores = scores.detach().requires_grad_()
-    losses, given_weights = task.row_losses(scores, batch)
-    weights = torch.ones_like(losses) if given_weights is None else given_weights
+    losses, row_weights = task.row_losses(scores, batch)
+    weights = torch.ones_like(losses) if row_weights is None else row_weights
     losses = losses * weights
     (gradient,) = torch.autograd.grad(losses.sum(), scores, create_graph=True)
     curvature = torch.stack([_second(gradient[:, output], scores, output) for output in range(scores.shape[1])], 1)

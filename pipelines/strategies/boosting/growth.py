@@ -21,7 +21,7 @@ def read_tree(root: Node, values: int) -> Tree:
             tree.value[number] = node["leaf_value"]
             continue
         tree.feature[number] = node["split_feature"]
-        tree.left[number], tree.right[number] = place[id(node["left_child"])], place[id(node["right_child"])]
+        tree.left_child[number], tree.right_child[number] = place[id(node["left_child"])], place[id(node["right_child"])]
         if node["decision_type"] == "==":
             tree.is_set[number] = True
             tree.members[number, [int(value) for value in str(node["threshold"]).split("||")]] = True
@@ -46,8 +46,8 @@ def _empty_tree(nodes: int, values: int, depth: int) -> Tree:
         missing_left=torch.zeros(nodes, dtype=torch.bool),
         members=torch.zeros(flags, dtype=torch.bool),
         is_set=torch.zeros(nodes, dtype=torch.bool),
-        left=itself.clone(),
-        right=itself.clone(),
+        left_child=itself.clone(),
+        right_child=itself.clone(),
         value=torch.zeros(nodes, dtype=torch.float64),
         depth=depth,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
+from importlib.util import find_spec
 from math import ceil
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.compat.lightgbm import quiet_stdout, silence_thread
 from pipelines.strategies.boosting.growth import no_tree, read_tree
 from pipelines.tasks.forest import Tree
-from pipelines.tasks.trees import Input
+from pipelines.tasks.trees import TreeInput
 from pipelines.train.reduce.agreement import all_gather_object
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.waits import waits_for_workers
@@ -31,21 +31,21 @@ Result = TypeVar("Result")
 
 def import_lightgbm() -> Any:
     """The module. Raises ConfigError if it is not installed."""
-    try:
-        lightgbm = import_module("lightgbm")
-    except ImportError as error:
+    if find_spec("lightgbm") is None:
         raise ConfigError(
             f"task.kind trees needs lightgbm, which is not installed on {socket.gethostname()}; pip install -c constraints.txt '.[trees]'"
-        ) from error
+        )
+    import lightgbm  # noqa: PLC0415, only who grows trees has it installed
+
     return lightgbm
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What decides on trees beside gradients."""
+    """Settings and facts that decide on trees beside gradients."""
 
     settings: TreesSettings
-    inputs: Sequence[Input]
+    inputs: Sequence[TreeInput]
     outputs: int
     sample: np.ndarray
     """float32 of shape (rows, inputs): rows from which the intervals are made, the same on all workers."""
@@ -95,9 +95,9 @@ class Machine:
         if self._connected is None:
             self._connected = self._booster
             del self._parameters["machines"]
-        nothing = np.zeros_like(scores, dtype=np.float32)
+        zeros = np.zeros_like(scores, dtype=np.float32)
         for _ in range(rounds):
-            self._boost(nothing, nothing, 1.0)  # which draws, and grows no tree
+            self._boost(zeros, zeros, 1.0)  # which draws, and grows no tree
 
     def grow(self, gradient: np.ndarray, curvature: np.ndarray, rate: float) -> list[Tree]:
         """Grow a tree for each output; `gradient` and `curvature` are those of this machine's rows."""
@@ -112,11 +112,11 @@ class Machine:
         """The outputs for this machine's rows: float64 of shape (rows, outputs)."""
         outputs: list[np.ndarray] = []
 
-        def keep(scores: np.ndarray, data: Any) -> tuple[str, float, bool]:
+        def collect(scores: np.ndarray, data: Any) -> tuple[str, float, bool]:
             outputs.append(scores.reshape(-1, 1) if scores.ndim == 1 else scores)
             return "scores", 0.0, True
 
-        self._booster.eval_train(keep)
+        self._booster.eval_train(collect)
         return outputs[0]
 
     def leave(self) -> None:
@@ -130,7 +130,7 @@ class Machine:
         self._booster.update(fobj=lambda scores, data: numbers)
 
 
-class Machines:
+class MachineGroup:
     """The machines of this worker. Every method but `close` is collective."""
 
     def __init__(self, growth: Growth, rows: np.ndarray, context: WorkerContext) -> None:

@@ -22,6 +22,7 @@ class Settings(StrategySettings):
     """A round grows a tree for each output on the rows of all workers. Weights are identical bit for bit for any number of workers."""
 
     implementation = "pipelines.strategies.boosting.boosting:Boosting"
+    tasks = ("trees",)
     reproducible = True
     reads_in_order = False
     uses = tuple(
