@@ -155,6 +155,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"dataset.split": {"folds": 5, "by": "job"}},
         ({"dataset.split": {"folds": 5}}, {"dataset.split": {"by": "job"}}),
     ),
+    "which does not train a task of kind {}; set it": (
+        {"task": {"kind": "trees"}, "train.strategy": "ddp"},
+        ({"train.strategy": "boosting"}, {"train.strategy": GONE}),
+    ),
+    "which trains no task of kind {}; set": (
+        {"train.strategy": "boosting"},
+        ({"task": {"kind": "trees"}}, {"train.strategy": GONE}),
+    ),
     "folds by time begin where fold_starts says": (
         {"dataset.split": {"folds": 5, "time": "age"}},
         ({"dataset.split": {"time": "age", "fold_starts": ["30", "50"]}}, {"dataset.split": {"folds": 5}}),

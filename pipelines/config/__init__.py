@@ -2,7 +2,8 @@
 
 1. `load`          merges a YAML file (`reading`) with command-line flags (`flags`) and validates the result.
 2. `pipeline`      is the whole config: `source`, `dataset` (with its `features`), `task`, `train`, `tracking` and those of
-                   `serving`; `profile` is a section of `train`, and `train_base` is what `train` has for every strategy.
+                   `serving`; `profile` is a section of `train`, and `train_base` is what `train` has for every strategy. `task_base` is
+                   what every task has, `trees` the settings of one, and `train_defaults` what follows from it for `train`.
    `windows` is the section of columns that are made of several rows, and `window_rules` compares it with `dataset`; `folds` is a
                    kind of `dataset.split`.
 3. `section`       is the base class of these parts. `options` checks options of Spark's readers, `ddl` the types of a schema,
@@ -25,7 +26,7 @@ from pipelines.config.load import from_command_line, home, load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.source import FileTableSettings, TableSettings
 from pipelines.config.strategy import StrategySettings
-from pipelines.config.task import TaskSettings
+from pipelines.config.task_base import TaskSettings
 
 __all__ = [
     "Config", "EncoderSettings", "FileTableSettings", "StrategySettings", "TableSettings", "TaskSettings", "from_command_line", "home",

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator
 
 from pipelines.config.plugins import is_class_path
-from pipelines.config.task import KINDS, TaskSettings, settings_class
+from pipelines.config.task import KINDS, settings_class
+from pipelines.config.task_base import TaskSettings
 
 SIMPLE_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
 

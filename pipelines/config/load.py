@@ -26,7 +26,9 @@ from pipelines.config.reading import read_yaml_file
 from pipelines.config.renamed_keys import check_keys, from_recorded
 from pipelines.config.source import FileTableSettings
 from pipelines.config.strategies import strategy_section
-from pipelines.config.task import KINDS, TaskSettings
+from pipelines.config.task import KINDS
+from pipelines.config.task_base import TaskSettings
+from pipelines.config.train_defaults import fill_train_defaults
 from pipelines.config.wording import error_lines, show_value
 from pipelines.errors import ConfigError
 
@@ -107,6 +109,7 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
     except ValueError as error:
         raise ConfigError(f"{origin}: task.kind: {error}") from error
     model: type[Config] = _config_class(kind)
+    values = fill_train_defaults(values, kind)
     if fields := plugin_config_fields(values, origin):
         model = create_model("Config", __base__=model, __doc__=Config.__doc__, **fields)
     shape = add_strategy_settings(model, values)

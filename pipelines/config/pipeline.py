@@ -16,9 +16,10 @@ from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source import Source
-from pipelines.config.task import TaskSettings
+from pipelines.config.task_base import TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
+from pipelines.config.train_defaults import check_strategy, fill_train_defaults
 from pipelines.config.window_rules import window_faults
 from pipelines.config.windows import complete_scales
 
@@ -70,6 +71,17 @@ class Config(Section):
     @classmethod
     def _scales_are_those_of_the_windows(cls, values: Any) -> Any:
         return complete_scales(values) if isinstance(values, dict) else values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _training_has_the_defaults_of_its_task(cls, values: Any) -> Any:
+        task: Any = cls.model_fields["task"].annotation
+        return fill_train_defaults(values, task) if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _strategy_trains_the_task(self) -> "Config":
+        check_strategy(self.task, self.train.strategy)
+        return self
 
     @model_validator(mode="after")
     def _windows_stay_in_their_split(self) -> "Config":

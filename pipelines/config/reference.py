@@ -15,7 +15,8 @@ from pipelines.config.setting_words import one_line, setting_schemas, table_cell
 from pipelines.config.source import Source, Table, TableSettings
 from pipelines.config.strategies import strategy_kinds, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
-from pipelines.config.task import KINDS, TaskSettings
+from pipelines.config.task import KINDS
+from pipelines.config.task_base import TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train import Train
 from pipelines.config.train_base import BalanceSettings, Checkpoint

@@ -22,6 +22,8 @@ class StrategySettings(Section):
 
     implementation: ClassVar[str]
     """`module:Class` of the `pipelines.train.strategy.Strategy` that these settings configure; imported only by drivers and workers."""
+    tasks: ClassVar[tuple[str, ...]] = ()
+    """The kinds of tasks that it trains; empty for all that have gradients."""
     reproducible: ClassVar[bool] = False
     """Whether the model is bitwise the same for any number of workers. Only then can a run be verified."""
     balances: ClassVar[bool] = False

@@ -2,77 +2,11 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.plugins import plugin_settings
-from pipelines.config.section import Section
-
-_NEWER = ("loss", "quantiles", "target_weights", "sample_weight")
-Probability = Annotated[float, Field(ge=0, lt=1)]
-
-
-class TaskSettings(Section):
-    """Base class of the settings of all tasks. Derive your own from it, in a module that does not import torch."""
-
-    implementation: ClassVar[str]
-    """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported only by workers."""
-    kind: str
-    """One of the built-in kinds, such as `tabular`, `module:function` that returns a network, or `module:Class` of your own settings."""
-    class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
-    """Weights of the classes in the loss, for a target with classes: a list, or `balanced` for the inverse of the share of each class
-    in the training split."""
-    loss: Literal["auto", "poisson", "negative_binomial", "quantiles", "ordinal"] = "auto"
-    """What the loss takes the target for. `auto` follows from its encoder: cross-entropy for classes and labels, squared error for
-    numbers. `poisson` and `negative_binomial` are for counts (encoder `count`), `quantiles` for a number with a lower and an upper bound,
-    `ordinal` for classes with an order (encoder `label`)."""
-    quantiles: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.1, 0.5, 0.9)
-    """With `loss: quantiles`: the shares of values that are below each prediction, ascending."""
-    target_weights: dict[str, NonNegativeFloat] = {}
-    """Weights in the loss of the numbers of a target with several (encoder `vector`), by column; 1 for those that are not named."""
-    metrics: tuple[str, ...] = ()
-    """Further metrics of validation and test, which `train.monitor` may name too: average_precision for two classes; balanced_accuracy
-    and an F-beta, such as f1, f2 or f0_5, for classes; mape for a number. They do not change the model."""
-    sample_weight: str = ""
-    """Column of `dataset.passthrough` with the encoder `weight`: the weight of each row in the loss, beside that of its class. The mean is
-    that of the global batch's weights, on any number of workers. Other metrics count every row once."""
-    slices: tuple[str, ...] = ()
-    """Columns of the dataset for whose values the run's page shows results separately: features, the target or carried columns of
-    categories, such as those of the encoders vocabulary, binary or quantile. They do not change the model."""
-
-    @model_validator(mode="after")
-    def _quantiles_ascend(self) -> "TaskSettings":
-        if not self.quantiles or list(self.quantiles) != sorted(set(self.quantiles)):
-            raise ValueError(f"quantiles is {list(self.quantiles)}; name each once, the lowest first, such as [0.1, 0.5, 0.9]")
-        return self
-
-    @property
-    def passthrough(self) -> tuple[str, ...]:
-        """Columns of `dataset.passthrough` that batches of the task have, for its loss and its metrics."""
-        return (self.sample_weight,) if self.sample_weight else ()
-
-    @property
-    def excluded_from_identity(self) -> set[str]:
-        """Settings that change no model, and those that are newer than the identities of earlier runs, while they have their defaults."""
-        return {
-            "slices",
-            "metrics",
-            *(name for name in _NEWER if name in (fields := type(self).model_fields) and getattr(self, name) == fields[name].default),
-        }
-
-
-class SequenceTaskSettings(TaskSettings):
-    """Base class of the settings of tasks with a loss and metrics of their own, which have no target with classes or of another kind."""
-
-    class_weights: Literal["none"] = "none"
-    """Always `none`, because the task has no target with classes."""
-    sample_weight: Literal[""] = ""
-    """Always empty, because the task has a loss of its own."""
-    loss: Literal["auto"] = "auto"
-    """Always `auto`, because the task has a loss of its own."""
-    target_weights: dict[str, NonNegativeFloat] = Field(default={}, max_length=0)
-    """Always empty, because the task has a loss of its own."""
-    metrics: tuple[()] = ()
-    """Always empty, because the task has metrics of its own."""
+from pipelines.config.task_base import Probability, SequenceTaskSettings, TaskSettings
+from pipelines.config.trees import TreesSettings
 
 
 class TabularSettings(TaskSettings):
@@ -234,6 +168,7 @@ class NextItemSettings(SequenceTaskSettings):
 
 KINDS: dict[str, type[TaskSettings]] = {
     "tabular": TabularSettings,
+    "trees": TreesSettings,
     "vision": VisionSettings,
     "text": TextSettings,
     "speech": SpeechSettings,

@@ -20,8 +20,10 @@ from pipelines.spark.security import private_settings
 TRIES = 4
 """Attempts at a task before the job fails, as on a cluster; Spark's default in local mode is one."""
 # They print the stack of every failed task, or of every file on a full disk; the driver also receives these as exceptions. So does
-# TaskContextImpl: a task that a signal cancels finds no blocks of broadcasts any more, as Java has removed them.
+# TaskContextImpl: a task that a signal cancels finds no blocks of broadcasts any more, as Java has removed them. CodeGenerator prints the
+# code of an expression that is too large for a method of Java's, 64 KB; Spark then interprets it.
 TALKATIVE = (
+    "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator",
     "org.apache.spark.TaskContextImpl",
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",

@@ -34,11 +34,15 @@ class Supervised(Task):
         return self.target.monitor
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses = self._losses(model(batch).float(), batch[self.data.target.name])
-        weights = self._weights(losses, batch)
+        losses, weights = self.row_losses(model(batch).float(), batch)
         if weights is None:
             return losses.sum(), losses.new_full((), len(losses))
         return (losses * weights).sum(), weights.sum()
+
+    def row_losses(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The loss of each row, and its weight, both of shape (rows,) with the dtype of the output; None if all weights are 1."""
+        losses = self._losses(output, batch[self.data.target.name])
+        return losses, self._weights(losses, batch)
 
     def metrics(self) -> MetricCollection:
         return self.target.metrics()

@@ -256,7 +256,7 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
         (
             "train.strategy",
             "dpd",
-            "must be one of ddp, exact, federated, local_sgd, parameter_server, sharded, or module:Class of your own; "
+            "must be one of ddp, exact, boosting, federated, local_sgd, parameter_server, sharded, or module:Class of your own; "
             "did you mean ddp? (got dpd)",
         ),
         ("train.use_gpu", "atuo", "must be auto, or true or false; did you mean auto? (got atuo)"),

@@ -219,7 +219,7 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
         (
             "train.strategy",
             "waves",
-            "must be one of ddp, exact, federated, local_sgd, parameter_server, sharded, or module:Class of your own (got waves)",
+            "must be one of ddp, exact, boosting, federated, local_sgd, parameter_server, sharded, or module:Class of your own (got waves)",
         ),
     ],
 )

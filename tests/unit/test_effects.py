@@ -76,6 +76,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "registry.metric": ({"registry.metric": "auc", "registry.compare": False}, {"registry.compare": True}),
     "registry.slice_bound": ({"registry.slice_bound": 0.5}, {"registry.slices": ["x"]}),
     "registry.slice_rows": ({"registry.slice_rows": 50}, {"registry.slices": ["x"]}),
+    **{
+        f"train.{name}": ({"task": {"kind": "trees"}, f"train.{name}": value}, {"task": {"kind": "tabular"}})
+        for name, value in {
+            "optimizer": "adam", "weight_decay": 0.1, "clip_norm": 1.0, "precision": "fp32", "compile": True, "grad_accum_steps": 2,
+            "shuffle": False, "init_from": "0123", "use_gpu": True,
+        }.items()
+    },
     "endpoint.follow_seconds": (
         {"endpoint.follow_seconds": 1.0, "endpoint.model": "models:/toy/3"}, {"endpoint.model": "models:/toy@champion"}),
 }  # fmt: skip

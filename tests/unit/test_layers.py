@@ -55,7 +55,7 @@ THIRD_PARTIES = {
     "etl": {"numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark"},
     "train": {"pyarrow", "pydantic", "torch", "torchmetrics", "xxhash"},
     "serving.model": {"mlflow", "numpy", "pandas", "pyarrow", "torch"},
-    "strategies": {"numpy", "opacus", "pyarrow", "pydantic", "ray", "torch"},
+    "strategies": {"lightgbm", "numpy", "opacus", "pyarrow", "pydantic", "ray", "torch"},
     "monitor": {"ray", "torch"},
     "serving.batch": {"pyarrow", "pydantic", "pyspark"},
     "serving.export": {"PIL", "executorch", "hls4ml", "jax", "numpy", "onnx", "onnxruntime", "pyarrow", "torch", "torchax", "torchmetrics"},

@@ -40,8 +40,8 @@ NO_FLAGS = Flags()
 
 
 def test_every_name_leads_to_a_strategy_and_reproducible_ones_can_be_verified() -> None:
-    assert [*strategy_kinds()] == ["ddp", "exact", "federated", "local_sgd", "parameter_server", "sharded"]
-    assert strategy_kinds_with("reproducible") == ["exact", "federated", "local_sgd"]
+    assert [*strategy_kinds()] == ["ddp", "exact", "boosting", "federated", "local_sgd", "parameter_server", "sharded"]
+    assert strategy_kinds_with("reproducible") == ["exact", "boosting", "federated", "local_sgd"]
     for kind in strategy_kinds():
         settings = strategy_settings_class(kind)(kind=kind)
         assert issubclass(import_class(settings.implementation, Strategy), Strategy), kind

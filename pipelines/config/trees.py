@@ -1,0 +1,34 @@
+"""Settings of the task `trees`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from pipelines.config.task_base import TaskSettings
+
+
+class TreesSettings(TaskSettings):
+    """Gradient-boosted decision trees for tables, grown by LightGBM. A round adds a tree for each output of the task."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.trees:Trees"
+    needs_own_strategy: ClassVar[bool] = True
+    train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 0.05, "epochs": 20}
+    kind: Literal["trees"] = "trees"
+    leaves: Annotated[int, Field(ge=2, le=1_024)] = 31
+    """Maximum number of leaves of a tree."""
+    depth: PositiveInt | None = None
+    """Maximum number of decisions above a leaf; by default, only `leaves` limits it."""
+    min_rows: PositiveInt = 20
+    """Least number of rows in a leaf."""
+    l2: NonNegativeFloat = 0.0
+    """L2 penalty of the values of leaves."""
+    feature_share: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """Share of the inputs, drawn anew for each tree, that its decisions may be on."""
+    bins: Annotated[int, Field(ge=2, le=255)] = 255
+    """Maximum number of intervals of a number, between which a decision may divide."""
+    categories: Annotated[int, Field(ge=0, le=1_024)] = 256
+    """Columns of categories with at most so many values are divided into any two sets of values. Those with more are divided by the
+    number of the value, which is its rank by frequency for the encoder `vocabulary`."""
+    monotone: dict[str, Literal[-1, 1]] = {}
+    """Features that the output may only rise with (1) or fall with (-1): numbers, by the name of their column."""

@@ -1,0 +1,142 @@
+"""Strategy `boosting`: gradient-boosted trees (Friedman 2001), whose histograms are summed over workers (Ke et al. 2017)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipelines.config import Config
+from pipelines.config.train import Train
+from pipelines.data.loader import Loader
+from pipelines.data.versions.versions import Version, include_passthrough
+from pipelines.errors import ConfigError
+from pipelines.runtime.philox import random_words
+from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, exact_sum, gradients, to_grid
+from pipelines.strategies.boosting.machines import Growth, MachineGroup, import_lightgbm
+from pipelines.strategies.boosting.rows import Rounds
+from pipelines.strategies.boosting.settings import Settings
+from pipelines.tasks.base import Batch, Task, row_count
+from pipelines.tasks.forest import Forest
+from pipelines.tasks.trees import Trees
+from pipelines.train.mesh import Mesh
+from pipelines.train.phases import EXCHANGE, OTHER
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.run_context import RunContext
+from pipelines.train.state import train_order
+from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
+from pipelines.train.strategy import Strategy
+
+
+class Boosting(Strategy):
+    """Every worker keeps its rows, and all hold the whole forest."""
+
+    model: Forest
+    _task: Trees
+
+    def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
+        self._train, self._settings, self._task = settings, settings.strategy_as(Settings), as_trees(task)
+        self.mesh = Mesh(context)
+        self.model = build()  # type: ignore[assignment]  # that of `Trees`
+        rounds = min(settings.epochs * self._settings.rounds_per_epoch, settings.max_steps or 2**63)
+        self.model.reserve(rounds * self.model.outputs)
+        self._machines: MachineGroup | None = None
+        self._has_begun = False
+
+    @classmethod
+    def check(cls, settings: Train, task: Task, version: Version) -> None:
+        """Raise ConfigError for another task, without LightGBM, or with too few rows or too many."""
+        as_trees(task)
+        import_lightgbm()
+        rows, least = version.rows("train"), 2 * settings.shards
+        if not least <= rows <= MOST_ROWS:
+            remedy = f"give more rows, or lower train.shards to at most {rows // 2}" if rows < least else "train on a sample of the rows"
+            raise ConfigError(f"the split train of {version.root} has {rows:,} rows; trees need {least:,} to {MOST_ROWS:,}: {remedy}")
+
+    def open_loader(self, config: Config, version: Version, task: Task) -> Loader:
+        shards = self.mesh.worker_shards(config.train.shards)
+        version = include_passthrough(version, task.settings.passthrough)
+        return Rounds(version, train_order(config), shards, self._settings.rounds_per_epoch, config.train.cpus_per_worker)
+
+    def begin(self, run: RunContext) -> None:
+        """Read the rows, and compute their outputs by the trees so far."""
+        assert isinstance(run.loader, Rounds), "open_loader returns it"
+        sample, self._rows = run.loader.read_sample(), run.loader.read_rows()
+        if not run.state.step:
+            self.model.bias.copy_(best_bias(self._task, self._rows, self.model.outputs))
+        self._scores = self.model.scores(self._rows)
+        growth = Growth(
+            self._task.settings,
+            self._task.inputs,
+            self.model.outputs,
+            self.model.inputs(sample).numpy(),
+            self._train.cpus_per_worker,
+            self._train.timeout_seconds,
+        )
+        self._machines = MachineGroup(growth, self.model.inputs(self._rows).numpy(), self.mesh.context)
+
+    def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
+        """One round. The loss is that of the trees before it."""
+        assert self._machines is not None, "begin starts them"
+        round_of_epoch = number % self._settings.rounds_per_epoch
+        if not (round_of_epoch and self._has_begun):
+            seed = _epoch_seed(self._train.seed, number // self._settings.rounds_per_epoch)
+            self._machines.begin(self._scores.numpy(), seed, round_of_epoch)
+            self._has_begun = True
+        gradient, curvature, losses, weights = gradients(self._task, self._scores, self._rows)
+        self.clock.enter(EXCHANGE)
+        sums = exact_sum(torch.stack([losses, weights], 1))
+        norm = exact_sum(gradient).norm() / sums[1] if compute_grad_norm else torch.tensor(-1.0)
+        rows, flags_of_all = sum_over_replicas(
+            torch.tensor([[float(row_count(self._rows))]], dtype=torch.float64),
+            range(self.mesh.replica, self.mesh.replica + 1),
+            self.mesh.replicas,
+            flags,
+        )
+        trees = self._machines.grow(_to_numpy(gradient), _to_numpy(curvature), rate)
+        self.clock.enter(OTHER)
+        self.model.add(trees)
+        self._scores = torch.from_numpy(self._machines.scores())
+        return StepResult(norm, losses.sum(), sums[0], sums[1], rows[0], flags_of_all)
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        """The forest's output, computed on the CPU."""
+        if not row_count(batch):
+            return torch.empty(0)
+        return self.model({name: values.cpu() for name, values in batch.items()})
+
+    def sync_buffers(self) -> None:
+        """Nothing: all workers have the same trees."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model": dict(self.model.state_dict())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+
+    def weights(self) -> dict[str, Tensor]:
+        return {} if self.mesh.context.rank else self.model.weights()
+
+    def close(self) -> None:
+        if self._machines is not None:
+            self._machines.close()
+            self._machines = None
+
+
+def as_trees(task: Task) -> Trees:
+    """Raises ConfigError for another task."""
+    if not isinstance(task, Trees):
+        raise ConfigError(f"train.strategy is boosting, and task.kind {task.settings.kind} has no trees; set task.kind to trees")
+    return task
+
+
+def _epoch_seed(seed: int, epoch: int) -> int:
+    """Below 2^31. LightGBM begins anew with it in every epoch, so that a resumed run need not repeat what was drawn before."""
+    return int(random_words(1, seed, epoch)[0]) >> 33
+
+
+def _to_numpy(values: Tensor) -> np.ndarray:
+    """float32 on the grid of all workers, on which it is exact. Collective."""
+    return to_grid(values).float().numpy()

@@ -1,0 +1,207 @@
+"""LightGBM's machines: each has some of the rows, and together they find the decisions of every tree.
+
+A worker is one machine. A worker alone is two, since LightGBM counts the rows of a leaf differently where there is no other machine,
+and so would grow other trees. LightGBM keeps its connections by thread, so each machine has a thread of its own.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from math import ceil
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pipelines.config.trees import TreesSettings
+from pipelines.errors import ConfigError
+from pipelines.runtime.compat.lightgbm import quiet_stdout, silence_thread
+from pipelines.strategies.boosting.growth import no_tree, read_tree
+from pipelines.tasks.forest import Tree
+from pipelines.tasks.trees import TreeInput
+from pipelines.train.reduce.agreement import all_gather_object
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.waits import waits_for_workers
+
+Result = TypeVar("Result")
+
+
+def import_lightgbm() -> Any:
+    """The module. Raises ConfigError if it is not installed."""
+    if find_spec("lightgbm") is None:
+        raise ConfigError(
+            f"task.kind trees needs lightgbm, which is not installed on {socket.gethostname()}; pip install -c constraints.txt '.[trees]'"
+        )
+    import lightgbm  # noqa: PLC0415, only who grows trees has it installed
+
+    return lightgbm
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Settings and facts that decide on trees beside gradients."""
+
+    settings: TreesSettings
+    inputs: Sequence[TreeInput]
+    outputs: int
+    sample: np.ndarray
+    """float32 of shape (rows, inputs): rows from which the intervals are made, the same on all workers."""
+    threads: int
+    timeout_seconds: float
+
+    def dataset_parameters(self) -> dict[str, Any]:
+        return {"max_bin": self.settings.bins, "bin_construct_sample_cnt": len(self.sample), "verbosity": -1, "num_threads": self.threads}
+
+    def parameters(self) -> dict[str, Any]:
+        settings = self.settings
+        monotone = [input.direction for input in self.inputs]
+        return {
+            **self.dataset_parameters(),
+            "objective": "none",
+            "num_class": self.outputs,
+            "boost_from_average": False,
+            "num_leaves": settings.leaves,
+            "max_depth": settings.depth or -1,
+            "min_data_in_leaf": settings.min_rows,
+            "lambda_l2": settings.l2,
+            "feature_fraction": settings.feature_share,
+            **({"monotone_constraints": monotone} if any(monotone) else {}),
+        }
+
+
+class Machine:
+    """One of LightGBM's machines, with its rows. Every method runs in its own thread, at the same time as those of all others."""
+
+    def __init__(self, lightgbm: Any, growth: Growth, rows: np.ndarray, network: dict[str, Any]) -> None:
+        """`rows` are the inputs, float32 of shape (rows, inputs)."""
+        silence_thread(lightgbm)
+        self._lightgbm, self._outputs, self._parameters = lightgbm, growth.outputs, growth.parameters() | network
+        self._values = max((input.values for input in growth.inputs), default=0)
+        categories = [number for number, input in enumerate(growth.inputs) if input.values]
+        sample = lightgbm.Dataset(growth.sample, categorical_feature=categories, params=growth.dataset_parameters()).construct()
+        self._data = lightgbm.Dataset(rows, np.zeros(len(rows)), reference=sample, params=self._parameters).construct()
+        self._booster: Any = None
+        self._connected: Any = None
+        """The first booster, which closes the connections of this thread when it is freed."""
+
+    def begin(self, scores: np.ndarray, seed: int, rounds: int) -> None:
+        """Go on from the outputs `scores`, float64 of shape (rows, outputs). The features of trees are drawn from `seed`, as after so many
+        rounds."""
+        self._data.set_init_score(scores if self._outputs > 1 else scores[:, 0])
+        self._booster = self._lightgbm.Booster({**self._parameters, "feature_fraction_seed": seed}, self._data)
+        if self._connected is None:
+            self._connected = self._booster
+            del self._parameters["machines"]
+        zeros = np.zeros_like(scores, dtype=np.float32)
+        for _ in range(rounds):
+            self._boost(zeros, zeros, 1.0)  # which draws, and grows no tree
+
+    def grow(self, gradient: np.ndarray, curvature: np.ndarray, rate: float) -> list[Tree]:
+        """Grow a tree for each output; `gradient` and `curvature` are those of this machine's rows."""
+        before = self._booster.current_iteration()
+        self._boost(gradient, curvature, rate)
+        if self._booster.current_iteration() == before:  # no decision improves the loss
+            return [no_tree(self._values)] * self._outputs
+        grown = self._booster.dump_model(num_iteration=1, start_iteration=before)["tree_info"]
+        return [read_tree(tree["tree_structure"], self._values) for tree in grown]
+
+    def scores(self) -> np.ndarray:
+        """The outputs for this machine's rows: float64 of shape (rows, outputs)."""
+        outputs: list[np.ndarray] = []
+
+        def collect(scores: np.ndarray, data: Any) -> tuple[str, float, bool]:
+            outputs.append(scores.reshape(-1, 1) if scores.ndim == 1 else scores)
+            return "scores", 0.0, True
+
+        self._booster.eval_train(collect)
+        return outputs[0]
+
+    def leave(self) -> None:
+        """Close the connections."""
+        if self._connected is not None:
+            self._connected.free_network()
+
+    def _boost(self, gradient: np.ndarray, curvature: np.ndarray, rate: float) -> None:
+        self._booster.reset_parameter({"learning_rate": rate})  # which draws features, too
+        numbers = (gradient, curvature) if self._outputs > 1 else (gradient[:, 0], curvature[:, 0])
+        self._booster.update(fobj=lambda scores, data: numbers)
+
+
+class MachineGroup:
+    """The machines of this worker. Every method but `close` is collective."""
+
+    def __init__(self, growth: Growth, rows: np.ndarray, context: WorkerContext) -> None:
+        lightgbm = import_lightgbm()
+        count = 2 if context.world_size == 1 else 1
+        places = _find_places(count)
+        self._threads = [ThreadPoolExecutor(1, "lightgbm") for _ in range(count)]
+        self._parts = np.array_split(np.arange(len(rows)), count)
+        networks = [_network(places, context.rank * count + number, growth.timeout_seconds) for number in range(count)]
+        parts = zip(self._parts, networks, strict=True)
+        self._machines = self._all([partial(Machine, lightgbm, growth, rows[part], network) for part, network in parts])
+
+    def begin(self, scores: np.ndarray, seed: int, rounds: int) -> None:
+        """Go on from the outputs of this worker's rows. The features of trees are drawn from `seed`, as after so many rounds."""
+        parts = zip(self._machines, self._parts, strict=True)
+        with quiet_stdout():
+            self._all([partial(machine.begin, scores[part], seed, rounds) for machine, part in parts])
+
+    def grow(self, gradient: np.ndarray, curvature: np.ndarray, rate: float) -> list[Tree]:
+        """Grow a tree for each output from the gradient and curvature of this worker's rows, of shape (rows, outputs)."""
+        parts = zip(self._machines, self._parts, strict=True)
+        calls = [partial(machine.grow, gradient[part], curvature[part], rate) for machine, part in parts]
+        return self._all(calls)[0]
+
+    def scores(self) -> np.ndarray:
+        """The outputs for this worker's rows: float64 of shape (rows, outputs)."""
+        return np.concatenate(self._all([machine.scores for machine in self._machines]))
+
+    def close(self) -> None:
+        for thread, machine in zip(self._threads, self._machines, strict=True):
+            thread.submit(machine.leave)
+            thread.shutdown()
+
+    @waits_for_workers
+    def _all(self, calls: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Make each call in the thread of its machine, at the same time."""
+        return [future.result() for future in [thread.submit(call) for thread, call in zip(self._threads, calls, strict=True)]]
+
+
+def _find_places(count: int) -> list[str]:
+    """Host and port of every machine, by worker. Collective."""
+    host = _own_address()
+    listeners = [socket.socket() for _ in range(count)]
+    try:
+        for listener in listeners:
+            listener.bind(("", 0))
+        places = [(host, listener.getsockname()[1]) for listener in listeners]
+    finally:
+        for listener in listeners:
+            listener.close()
+    every = [place for of_worker in all_gather_object(places) for place in of_worker]
+    is_local = len({host for host, _ in every}) == 1
+    return [f"{'127.0.0.1' if is_local else host}:{port}" for host, port in every]
+
+
+def _own_address() -> str:
+    """The address of this machine towards that of the first worker."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def _network(places: Sequence[str], rank: int, timeout_seconds: float) -> dict[str, Any]:
+    return {
+        "tree_learner": "data",
+        "num_machines": len(places),
+        "machines": ",".join(places),
+        "local_listen_port": int(places[rank].rpartition(":")[2]),
+        "pre_partition": True,
+        "time_out": ceil(timeout_seconds / 60),
+    }

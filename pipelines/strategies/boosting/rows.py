@@ -1,0 +1,55 @@
+"""The rows of a worker, which it keeps in memory, and a loader whose steps are rounds."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipelines.data.loader import Loader, Order
+from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.versions import Version
+from pipelines.tasks.data import Batch
+
+SAMPLE_ROWS = 200_000
+"""Rows from which the intervals of numbers are made, the same on all workers."""
+
+
+class Rounds(Loader):
+    """A loader whose steps are rounds: it reads all rows once, and then only counts."""
+
+    def __init__(self, version: Version, order: Order, owned_shards: range, rounds_per_epoch: int, threads: int) -> None:
+        order = replace(order, shuffle=False, remainder="keep")
+        super().__init__(version, "train", order, owned_shards, cache_bytes=0)
+        self.steps_per_epoch, self.remainder_rows = rounds_per_epoch, 0
+        self._version, self._threads = version, threads
+
+    def __iter__(self) -> Iterator[Any]:
+        """The numbers of the remaining rounds of the epoch. Leaving early keeps the position."""
+        if self._step >= self.steps_per_epoch:
+            self._epoch, self._step = self._epoch + 1, 0
+        while self._step < self.steps_per_epoch:
+            self._step += 1
+            yield self._epoch * self.steps_per_epoch + self._step - 1
+        self._epoch, self._step = self._epoch + 1, 0
+
+    def read_ahead(self) -> None:
+        """Nothing: the rows are in memory."""
+
+    def read_rows(self) -> Batch:
+        """All rows of the owned shards, on the CPU."""
+        with closing(Loader(self._version, "train", self.order, self.owned_shards, cache_bytes=0, threads=self._threads)) as loader:
+            batches = [{name: values.clone() for name, values in batch.items()} for batch in loader]
+        return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+    def read_sample(self) -> Batch:
+        """The first rows of the training split, at most SAMPLE_ROWS, or few more; ETL has shuffled them."""
+        reader, groups, rows = Reader(self._version, "train"), list[dict[str, np.ndarray]](), 0
+        for number in range(len(reader.groups)):
+            groups.append({name: values.copy() for name, values in reader.read(number).items()})
+            rows += int(reader.group_rows[number])
+            if rows >= SAMPLE_ROWS:
+                break
+        return {name: torch.from_numpy(np.concatenate([group[name] for group in groups])) for name in groups[0]}

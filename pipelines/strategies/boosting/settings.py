@@ -1,0 +1,40 @@
+"""Settings of strategy `boosting`: workers grow decision trees together. Imports no torch."""
+
+from typing import Any
+
+from pydantic import PositiveInt
+
+from pipelines.config.effect_rules import Use
+from pipelines.config.strategy import StrategySettings
+from pipelines.config.train_base import Training
+
+_OF_NETWORKS = (
+    *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
+    *("shuffle", "init_from", "use_gpu"),
+)
+
+
+def _is_no_booster(strategy: Any, _: Any) -> bool:
+    return not isinstance(strategy, Settings)
+
+
+class Settings(StrategySettings):
+    """A round grows a tree for each output on the rows of all workers. Weights are identical bit for bit for any number of workers."""
+
+    implementation = "pipelines.strategies.boosting.boosting:Boosting"
+    tasks = ("trees",)
+    reproducible = True
+    reads_in_order = False
+    uses = tuple(
+        Use(f"train.{name}", "train.strategy", fits=_is_no_booster, remedy="train a network, as by task.kind tabular")
+        for name in _OF_NETWORKS
+    )
+    kind: str = "boosting"
+    rounds_per_epoch: PositiveInt = 25
+    """Rounds after which the trees are validated. `train.lr` multiplies the values of their leaves."""
+
+    def steps_per_epoch(self, train: Training) -> int | None:
+        return self.rounds_per_epoch
+
+    def describe_steps(self, train: Training) -> str:
+        return "rounds"

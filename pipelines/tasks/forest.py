@@ -1,0 +1,144 @@
+"""An ensemble of decision trees as a torch module: a row's output is the sum of a leaf of each tree.
+
+All trees have room for the same number of nodes. A node is a decision or a leaf; a leaf leads to itself, so that every row takes as many
+steps as the deepest tree has decisions. So the module is a few gathers per level, which torch exports as they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.tasks.data import Batch
+
+TREES_AT_ONCE = 64
+"""Trees whose decisions are computed together: those of 512 rows fit a processor's cache."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The nodes of a tree, each entry of shape (nodes,); the first is the root. The children of a leaf are the leaf itself."""
+
+    feature: Tensor
+    """int64: the number of the input that is compared."""
+    threshold: Tensor
+    """float32: an input up to it goes left."""
+    missing_left: Tensor
+    """bool: whether NaN goes left."""
+    members: Tensor
+    """bool of shape (nodes, values): of a decision on categories, the values that go left; none for other nodes."""
+    is_set: Tensor
+    """bool: whether the decision is on categories."""
+    left_child: Tensor
+    right_child: Tensor
+    value: Tensor
+    """float64: what a leaf adds to its output; 0 for decisions."""
+    depth: int
+    """Number of decisions above the deepest leaf."""
+
+
+class Forest(nn.Module):
+    """Trees over the columns of a batch. Tree t adds to output t % outputs; `bias` is the output without trees."""
+
+    bias: Tensor
+    trees: Tensor
+    depth: Tensor
+    feature: Tensor
+    threshold: Tensor
+    missing_left: Tensor
+    is_set: Tensor
+    members: Tensor
+    left_child: Tensor
+    right_child: Tensor
+    value: Tensor
+
+    def __init__(self, features: Sequence[TensorColumn], outputs: int, nodes: int, values: int) -> None:
+        """A tree has at most `nodes`, and decisions on categories are of fewer than `values` values."""
+        super().__init__()
+        self._names = tuple(column.name for column in features)
+        self.outputs, self._nodes, self._values = outputs, nodes, values
+        self.register_buffer("bias", torch.zeros(outputs, dtype=torch.float64))
+        self.register_buffer("trees", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("depth", torch.zeros((), dtype=torch.int64))
+        self.reserve(0)
+
+    def reserve(self, trees: int) -> None:
+        """Make room for so many trees, and remove all that there are."""
+        shape = (trees, self._nodes)
+        self.register_buffer("feature", torch.zeros(shape, dtype=torch.int64))
+        self.register_buffer("threshold", torch.zeros(shape, dtype=torch.float32))
+        self.register_buffer("missing_left", torch.zeros(shape, dtype=torch.bool))
+        self.register_buffer("is_set", torch.zeros(shape, dtype=torch.bool))
+        self.register_buffer("members", torch.zeros((*shape, self._values), dtype=torch.bool))
+        itself = torch.arange(self._nodes).expand(shape)
+        self.register_buffer("left_child", itself.clone())
+        self.register_buffer("right_child", itself.clone())
+        self.register_buffer("value", torch.zeros(shape, dtype=torch.float64))
+        self._count, self._levels = 0, 0
+
+    def add(self, trees: Sequence[Tree]) -> None:
+        """Add a tree for each output, where there is room for them."""
+        for tree in trees:
+            nodes = len(tree.feature)
+            for name in ("feature", "threshold", "missing_left", "is_set", "members", "left_child", "right_child", "value"):
+                getattr(self, name)[self._count, :nodes] = getattr(tree, name)
+            self._count, self._levels = self._count + 1, max(self._levels, tree.depth)
+        self.trees.fill_(self._count)
+        self.depth.fill_(self._levels)
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """The columns side by side as float32, shape (rows, inputs)."""
+        return torch.cat([batch[name].float().unsqueeze(-1).flatten(1) for name in self._names], dim=1)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """float32 of shape (rows, outputs)."""
+        inputs = self.inputs(batch)
+        total = self.bias.expand(inputs.shape[0], self.outputs)
+        at_once = max(self._count, 1) if torch.compiler.is_exporting() else TREES_AT_ONCE * self.outputs
+        for first in range(0, self._count, at_once):
+            values = self._leaf_values(inputs, first, min(first + at_once, self._count))
+            total = total + values.unflatten(1, (-1, self.outputs)).sum(1)
+        return total.float()
+
+    def scores(self, batch: Batch) -> Tensor:
+        """The outputs as float64, shape (rows, outputs), added tree by tree: the same bits as while the trees grew."""
+        inputs = self.inputs(batch)
+        total = self.bias.repeat(inputs.shape[0], 1)
+        for tree in range(self._count):
+            total[:, tree % self.outputs] += self._leaf_values(inputs, tree, tree + 1)[:, 0]
+        return total
+
+    def weights(self) -> dict[str, Tensor]:
+        """Weights by name, without the room that no tree fills."""
+        scalars = ("bias", "trees", "depth")
+        return {name: values.clone() if name in scalars else values[: self._count].clone() for name, values in self.state_dict().items()}
+
+    def _leaf_values(self, inputs: Tensor, first: int, end: int) -> Tensor:
+        """The value of each row's leaf in each tree: float64 of shape (rows, end - first)."""
+        roots = torch.arange(first, end) * self._nodes
+        feature, threshold, missing_left = self.feature.flatten(), self.threshold.flatten(), self.missing_left.flatten()
+        left_child, right_child = self.left_child.flatten(), self.right_child.flatten()
+        at = roots.expand(inputs.shape[0], -1)
+        for _ in range(self._levels):
+            compared = inputs.gather(1, feature[at])
+            goes_left = (compared <= threshold[at]) | (compared.isnan() & missing_left[at])
+            if self._values:
+                is_set = self.is_set.flatten()[at]  # ONNX runtimes choose between no booleans
+                goes_left = (is_set & self._is_member(compared, at)) | (~is_set & goes_left)
+            at = roots + torch.where(goes_left, left_child[at], right_child[at])
+        return self.value.flatten()[at]
+
+    def _is_member(self, compared: Tensor, at: Tensor) -> Tensor:
+        """Whether the value of a category is in the set of its decision."""
+        value = compared.nan_to_num(0.0).clamp(0, self._values - 1).long()
+        return self.members.flatten()[at * self._values + value] & (compared < self._values)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
+        """Makes room for the trees of the weights that are loaded."""
+        if (saved := state_dict.get(f"{prefix}feature")) is not None and len(saved) != len(self.feature):
+            self.reserve(len(saved))
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+        self._count, self._levels = int(self.trees), int(self.depth)

@@ -1,0 +1,60 @@
+"""The task `trees`: gradient-boosted decision trees over the columns of a table."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from torch import nn
+
+from pipelines.config.did_you_mean import suggestion
+from pipelines.config.trees import TreesSettings as Settings
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.tasks.forest import Forest
+from pipelines.tasks.supervised import Supervised
+from pipelines.tasks.targets import is_binary
+
+_ORDERED = ("quantile",)
+"""Encoders whose indices are in the order of the values."""
+
+
+@dataclass(frozen=True)
+class TreeInput:
+    """One number that trees decide on."""
+
+    column: str
+    values: int
+    """Number of categories; 0 for a number."""
+    direction: int
+    """1 if the output may only rise with it, -1 if it may only fall, else 0."""
+
+
+class Trees(Supervised):
+    settings: Settings
+
+    def model(self) -> nn.Module:
+        """A forest without trees."""
+        return Forest(self.data.features, self.outputs, 2 * self.settings.leaves - 1, max(input.values for input in self.inputs))
+
+    def check(self) -> None:
+        """Raise ConfigError if a monotone feature is none, or has categories."""
+        by_column = {input.column: input for input in self.inputs}
+        for name in self.settings.monotone:
+            if name not in by_column:
+                remedy = suggestion(name, by_column, f"name one of {', '.join(list(by_column)[:5])}")
+                raise ConfigError(f"task.monotone has {name}, which is no feature of the dataset; {remedy}")
+            if by_column[name].values:
+                raise ConfigError(
+                    f"task.monotone has {name}, whose categories have no order; encode it as a number, or remove it from monotone"
+                )
+
+    @property
+    def inputs(self) -> tuple[TreeInput, ...]:
+        """The inputs in the order of `Forest.inputs`."""
+        return tuple(input for column in self.data.features for input in self._column_inputs(column))
+
+    def _column_inputs(self, column: TensorColumn) -> Iterator[TreeInput]:
+        encoder = self.data.encoders[column.name].feature["encoder"] if column.name in self.data.encoders else ""
+        is_category = column.cardinality is not None and not is_binary(column) and encoder not in _ORDERED
+        values = column.cardinality if is_category and (column.cardinality or 0) <= self.settings.categories else 0
+        yield from [TreeInput(column.name, values or 0, self.settings.monotone.get(column.name, 0))] * prod(column.shape)

@@ -1,0 +1,160 @@
+"""Strategy `boosting`: the trees are the same for any number of workers, and after a stop."""
+
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pytest
+import torch
+from groups import run_group
+from sklearn.metrics import roc_auc_score
+from trainings import StopsAfter, open_dataset, training
+
+from pipelines.config import parse
+from pipelines.data.loader.reader import Reader
+from pipelines.errors import ConfigError
+from pipelines.runtime.weights import model_digest
+from pipelines.strategies.boosting import boosting, machines
+from pipelines.strategies.boosting.boosting import Boosting
+from pipelines.tasks.bind import build_task
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.state import Trained
+from pipelines.train.strategies import create_strategy
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+SETTINGS: dict[str, Any] = {
+    "rows": 3_001,
+    "epochs": 3,
+    "lr": 0.1,
+    "strategy": {"kind": "boosting", "rounds_per_epoch": 10},
+    "checkpoint": {"every_steps": 7},
+}
+CASES: dict[str, dict[str, Any]] = {
+    "usual": {"task": {"kind": "trees"}},
+    "all features, monotone": {"task": {"kind": "trees", "feature_share": 1.0, "monotone": {"x2": 1}, "leaves": 7, "depth": 3, "l2": 1.0}},
+    "weights": {"task": {"kind": "trees", "class_weights": [1.0, 2.5]}, "weight_scale": 1.0},
+}
+
+
+def fit_run(
+    context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None
+) -> tuple[Trained, str, dict[str, torch.Tensor]]:
+    """The result of a training, the digest of its model, and its weights."""
+    config = training(home / ("weighted" if "weight_scale" in changes else "plain"), **{**SETTINGS, **changes})
+    version = open_dataset(config)
+    strategy = create_strategy(config.train, build_task(config.task, version.manifest), context)
+    checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
+    task = build_task(config.task, version.manifest)
+    trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
+    return trained, model_digest(strategy.model.state_dict()), strategy.weights()
+
+
+def fit_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, Any]:
+    return {case: fit_run(context, home, folder / case, changes)[:2] for case, changes in CASES.items()}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("boosting")
+    for case, changes in (("plain", CASES["usual"]), ("weighted", CASES["weights"])):
+        (folder / case).mkdir()
+        training(folder / case, **{**SETTINGS, **changes})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(home: Path) -> dict[str, Any]:
+    return fit_in_turn(WorkerContext(), home, home / "alone")
+
+
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.full), 3])
+def test_p5_trees_and_metrics_are_equal_for_every_number_of_workers(home: Path, alone: dict[str, Any], workers: int) -> None:
+    for actual in run_group(workers, home / f"group-{workers}", fit_in_turn, home, home / f"of-{workers}"):
+        for case, expected in alone.items():
+            assert actual[case][1] == expected[1], case
+            assert actual[case][0].metrics == expected[0].metrics
+
+
+def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
+    folder = home / "stopped"
+    for workers, stop_after in ((3, 4), (2, 12)):
+        for trained, _, _ in run_group(workers, home / f"stopped-{workers}", fit_run, home, folder, CASES["usual"], stop_after):
+            assert not trained.finished
+    trained, digest, _ = fit_run(WorkerContext(), home, folder, CASES["usual"])
+    assert (digest, trained.metrics) == (alone["usual"][1], alone["usual"][0].metrics)
+
+
+def test_trees_learn_as_lightgbm_by_hand_does(home: Path, alone: dict[str, Any]) -> None:
+    assert len({digest for _, digest in alone.values()}) == len(CASES)
+    version = open_dataset(training(home / "plain", **{**SETTINGS, **CASES["usual"]}))
+    arrays = {}
+    for split in ("train", "test"):
+        reader = Reader(version, split)
+        groups = [{name: values.copy() for name, values in reader.read(number).items()} for number in range(len(reader.groups))]
+        arrays[split] = {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
+    inputs = {split: np.stack([values for name, values in columns.items() if name != "label"], 1) for split, columns in arrays.items()}
+    parameters = {"objective": "binary", "learning_rate": 0.1, "feature_fraction": 0.6, "verbosity": -1, "num_threads": 1}
+    by_hand = lightgbm.train(parameters, lightgbm.Dataset(inputs["train"], arrays["train"]["label"]), num_boost_round=30)
+    expected = roc_auc_score(arrays["test"]["label"], by_hand.predict(inputs["test"]))
+    assert alone["usual"][0].metrics["test/auc"] == pytest.approx(expected, abs=0.02)
+    assert expected > 0.9
+
+
+def test_a_monotone_output_rises_with_its_feature(home: Path) -> None:
+    config = training(home / "plain", **{**SETTINGS, **CASES["all features, monotone"]})
+    version = open_dataset(config)
+    task = build_task(config.task, version.manifest)
+    _, _, weights = fit_run(WorkerContext(), home, home / "monotone", CASES["all features, monotone"])
+    forest = task.model()
+    forest.load_state_dict(weights)
+    assert len(weights["feature"]) == 30, "the trees of the best epoch, and no more"
+    random = np.random.default_rng(2).standard_normal((8, 200)).astype(np.float32)
+    batch = {f"x{number}": torch.from_numpy(values) for number, values in enumerate(random)}
+    outputs = torch.stack([forest({**batch, "x2": torch.full((200,), value)})[:, 0] for value in np.linspace(-3, 3, 30)])
+    assert (outputs.diff(dim=0) >= 0).all() and (outputs[-1] > outputs[0]).any()
+
+
+def test_a_target_that_no_feature_tells_gives_trees_without_decisions(tmp_path: Path) -> None:
+    config = training(tmp_path, **{**SETTINGS, **CASES["usual"], "one_class": ("train",), "epochs": 1})
+    version = open_dataset(config)
+    task = build_task(config.task, version.manifest)
+    strategy = create_strategy(config.train, task, WorkerContext())
+    trained = Loop(
+        config, version, task, strategy, Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), StopsAfter(None)
+    ).run()
+    assert trained.finished and (strategy.weights()["left_child"] == strategy.weights()["right_child"]).all()
+
+
+def test_what_boosting_cannot_train_is_refused_before_a_worker_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = training(tmp_path, **{**SETTINGS, **CASES["usual"], "rows": 12})
+    version = open_dataset(few)
+    task = build_task(few.task, version.manifest)
+    with pytest.raises(ConfigError, match=r"train of .* has 12 rows; trees need 16 to .*: .* lower train\.shards to at most 6"):
+        Boosting.check(few.train, task, version)
+    lower = training(tmp_path, **{**SETTINGS, **CASES["usual"], "rows": 12, "shards": 4})  # lower train.shards
+    Boosting.check(lower.train, task, version)
+    for name in ("many", "sample"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(boosting, "MOST_ROWS", 2_000)
+    with pytest.raises(ConfigError, match=r"has 3,001 rows; trees need 16 to 2,000: train on a sample of the rows"):
+        Boosting.check(few.train, task, open_dataset(training(tmp_path / "many", **{**SETTINGS, **CASES["usual"]})))
+    sample = training(tmp_path / "sample", **{**SETTINGS, **CASES["usual"], "rows": 2_000})
+    Boosting.check(few.train, task, open_dataset(sample))  # a sample of the rows
+    values = few.model_dump(mode="json", exclude_unset=True)
+    with pytest.raises(
+        ConfigError, match=r"train\.strategy is ddp, which does not train a task of kind trees; set it to boosting, or remove it"
+    ):
+        parse({**values, "train": {"strategy": "ddp"}}, "toy")
+    with pytest.raises(ConfigError, match=r"train\.optimizer: has no effect while train\.strategy is boosting; train a network"):
+        parse({**values, "train": {"optimizer": "sgd"}}, "toy")
+    network = build_task(parse({**values, "task": {"kind": "tabular"}, "train": {}}, "toy").task, version.manifest)
+    with pytest.raises(ConfigError, match=r"boosting, and task\.kind tabular has no trees; set task\.kind to trees"):
+        Boosting.check(lower.train, network, version)
+    monkeypatch.setattr(machines, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs lightgbm, which is not installed on .*; pip install -c constraints\.txt '\.\[trees\]'"):
+        Boosting.check(lower.train, task, version)

@@ -1,0 +1,140 @@
+"""Trees as a torch module, compared with LightGBM's own predictions; and the grid on which sums are exact."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pipelines.config.trees import TreesSettings
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.errors import ConfigError
+from pipelines.strategies.boosting.gradients import best_bias, exact_sum, gradients, to_grid
+from pipelines.strategies.boosting.growth import no_tree, read_tree
+from pipelines.tasks.data import Data
+from pipelines.tasks.forest import Forest
+from pipelines.tasks.trees import Trees
+
+ROWS, VALUES = 3_000, 12
+COLUMNS = (
+    TensorColumn(name="a", dtype="float32"),
+    TensorColumn(name="wide", dtype="float32", shape=(2,)),
+    TensorColumn(name="category", dtype="int32", cardinality=VALUES),
+)
+RANDOM = np.random.default_rng(5)
+BATCH = {
+    "a": torch.from_numpy(np.where(RANDOM.random(ROWS) < 0.2, np.nan, RANDOM.standard_normal(ROWS)).astype(np.float32)),
+    "wide": torch.from_numpy(RANDOM.standard_normal((ROWS, 2)).astype(np.float32)),
+    "category": torch.from_numpy(RANDOM.integers(0, VALUES, ROWS).astype(np.int32)),
+}
+
+
+def grow(outputs: int, rounds: int = 20) -> tuple[Forest, Any, np.ndarray]:
+    """A forest, and the booster of LightGBM that it was read from, with the inputs of both."""
+    forest = Forest(COLUMNS, outputs, nodes=2 * 15 - 1, values=VALUES)
+    inputs = forest.inputs(BATCH).numpy()
+    signal = np.nan_to_num(inputs[:, 0]) + inputs[:, 1] * (inputs[:, 3] % 3 == 1) + np.isnan(inputs[:, 0])
+    label = np.digitize(signal, [0.3] if outputs == 1 else [-0.2, 0.8]).astype(float)
+    parameters = {"objective": "binary" if outputs == 1 else "multiclass", "num_class": outputs, "num_leaves": 15, "verbosity": -1}
+    booster = lightgbm.train(
+        {**parameters, "boost_from_average": False}, lightgbm.Dataset(inputs, label, categorical_feature=[3]), num_boost_round=rounds
+    )
+    forest.reserve(rounds * outputs)
+    forest.add([read_tree(tree["tree_structure"], VALUES) for tree in booster.dump_model()["tree_info"]])
+    return forest, booster, inputs
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_forest_predicts_as_lightgbm_to_the_last_bit(outputs: int) -> None:
+    forest, booster, inputs = grow(outputs)
+    expected = booster.predict(inputs, raw_score=True).reshape(ROWS, outputs)
+    assert np.array_equal(forest.scores(BATCH).numpy(), expected)
+    assert np.allclose(forest(BATCH).numpy(), expected, rtol=1e-6, atol=1e-6)
+    assert {bool(forest.is_set.any()), bool(forest.missing_left.any())} == {True}
+
+
+def test_values_on_a_threshold_go_as_in_lightgbm() -> None:
+    forest, booster, _ = grow(1)
+    thresholds = forest.threshold[(forest.feature == 0) & (forest.left_child != forest.right_child)].unique()
+    near = [torch.nextafter(thresholds, torch.tensor(direction * np.inf)) for direction in (-1, 1)]
+    values = torch.cat([thresholds, *near])
+    batch = {"a": values, "wide": torch.zeros(len(values), 2), "category": torch.zeros(len(values), dtype=torch.int32)}
+    assert np.array_equal(forest.scores(batch)[:, 0].numpy(), booster.predict(forest.inputs(batch).numpy(), raw_score=True))
+
+
+def test_weights_have_no_empty_trees_and_fill_a_forest_of_any_size() -> None:
+    forest, _, _ = grow(1, rounds=4)
+    roomy = Forest(COLUMNS, 1, nodes=29, values=VALUES)
+    roomy.reserve(9)
+    roomy.load_state_dict(forest.state_dict())
+    assert torch.equal(roomy.scores(BATCH), forest.scores(BATCH))
+    grown = Forest(COLUMNS, 1, nodes=29, values=VALUES)
+    grown.reserve(7)
+    with torch.no_grad():
+        grown.bias.fill_(0.5)
+    grown.add([no_tree(VALUES)])
+    weights = grown.weights()
+    assert weights["feature"].shape == (1, 29) and (grown(BATCH) == 0.5).all()
+    assert torch.equal(grown.scores({name: values[:3] for name, values in BATCH.items()}), torch.full((3, 1), 0.5, dtype=torch.float64))
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=200), st.randoms())
+def test_p5_a_sum_on_the_grid_is_the_same_in_any_order(values: list[float], random: Any) -> None:
+    shuffled = list(values)
+    random.shuffle(shuffled)
+    on_grid = to_grid(torch.tensor(values, dtype=torch.float64))
+    assert float(on_grid.float().double().sub(on_grid).abs().max()) == 0, "float32 holds it"
+    assert sum(on_grid.tolist()) == sum(reversed(on_grid.tolist())) == float(exact_sum(torch.tensor(shuffled, dtype=torch.float64)))
+    assert float(on_grid.sub(torch.tensor(values)).abs().max()) <= 2**-22 * max(map(abs, values))
+
+
+def task(column: TensorColumn, settings: Mapping[str, Any] | None = None, encoder: str = "identity", **data: Any) -> Trees:
+    feature = {"encoder": encoder, "column": "y"}
+    encoders = {"y": FittedEncoder(feature=feature, inputs=("y",), state={"dtype": column.dtype, "impute": None}, column=column)}
+    return Trees(TreesSettings.model_validate({"kind": "trees", **(settings or {})}), Data((*COLUMNS, column), encoders=encoders, **data))
+
+
+def loss_at(trees: Trees, scores: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    losses, weights = trees.row_losses(scores, batch)
+    return losses if weights is None else losses * weights
+
+
+@pytest.mark.parametrize(
+    ("trees", "target", "outputs"),
+    [
+        (task(TensorColumn(name="y", dtype="uint8", role="target", cardinality=2), {"class_weights": (1.0, 3.0)}), [0, 1, 1, 0], 1),
+        (task(TensorColumn(name="y", dtype="int32", role="target", cardinality=3)), [0, 1, 2, 1], 3),
+        (task(TensorColumn(name="y", dtype="float32", role="target")), [0.5, -1.0, 2.0, 0.0], 1),
+    ],
+    ids=["two classes with weights", "three classes", "a number"],
+)
+def test_gradient_and_curvature_are_the_derivatives_of_the_weighted_loss(trees: Trees, target: list[float], outputs: int) -> None:
+    batch = {"y": torch.tensor(target)}
+    scores = torch.linspace(-1, 1, 4 * outputs, dtype=torch.float64).view(4, outputs)
+    gradient, curvature, losses, weights = gradients(trees, scores, batch)
+    assert torch.equal(losses, loss_at(trees, scores, batch)) and len(weights) == 4
+    for output in range(outputs):
+        step = torch.zeros(outputs, dtype=torch.float64)
+        step[output] = 1e-4
+        above, below = (loss_at(trees, scores + sign * step, batch) for sign in (1, -1))
+        assert torch.allclose(gradient[:, output], (above - below) / 2e-4, atol=1e-6)
+        assert torch.allclose(curvature[:, output], (above + below - 2 * losses) / 1e-8, atol=1e-5)
+    bias = best_bias(trees, batch, outputs)
+    gradient, _, _, _ = gradients(trees, bias.repeat(4, 1), batch)
+    assert float(gradient.sum(0).abs().max()) < 1e-5, "the loss is least at the bias"
+
+
+def test_monotone_features_that_are_none_are_refused() -> None:
+    column = TensorColumn(name="y", dtype="float32", role="target")
+    with pytest.raises(ConfigError, match=r"task\.monotone has b, which is no feature of the dataset; .*a"):
+        task(column, {"monotone": {"b": 1}}).check()
+    with pytest.raises(ConfigError, match=r"task\.monotone has category, whose categories have no order; encode it as a number"):
+        task(column, {"monotone": {"category": 1}}).check()
+    task(column, {"monotone": {"a": 1}}).check()
+    task(column, {"monotone": {"category": 1}, "categories": 4}).check()
