@@ -15,7 +15,7 @@ class TreesSettings(TaskSettings):
     needs_own_strategy: ClassVar[bool] = True
     train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 0.05, "epochs": 20}
     kind: Literal["trees"] = "trees"
-    leaves: Annotated[int, Field(ge=2, le=1_024)] = 31
+    leaves: Annotated[int, Field(ge=2, le=512)] = 31
     """Maximum number of leaves of a tree."""
     depth: PositiveInt | None = None
     """Maximum number of decisions above a leaf; by default, only `leaves` limits it."""
@@ -24,11 +24,11 @@ class TreesSettings(TaskSettings):
     l2: NonNegativeFloat = 0.0
     """L2 penalty of the values of leaves."""
     feature_share: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Share of the inputs, drawn anew for each tree, that its decisions may be on."""
+    """Share of the inputs, drawn anew for each tree, that its decisions may be on; all, where it is of fewer than four."""
     bins: Annotated[int, Field(ge=2, le=255)] = 255
     """Maximum number of intervals of a number, between which a decision may divide."""
     categories: Annotated[int, Field(ge=0, le=1_024)] = 256
-    """Columns of categories with at most so many values are divided into any two sets of values. Those with more are divided by the
+    """Columns of categories with at most so many values are divided into two sets of values. Those with more are divided by the
     number of the value, which is its rank by frequency for the encoder `vocabulary`."""
     monotone: dict[str, Literal[-1, 1]] = {}
     """Features that the output may only rise with (1) or fall with (-1): numbers, by the name of their column."""

@@ -77,6 +77,10 @@ class BinaryTarget(ClassificationTarget):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
 
+    def derivatives(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        probabilities = output.sigmoid()
+        return probabilities - target.to(output.dtype)[:, None], probabilities * (1 - probabilities)
+
     def average(self, outputs: Tensor) -> Tensor:
         return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
 

@@ -118,7 +118,7 @@ class Forest(nn.Module):
 
     def _leaf_values(self, inputs: Tensor, first: int, end: int) -> Tensor:
         """The value of each row's leaf in each tree: float64 of shape (rows, end - first)."""
-        roots = torch.arange(first, end) * self._nodes
+        roots = torch.arange(first, end, device=inputs.device) * self._nodes
         feature, threshold, missing_left = self.feature.flatten(), self.threshold.flatten(), self.missing_left.flatten()
         left_child, right_child = self.left_child.flatten(), self.right_child.flatten()
         at = roots.expand(inputs.shape[0], -1)

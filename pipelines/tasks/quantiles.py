@@ -25,6 +25,7 @@ class QuantileTarget(QuantityTarget):
     the median."""
 
     monitor = METRICS["pinball"].monitor
+    is_curved = False
 
     def __init__(self, data: Data, settings: TaskSettings) -> None:
         super().__init__(data, settings)

@@ -31,10 +31,18 @@ class Target(ABC):
     """Width of the output of the model."""
     figures: ClassVar[Literal["classes", "quantity", ""]]
     """The details of an evaluation that there are of this kind; empty for none."""
+    is_curved: ClassVar[bool] = True
+    """Whether the loss has a second derivative that is not 0 nearly everywhere."""
     predictions: Predictions
     """What the predictions are, from which metrics are computed again."""
     further_names: ClassVar[str]
     """The metrics that `task.metrics` may name, in words."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """A class with a loss of its own does not inherit `derivatives`, which are those of another loss."""
+        super().__init_subclass__(**arguments)
+        if "losses" in vars(cls) and "derivatives" not in vars(cls):
+            cls.derivatives = Target.derivatives  # type: ignore[method-assign]
 
     def __init__(self, data: Data, settings: TaskSettings | None = None) -> None:
         """Raises ConfigError if `task.metrics` has one that is not defined for this kind."""
@@ -53,6 +61,15 @@ class Target(ABC):
     @abstractmethod
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         """Loss of each row, shape (rows,), in encoded units."""
+
+    def derivatives(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """First and second derivative of each row's loss by each of its outputs, both of shape (rows, outputs)."""
+        output = output.detach().requires_grad_()
+        (first,) = torch.autograd.grad(self.losses(output, target).sum(), output, create_graph=True)
+        if not first.requires_grad:
+            return first, torch.zeros_like(first)
+        by_output = [torch.autograd.grad(first[:, number].sum(), output, retain_graph=True)[0][:, number] for number in range(self.outputs)]
+        return first.detach(), torch.stack(by_output, 1)
 
     @abstractmethod
     def average(self, outputs: Tensor) -> Tensor:
@@ -111,6 +128,9 @@ class QuantityTarget(Target):
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return (output[:, 0] - target.to(output.dtype)).square()
+
+    def derivatives(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return 2 * (output - target.to(output.dtype)[:, None]), torch.full_like(output, 2)
 
     def average(self, outputs: Tensor) -> Tensor:
         return outputs.mean(1)

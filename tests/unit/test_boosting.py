@@ -9,15 +9,21 @@ import pytest
 import torch
 from groups import run_group
 from sklearn.metrics import roc_auc_score
+from test_target_kinds import KINDS, make_case
 from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config import parse
+from pipelines.config.trees import TreesSettings
 from pipelines.data.loader.reader import Reader
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_digest
 from pipelines.strategies.boosting import boosting, machines
 from pipelines.strategies.boosting.boosting import Boosting
-from pipelines.tasks.bind import build_task
+from pipelines.strategies.boosting.gradients import best_bias, gradients
+from pipelines.strategies.boosting.machines import Growth, MachineGroup
+from pipelines.tasks.bind import build_task, task_data
+from pipelines.tasks.forest import Forest
+from pipelines.tasks.trees import Trees
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
@@ -82,7 +88,7 @@ def test_p5_trees_and_metrics_are_equal_for_every_number_of_workers(home: Path, 
 
 def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
     folder = home / "stopped"
-    for workers, stop_after in ((3, 4), (2, 12)):
+    for workers, stop_after in ((3, 4), (2, 4), (1, 9)):  # inside an epoch, and at the ends of two
         for trained, _, _ in run_group(workers, home / f"stopped-{workers}", fit_run, home, folder, CASES["usual"], stop_after):
             assert not trained.finished
     trained, digest, _ = fit_run(WorkerContext(), home, folder, CASES["usual"])
@@ -103,6 +109,29 @@ def test_trees_learn_as_lightgbm_by_hand_does(home: Path, alone: dict[str, Any])
     expected = roc_auc_score(arrays["test"]["label"], by_hand.predict(inputs["test"]))
     assert alone["usual"][0].metrics["test/auc"] == pytest.approx(expected, abs=0.02)
     assert expected > 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trees_of_every_kind_of_target_lower_its_loss(kind: str) -> None:
+    case, rounds = make_case(kind), 30
+    task = Trees(TreesSettings.model_validate({"kind": "trees", "min_rows": 5, **KINDS[kind][2]}), task_data(case.encoders))
+    forest = task.model()
+    assert isinstance(forest, Forest)
+    forest.reserve(rounds * forest.outputs)
+    forest.bias.copy_(best_bias(task, case.batch, forest.outputs))
+    before = task.row_losses(forest.scores(case.batch), case.batch)[0].mean()
+    inputs = forest.inputs(case.batch).numpy()
+    group = MachineGroup(Growth(task.settings, task.inputs, forest.outputs, inputs, 1, 60.0), inputs, WorkerContext())
+    try:
+        group.begin(forest.scores(case.batch).numpy(), 1, 0)
+        for _ in range(rounds):
+            derivatives = gradients(task, torch.from_numpy(group.scores()), case.batch)
+            grown = group.grow(derivatives.gradient.float().numpy(), derivatives.curvature.float().numpy(), 0.1)
+            forest.add(grown)
+        assert np.array_equal(group.scores(), forest.scores(case.batch).numpy())
+    finally:
+        group.close()
+    assert task.row_losses(forest.scores(case.batch), case.batch)[0].mean() < before - 0.02 * abs(before)
 
 
 def test_a_monotone_output_rises_with_its_feature(home: Path) -> None:
@@ -128,6 +157,19 @@ def test_a_target_that_no_feature_tells_gives_trees_without_decisions(tmp_path: 
         config, version, task, strategy, Checkpoints(RunDirectory(str(tmp_path / "run")), WorkerContext(), 2), StopsAfter(None)
     ).run()
     assert trained.finished and (strategy.weights()["left_child"] == strategy.weights()["right_child"]).all()
+
+
+def test_rows_without_any_weight_are_refused(home: Path) -> None:
+    changes = {**CASES["usual"], "task": {"kind": "trees", "class_weights": [1.0, 0.0]}, "one_class": ("train",)}
+    (home / "weightless").mkdir()
+    config = training(home / "weightless", **{**SETTINGS, **changes})
+    task = build_task(config.task, open_dataset(config).manifest)
+    strategy = create_strategy(config.train, task, WorkerContext())
+    checkpoints = Checkpoints(RunDirectory(str(home / "weightless" / "run")), WorkerContext(), 2)
+    with pytest.raises(ConfigError, match=r"weights of all rows of the split train are 0; change task\.class_weights or"):
+        Loop(config, open_dataset(config), task, strategy, checkpoints, StopsAfter(None)).run()
+    changes["task"] = {"kind": "trees", "class_weights": [1.0, 0.5]}
+    assert fit_run(WorkerContext(), home, home / "weighted-run", {**changes, "epochs": 1})[0].finished  # other weights
 
 
 def test_what_boosting_cannot_train_is_refused_before_a_worker_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

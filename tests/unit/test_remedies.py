@@ -152,6 +152,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "a name that ETL needs; rename": ("integration/test_etl_query.py", "x AS second, s AS part"),
     "give more rows of them, or make one value of several": ("unit/test_strata.py", "values of more rows are in every split"),
     "give more rows, or lower train.shards to at most": ("unit/test_boosting.py", "# lower train.shards"),
+    "of the split train are 0; change task.class_weights": ("unit/test_boosting.py", "# other weights"),
     "train on a sample of the rows": ("unit/test_boosting.py", "# a sample of the rows"),
     "train a network, as by task.kind tabular": ("unit/test_effects.py", '{"task": {"kind": "tabular"}}'),
     "has no trees; set task.kind to trees": ("unit/test_boosting.py", "has no trees; set task"),

@@ -43,6 +43,7 @@ from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import check_task, task_data
 from pipelines.tasks.metric_classes import Loss
 from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.targets import Target
 from pipelines.tasks.values import metric_values
 
 ROWS = 300
@@ -128,6 +129,16 @@ def test_the_loss_is_that_of_another_implementation(kind: str) -> None:
     in_float = case.task.target.losses(output.float(), case.truth)
     assert in_float.dtype == torch.float32
     torch.testing.assert_close(in_float.double(), losses, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_derivatives_are_those_of_the_loss(kind: str) -> None:
+    case = make_case(kind)
+    output = outputs(case)
+    first, second = case.task.target.derivatives(output, case.truth)
+    expected_first, expected_second = Target.derivatives(case.task.target, output, case.truth)
+    assert torch.equal(first, expected_first) and torch.equal(second, expected_second)
+    assert first.shape == second.shape == output.shape and first.any()
 
 
 def test_the_poisson_loss_is_torch_s_but_for_its_approximation() -> None:

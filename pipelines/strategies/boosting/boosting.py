@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +12,7 @@ from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError
 from pipelines.runtime.philox import random_words
-from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, exact_sum, gradients, to_grid
+from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, gradients, sum_exactly, to_grids
 from pipelines.strategies.boosting.machines import Growth, MachineGroup, import_lightgbm
 from pipelines.strategies.boosting.rows import Rounds
 from pipelines.strategies.boosting.settings import Settings
@@ -25,7 +24,7 @@ from pipelines.train.phases import EXCHANGE, OTHER
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import RunContext
 from pipelines.train.state import train_order
-from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
+from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy
 
 
@@ -62,10 +61,11 @@ class Boosting(Strategy):
     def begin(self, run: RunContext) -> None:
         """Read the rows, and compute their outputs by the trees so far."""
         assert isinstance(run.loader, Rounds), "open_loader returns it"
-        sample, self._rows = run.loader.read_sample(), run.loader.read_rows()
+        sample, self.rows = run.loader.read_sample(), run.loader.read_rows()
+        self._count_rows()
         if not run.state.step:
-            self.model.bias.copy_(best_bias(self._task, self._rows, self.model.outputs))
-        self._scores = self.model.scores(self._rows)
+            self.model.bias.copy_(best_bias(self._task, self.rows, self.model.outputs))
+        self._scores = self.model.scores(self.rows)
         growth = Growth(
             self._task.settings,
             self._task.inputs,
@@ -74,7 +74,16 @@ class Boosting(Strategy):
             self._train.cpus_per_worker,
             self._train.timeout_seconds,
         )
-        self._machines = MachineGroup(growth, self.model.inputs(self._rows).numpy(), self.mesh.context)
+        self._machines = MachineGroup(growth, self.model.inputs(self.rows).numpy(), self.mesh.context)
+
+    def _count_rows(self) -> None:
+        """Count the rows of all workers, and sum their weights. Raises ConfigError if that is 0."""
+        rows = row_count(self.rows)
+        _, weights = self._task.row_losses(torch.zeros(rows, self.model.outputs, dtype=torch.float64), self.rows)
+        self._count = sum_exactly(torch.ones(rows, dtype=torch.float64))
+        self._weight = self._count if weights is None else sum_exactly(*to_grids(weights))
+        if not self._weight:
+            raise ConfigError("the weights of all rows of the split train are 0; change task.class_weights or task.sample_weight")
 
     def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One round. The loss is that of the trees before it."""
@@ -84,21 +93,16 @@ class Boosting(Strategy):
             seed = _epoch_seed(self._train.seed, number // self._settings.rounds_per_epoch)
             self._machines.begin(self._scores.numpy(), seed, round_of_epoch)
             self._has_begun = True
-        gradient, curvature, losses, weights = gradients(self._task, self._scores, self._rows)
+        derivatives = gradients(self._task, self._scores, self.rows)
         self.clock.enter(EXCHANGE)
-        sums = exact_sum(torch.stack([losses, weights], 1))
-        norm = exact_sum(gradient).norm() / sums[1] if compute_grad_norm else torch.tensor(-1.0)
-        rows, flags_of_all = sum_over_replicas(
-            torch.tensor([[float(row_count(self._rows))]], dtype=torch.float64),
-            range(self.mesh.replica, self.mesh.replica + 1),
-            self.mesh.replicas,
-            flags,
-        )
-        trees = self._machines.grow(_to_numpy(gradient), _to_numpy(curvature), rate)
+        gradient, curvature, losses = to_grids(derivatives.gradient, derivatives.curvature, derivatives.losses)
+        sums = sum_exactly(torch.cat([losses.sum(0, keepdim=True), torch.tensor(flags.numbers(), dtype=torch.float64)])[None])
+        norm = sum_exactly(gradient).norm() / self._weight if compute_grad_norm else torch.tensor(-1.0)
+        trees = self._machines.grow(gradient.float().numpy(), curvature.float().numpy(), rate)
         self.clock.enter(OTHER)
         self.model.add(trees)
         self._scores = torch.from_numpy(self._machines.scores())
-        return StepResult(norm, losses.sum(), sums[0], sums[1], rows[0], flags_of_all)
+        return StepResult(norm, losses.sum(), sums[0], self._weight, self._count, sums[1:])
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -135,8 +139,3 @@ def as_trees(task: Task) -> Trees:
 def _epoch_seed(seed: int, epoch: int) -> int:
     """Below 2^31. LightGBM begins anew with it in every epoch, so that a resumed run need not repeat what was drawn before."""
     return int(random_words(1, seed, epoch)[0]) >> 33
-
-
-def _to_numpy(values: Tensor) -> np.ndarray:
-    """float32 on the grid of all workers, on which it is exact. Collective."""
-    return to_grid(values).float().numpy()

@@ -5,66 +5,87 @@ that has 23 bits below the largest of all workers. A float64 holds the sum of 2^
 """
 
 from math import frexp
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipelines.tasks.data import Batch
+from pipelines.tasks.data import Batch, row_count
 from pipelines.tasks.supervised import Supervised
 from pipelines.train.reduce.waits import waits_for_workers
 
 MOST_ROWS = 2**29
 _GRID_BITS = 23
 _LEAST_CURVATURE = 1e-6
-"""Least curvature as a share of the row's weight, for losses that are flat or concave somewhere."""
-_BIAS_STEPS = 50
+"""Least curvature, as a share of the row's weight, for losses that are flat or concave somewhere."""
+_BIAS_STEPS, _HALVINGS = 50, 20
 
 
-def gradients(task: Supervised, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradient and curvature of the loss by each output, float64 of shape (rows, outputs); the weighted losses and the weights of the
-    rows, shape (rows,)."""
-    scores = scores.detach().requires_grad_()
-    losses, row_weights = task.row_losses(scores, batch)
-    weights = torch.ones_like(losses) if row_weights is None else row_weights
-    losses = losses * weights
-    (gradient,) = torch.autograd.grad(losses.sum(), scores, create_graph=True)
-    curvature = torch.stack([_second(gradient[:, output], scores, output) for output in range(scores.shape[1])], 1)
-    least = _LEAST_CURVATURE * weights[:, None]
-    is_flat = (curvature == 0).all()
-    return gradient.detach(), weights[:, None].expand_as(curvature) if is_flat else curvature.maximum(least), losses.detach(), weights
+class Gradients(NamedTuple):
+    """Loss and derivatives of each row of a worker, weighted."""
+
+    gradient: Tensor
+    """float64 of shape (rows, outputs)."""
+    curvature: Tensor
+    """float64 of shape (rows, outputs): above 0, unless the row's weight is 0."""
+    losses: Tensor
+    """float64 of shape (rows,)."""
+    weights: Tensor | None
+    """float64 of shape (rows,); None if all are 1."""
 
 
-def _second(gradient: Tensor, scores: Tensor, output: int) -> Tensor:
-    if not gradient.requires_grad:
-        return torch.zeros_like(gradient)
-    return torch.autograd.grad(gradient.sum(), scores, retain_graph=True)[0][:, output]
+def gradients(task: Supervised, scores: Tensor, batch: Batch) -> Gradients:
+    """The derivatives of the loss by each output, the second without its sign. Of a loss without curvature, as of quantiles, it is the
+    row's weight."""
+    losses, weights = task.row_losses(scores, batch)
+    gradient, curvature = task.target.derivatives(scores, batch[task.data.target.name])
+    curvature = curvature.abs().clamp(min=_LEAST_CURVATURE) if task.target.is_curved else torch.ones_like(curvature)
+    if weights is None:
+        return Gradients(gradient, curvature, losses, None)
+    return Gradients(gradient * weights[:, None], curvature * weights[:, None], losses * weights, weights)
 
 
-def to_grid(values: Tensor) -> Tensor:
-    """The values, rounded to the grid. Collective: the grid is that of the largest value of all workers."""
-    largest = values.abs().max().double() if values.numel() else torch.zeros((), dtype=torch.float64)
+def to_grids(*arrays: Tensor) -> list[Tensor]:
+    """Each array rounded to a grid of its own, as float64. Collective: a grid is that of the largest value of all workers."""
+    largest = torch.stack([values.abs().max().double() if values.numel() else torch.zeros((), dtype=torch.float64) for values in arrays])
     _reduce(largest, dist.ReduceOp.MAX)
-    exponent = frexp(float(largest))[1]
-    spacing = 2.0 ** (exponent - _GRID_BITS)
-    return (values.double() / spacing).round() * spacing
+    spacings = [2.0 ** (frexp(value)[1] - _GRID_BITS) for value in largest.tolist()]
+    return [values.double().div(spacing).round_().mul_(spacing) for values, spacing in zip(arrays, spacings, strict=True)]
 
 
-def exact_sum(values: Tensor) -> Tensor:
+def sum_exactly(on_grid: Tensor) -> Tensor:
     """The sum over the rows of all workers, shape (…) from (rows, …): the same bits for any number of workers. Collective."""
-    total = to_grid(values).sum(0)
+    total = on_grid.sum(0)
     _reduce(total, dist.ReduceOp.SUM)
     return total
 
 
 def best_bias(task: Supervised, batch: Batch, outputs: int) -> Tensor:
-    """The constant output with the least loss, found by Newton's method: float64 of shape (outputs,). Collective."""
-    bias = torch.zeros(outputs, dtype=torch.float64)
-    rows = len(next(iter(batch.values())))
+    """The constant output with the least loss: float64 of shape (outputs,). Collective.
+
+    Newton's method with the diagonal of the second derivatives; a step that does not lower the loss is halved.
+    """
+    bias, rows = torch.zeros(outputs, dtype=torch.float64), row_count(batch)
+    loss = _loss_of_constant(task, batch, bias)
     for _ in range(_BIAS_STEPS):
-        gradient, curvature, _, _ = gradients(task, bias.repeat(rows, 1), batch)
-        bias = bias - exact_sum(gradient) / exact_sum(curvature)
+        derivatives = gradients(task, bias.repeat(rows, 1), batch)
+        gradient, curvature = map(sum_exactly, to_grids(derivatives.gradient, derivatives.curvature))
+        step = gradient / curvature
+        for _ in range(_HALVINGS):
+            lower = _loss_of_constant(task, batch, bias - step)
+            if lower < loss:
+                break
+            step = step / 2
+        else:
+            return bias
+        bias, loss = bias - step, lower
     return bias
+
+
+def _loss_of_constant(task: Supervised, batch: Batch, bias: Tensor) -> float:
+    losses, weights = task.row_losses(bias.repeat(row_count(batch), 1), batch)
+    return float(sum_exactly(*to_grids(losses if weights is None else losses * weights)))
 
 
 @waits_for_workers

@@ -13,55 +13,52 @@ Node = Mapping[str, Any]
 
 def read_tree(root: Node, values: int) -> Tree:
     """A tree from LightGBM's description of its root. `values` is the number of categories that decisions may name."""
-    nodes = list(_walk(root))
+    nodes, depths = zip(*_walk(root), strict=True)
     place = {id(node): number for number, node in enumerate(nodes)}
-    tree = _empty_tree(len(nodes), values, _depth(root))
+    itself = list(range(len(nodes)))
+    rows = [_read_node(node, number, place) for number, node in zip(itself, nodes, strict=True)]
+    feature, threshold, missing_left, is_set, left_child, right_child, value = map(list, zip(*rows, strict=True))
+    members = torch.zeros(len(nodes), values, dtype=torch.bool)
     for number, node in enumerate(nodes):
-        if "split_feature" not in node:
-            tree.value[number] = node["leaf_value"]
-            continue
-        tree.feature[number] = node["split_feature"]
-        tree.left_child[number], tree.right_child[number] = place[id(node["left_child"])], place[id(node["right_child"])]
-        if node["decision_type"] == "==":
-            tree.is_set[number] = True
-            tree.members[number, [int(value) for value in str(node["threshold"]).split("||")]] = True
-        else:
-            threshold = float(node["threshold"])
-            tree.threshold[number] = float(_round_down(threshold))
-            tree.missing_left[number] = node["default_left"] if node["missing_type"] == "NaN" else threshold >= 0
-    return tree
+        if is_set[number]:
+            members[number, [int(category) for category in str(node["threshold"]).split("||")]] = True
+    return Tree(
+        feature=torch.tensor(feature),
+        threshold=torch.tensor(threshold),
+        missing_left=torch.tensor(missing_left),
+        members=members,
+        is_set=torch.tensor(is_set),
+        left_child=torch.tensor(left_child),
+        right_child=torch.tensor(right_child),
+        value=torch.tensor(value, dtype=torch.float64),
+        depth=max(depths),
+    )
+
+
+def _read_node(node: Node, number: int, place: Mapping[int, int]) -> tuple[int, float, bool, bool, int, int, float]:
+    """Feature, threshold, whether NaN goes left, whether the decision is on categories, both children, and the value of a leaf."""
+    if "split_feature" not in node:
+        return 0, 0.0, False, False, number, number, node["leaf_value"]
+    children = place[id(node["left_child"])], place[id(node["right_child"])]
+    if node["decision_type"] == "==":
+        return node["split_feature"], 0.0, False, True, *children, 0.0
+    threshold = float(node["threshold"])
+    missing_left = node["default_left"] if node["missing_type"] == "NaN" else threshold >= 0
+    return node["split_feature"], float(_round_down(threshold)), missing_left, False, *children, 0.0
 
 
 def no_tree(values: int) -> Tree:
     """A tree that adds nothing."""
-    return _empty_tree(1, values, 0)
+    return read_tree({"leaf_value": 0.0}, values)
 
 
-def _empty_tree(nodes: int, values: int, depth: int) -> Tree:
-    itself = torch.arange(nodes)
-    flags = (nodes, values)
-    return Tree(
-        feature=torch.zeros(nodes, dtype=torch.int64),
-        threshold=torch.zeros(nodes),
-        missing_left=torch.zeros(nodes, dtype=torch.bool),
-        members=torch.zeros(flags, dtype=torch.bool),
-        is_set=torch.zeros(nodes, dtype=torch.bool),
-        left_child=itself.clone(),
-        right_child=itself.clone(),
-        value=torch.zeros(nodes, dtype=torch.float64),
-        depth=depth,
-    )
-
-
-def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    for side in ("left_child", "right_child"):
-        if side in node:
-            yield from _walk(node[side])
-
-
-def _depth(node: Node) -> int:
-    return 1 + max(_depth(node[side]) for side in ("left_child", "right_child")) if "split_feature" in node else 0
+def _walk(root: Node) -> Iterator[tuple[Node, int]]:
+    """Each node with the number of decisions above it, the root first. A tree may be deeper than Python's stack."""
+    waiting = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        yield node, depth
+        waiting += [(node[side], depth + 1) for side in ("right_child", "left_child") if side in node]
 
 
 def _round_down(threshold: float) -> np.float32:

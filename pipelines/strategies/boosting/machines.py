@@ -7,7 +7,7 @@ and so would grow other trees. LightGBM keeps its connections by thread, so each
 import os
 import socket
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -27,6 +27,8 @@ from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.waits import waits_for_workers
 
 Result = TypeVar("Result")
+LEAST_DRAWN = 4
+"""Least number of inputs that are drawn for a tree."""
 
 
 def import_lightgbm() -> Any:
@@ -53,7 +55,18 @@ class Growth:
     timeout_seconds: float
 
     def dataset_parameters(self) -> dict[str, Any]:
-        return {"max_bin": self.settings.bins, "bin_construct_sample_cnt": len(self.sample), "verbosity": -1, "num_threads": self.threads}
+        return {
+            "max_bin": self.settings.bins,
+            "bin_construct_sample_cnt": len(self.sample),
+            "feature_pre_filter": False,  # it would leave out what is rare in the sample
+            "verbosity": -1,
+            "num_threads": self.threads,
+        }
+
+    @property
+    def feature_share(self) -> float:
+        """The share of inputs to draw; all, where it would be of a few inputs, of which LightGBM hardly ever draws the last."""
+        return self.settings.feature_share if self.settings.feature_share * len(self.inputs) >= LEAST_DRAWN else 1.0
 
     def parameters(self) -> dict[str, Any]:
         settings = self.settings
@@ -67,7 +80,7 @@ class Growth:
             "max_depth": settings.depth or -1,
             "min_data_in_leaf": settings.min_rows,
             "lambda_l2": settings.l2,
-            "feature_fraction": settings.feature_share,
+            "feature_fraction": self.feature_share,
             **({"monotone_constraints": monotone} if any(monotone) else {}),
         }
 
@@ -160,14 +173,20 @@ class MachineGroup:
         return np.concatenate(self._all([machine.scores for machine in self._machines]))
 
     def close(self) -> None:
+        """Close the connections, without waiting for a machine that waits for another one."""
         for thread, machine in zip(self._threads, self._machines, strict=True):
             thread.submit(machine.leave)
-            thread.shutdown()
+            thread.shutdown(wait=False)
 
     @waits_for_workers
     def _all(self, calls: Sequence[Callable[[], Result]]) -> list[Result]:
         """Make each call in the thread of its machine, at the same time."""
-        return [future.result() for future in [thread.submit(call) for thread, call in zip(self._threads, calls, strict=True)]]
+        futures = [thread.submit(call) for thread, call in zip(self._threads, calls, strict=True)]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        for future in futures:
+            if future.done():
+                future.result()  # raises, while another machine may wait for the one that failed
+        return [future.result() for future in futures]
 
 
 def _find_places(count: int) -> list[str]:
@@ -178,10 +197,10 @@ def _find_places(count: int) -> list[str]:
         for listener in listeners:
             listener.bind(("", 0))
         places = [(host, listener.getsockname()[1]) for listener in listeners]
-    finally:
+        every = [place for places_of_worker in all_gather_object(places) for place in places_of_worker]
+    finally:  # once all have a port, so that none is given twice
         for listener in listeners:
             listener.close()
-    every = [place for of_worker in all_gather_object(places) for place in of_worker]
     is_local = len({host for host, _ in every}) == 1
     return [f"{'127.0.0.1' if is_local else host}:{port}" for host, port in every]
 
