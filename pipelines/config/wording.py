@@ -60,7 +60,12 @@ def error_lines(error: ValidationError, model: type[BaseModel], values: Any, ori
         by_place.setdefault(tuple(_keys(fault["loc"], values, missing=fault["type"] == "missing")), []).append(fault)
     # If an element of a list is wrong, only that is reported, and not that the list itself is no text.
     outer = {place[:depth] for place in by_place for depth in range(1, len(place))}
-    return [_line(place, faults, model, origin, flags) for place, faults in by_place.items() if place not in outer]
+    return [_escape(_line(place, faults, model, origin, flags)) for place, faults in by_place.items() if place not in outer]
+
+
+def _escape(line: str) -> str:
+    """The line with escapes in place of what a terminal would take for the end of it, or for an instruction: a name may have such."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)
 
 
 def _suggestion(name: str, choices: Iterable[str]) -> str:

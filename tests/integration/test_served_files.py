@@ -37,6 +37,14 @@ print(json.dumps(sorted({file.partition("/pipelines/")[0] for file in files})))
 """Prints where the modules of the package come from."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_bytecode() -> Iterator[None]:
+    """Python takes the bytecode of a file of the same second and size as that of the file, which these tests alter in less."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        yield
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a filed model."""

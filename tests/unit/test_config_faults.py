@@ -1,6 +1,7 @@
 """What no config may hold, and what no reader of YAML may be brought down by: each ends in a line."""
 
 import encodings
+import json
 import pkgutil
 from encodings.aliases import aliases
 from pathlib import Path
@@ -168,3 +169,13 @@ def test_what_only_looks_like_one_is_not(values: dict[str, Any], dotted: str, va
     from pipelines.config import parse
 
     parse(set_value(values, dotted, value), "x")
+
+
+@pytest.mark.parametrize("name", ["\u2028", "\x85", "a\x1b[31mb", "\n"])
+def test_a_name_ends_no_line_and_instructs_no_terminal(tmp_path: Path, values: dict[str, Any], name: str) -> None:
+    changed = set_value(values, "source.tables.people.options", {name: "x"})
+    (tmp_path / "x.yaml").write_text(json.dumps(changed))
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "x.yaml")
+    (line,) = str(caught.value).splitlines()
+    assert "csv has no option " in line and line.isprintable()
