@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from test_config import PIPELINE, faults, set_value, values  # noqa: F401
 
 from pipelines.config import from_command_line, load
@@ -172,8 +173,8 @@ def test_what_only_looks_like_one_is_not(values: dict[str, Any], dotted: str, va
 
 
 @pytest.mark.parametrize("name", ["\u2028", "\x85", "a\x1b[31mb", "\n"])
-def test_a_name_ends_no_line_and_instructs_no_terminal(tmp_path: Path, values: dict[str, Any], name: str) -> None:
-    changed = set_value(values, "source.tables.people.options", {name: "x"})
+def test_a_name_ends_no_line_and_instructs_no_terminal(tmp_path: Path, name: str) -> None:
+    changed = set_value(yaml.safe_load(PIPELINE), "source.tables.people.options", {name: "x"})
     (tmp_path / "x.yaml").write_text(json.dumps(changed))
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "x.yaml")
