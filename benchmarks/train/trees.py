@@ -87,7 +87,7 @@ def measure(rank: int, workers: int, folder: str, version: Version, turns: int) 
     digest = model_digest(strategy.model.weights())
     seconds: dict[str, list[float]] = {"LightGBM": [], "Lockstep": []}
     for _ in range(turns):
-        seconds["LightGBM"].append(measure_seconds(prepare_lightgbm(strategy, context)))
+        seconds["LightGBM"].append(measure_seconds(prepare_lightgbm(strategy, version, context)))
         seconds["Lockstep"].append(measure_seconds(grow))
     strategy.close()
     if rank == 0:
@@ -108,8 +108,7 @@ def prepare_strategy(context: WorkerContext, version: Version) -> tuple[Boosting
                                      "global_batch": 6 * 64})  # fmt: skip
     task = Trees(TreesSettings(feature_share=SHARE), Data(COLUMNS))
     strategy = Boosting(settings, task, task.model, context)
-    loader = Rounds(version, Order(SHARDS, 6 * 64), strategy.mesh.worker_shards(SHARDS), ROUNDS, 1)
-    strategy.begin(SimpleNamespace(loader=loader, state=SimpleNamespace(step=0)))  # type: ignore[arg-type]
+    strategy.begin(SimpleNamespace(loader=worker_loader(strategy, version), state=SimpleNamespace(step=0)))  # type: ignore[arg-type]
     numbers = iter(range(ROUNDS * 100))
 
     def grow() -> None:
@@ -119,9 +118,14 @@ def prepare_strategy(context: WorkerContext, version: Version) -> tuple[Boosting
     return strategy, grow
 
 
-def prepare_lightgbm(strategy: Boosting, context: WorkerContext) -> Callable[[], object]:
+def worker_loader(strategy: Boosting, version: Version) -> Rounds:
+    return Rounds(version, Order(SHARDS, 6 * 64), strategy.mesh.worker_shards(SHARDS), ROUNDS, 1)
+
+
+def prepare_lightgbm(strategy: Boosting, version: Version, context: WorkerContext) -> Callable[[], object]:
     """LightGBM's own training of the same rows, with its own loss, on as many machines."""
-    inputs, label = strategy.model.inputs(strategy.rows).numpy(), strategy.rows["label"].numpy()
+    rows = worker_loader(strategy, version).read_rows()
+    inputs, label = strategy.model.inputs(rows).numpy(), rows["label"].numpy()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

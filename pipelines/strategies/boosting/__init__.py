@@ -3,7 +3,8 @@
 1. `settings`   is the section of the config.
 2. `rows`       keeps the rows of a worker in memory; its epochs are rounds.
 3. `gradients`  computes each row's gradient and curvature, on a grid on which sums over rows are exact.
-4. `machines`   is LightGBM: it sums histograms over workers, and finds the decisions; `growth` reads its trees.
+4. `machines`   is LightGBM: it sums histograms over workers, and finds the decisions; `connections` has them meet, and `growth`
+                reads their trees.
 5. `boosting`   is the strategy.
 
 Trees are bitwise the same for any number of workers: histograms are sums, and the sums are exact.

@@ -61,11 +61,13 @@ class Boosting(Strategy):
     def begin(self, run: RunContext) -> None:
         """Read the rows, and compute their outputs by the trees so far."""
         assert isinstance(run.loader, Rounds), "open_loader returns it"
-        sample, self.rows = run.loader.read_sample(), run.loader.read_rows()
+        sample, rows = run.loader.read_sample(), run.loader.read_rows()
+        # The loss needs no features.
+        self._rows = {name: rows[name] for name in (self._task.data.target.name, *self._task.settings.passthrough)}
         self._count_rows()
         if not run.state.step:
-            self.model.bias.copy_(best_bias(self._task, self.rows, self.model.outputs))
-        self._scores = self.model.scores(self.rows)
+            self.model.bias.copy_(best_bias(self._task, self._rows, self.model.outputs))
+        self._scores = self.model.scores(rows)
         growth = Growth(
             self._task.settings,
             self._task.inputs,
@@ -74,12 +76,12 @@ class Boosting(Strategy):
             self._train.cpus_per_worker,
             self._train.timeout_seconds,
         )
-        self._machines = MachineGroup(growth, self.model.inputs(self.rows).numpy(), self.mesh.context)
+        self._machines = MachineGroup(growth, self.model.inputs(rows).numpy(), self.mesh.context)
 
     def _count_rows(self) -> None:
         """Count the rows of all workers, and sum their weights. Raises ConfigError if that is 0."""
-        rows = row_count(self.rows)
-        _, weights = self._task.row_losses(torch.zeros(rows, self.model.outputs, dtype=torch.float64), self.rows)
+        rows = row_count(self._rows)
+        _, weights = self._task.row_losses(torch.zeros(rows, self.model.outputs, dtype=torch.float64), self._rows)
         self._count = sum_exactly(torch.ones(rows, dtype=torch.float64))
         self._weight = self._count if weights is None else sum_exactly(*to_grids(weights))
         if not self._weight:
@@ -93,7 +95,7 @@ class Boosting(Strategy):
             seed = _epoch_seed(self._train.seed, number // self._settings.rounds_per_epoch)
             self._machines.begin(self._scores.numpy(), seed, round_of_epoch)
             self._has_begun = True
-        derivatives = gradients(self._task, self._scores, self.rows)
+        derivatives = gradients(self._task, self._scores, self._rows)
         self.clock.enter(EXCHANGE)
         gradient, curvature, losses = to_grids(derivatives.gradient, derivatives.curvature, derivatives.losses)
         sums = sum_exactly(torch.cat([losses.sum(0, keepdim=True), torch.tensor(flags.numbers(), dtype=torch.float64)])[None])

@@ -4,14 +4,12 @@ A worker is one machine. A worker alone is two, since LightGBM counts the rows o
 and so would grow other trees. LightGBM keeps its connections by thread, so each machine has a thread of its own.
 """
 
-import os
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from math import ceil
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,10 +17,10 @@ import numpy as np
 from pipelines.config.trees import TreesSettings
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.lightgbm import quiet_stdout, silence_thread
+from pipelines.strategies.boosting.connections import find_places, network_parameters
 from pipelines.strategies.boosting.growth import no_tree, read_tree
 from pipelines.tasks.forest import Tree
 from pipelines.tasks.trees import TreeInput
-from pipelines.train.reduce.agreement import all_gather_object
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.waits import waits_for_workers
 
@@ -149,10 +147,10 @@ class MachineGroup:
     def __init__(self, growth: Growth, rows: np.ndarray, context: WorkerContext) -> None:
         lightgbm = import_lightgbm()
         count = 2 if context.world_size == 1 else 1
-        places = _find_places(count)
+        places = find_places(count)
         self._threads = [ThreadPoolExecutor(1, "lightgbm") for _ in range(count)]
         self._parts = np.array_split(np.arange(len(rows)), count)
-        networks = [_network(places, context.rank * count + number, growth.timeout_seconds) for number in range(count)]
+        networks = [network_parameters(places, context.rank * count + number, growth.timeout_seconds) for number in range(count)]
         parts = zip(self._parts, networks, strict=True)
         self._machines = self._all([partial(Machine, lightgbm, growth, rows[part], network) for part, network in parts])
 
@@ -187,40 +185,3 @@ class MachineGroup:
             if future.done():
                 future.result()  # raises, while another machine may wait for the one that failed
         return [future.result() for future in futures]
-
-
-def _find_places(count: int) -> list[str]:
-    """Host and port of every machine, by worker. Collective."""
-    host = _own_address()
-    listeners = [socket.socket() for _ in range(count)]
-    try:
-        for listener in listeners:
-            listener.bind(("", 0))
-        places = [(host, listener.getsockname()[1]) for listener in listeners]
-        every = [place for places_of_worker in all_gather_object(places) for place in places_of_worker]
-    finally:  # once all have a port, so that none is given twice
-        for listener in listeners:
-            listener.close()
-    is_local = len({host for host, _ in every}) == 1
-    return [f"{'127.0.0.1' if is_local else host}:{port}" for host, port in every]
-
-
-def _own_address() -> str:
-    """The address of this machine towards that of the first worker."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
-
-
-def _network(places: Sequence[str], rank: int, timeout_seconds: float) -> dict[str, Any]:
-    return {
-        "tree_learner": "data",
-        "num_machines": len(places),
-        "machines": ",".join(places),
-        "local_listen_port": int(places[rank].rpartition(":")[2]),
-        "pre_partition": True,
-        "time_out": ceil(timeout_seconds / 60),
-    }
