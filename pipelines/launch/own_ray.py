@@ -18,6 +18,7 @@ import ray
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.runtime import atomic
 from pipelines.runtime.compat.ray import few_daemons, loopback_only, shutdown_by, waiting_workers
+from pipelines.runtime.environment import environment
 from pipelines.runtime.interrupts import NUMBERS
 from pipelines.runtime.machine import OBJECT_STORE_BYTES
 
@@ -87,7 +88,7 @@ def own_ray(cpus: int, waiting: WaitingWorkers | None = None, **settings: Any) -
         with ExitStack() as start, blocked_signals(), restored_handler(), loopback_only(), few_daemons():
             if waiting:
                 start.enter_context(waiting_workers(waiting.count))
-                start.enter_context(_added_environment(waiting.environment))
+                start.enter_context(environment(waiting.environment))
                 # Ray ends processes that wait in excess of the limit, after a second.
                 system_config |= {"num_workers_soft_limit": waiting.count, "preload_python_modules": list(waiting.modules)}
             ray.init(
@@ -108,20 +109,6 @@ def own_ray(cpus: int, waiting: WaitingWorkers | None = None, **settings: Any) -
 def is_own() -> bool:
     """Whether this process is connected to a Ray that `own_ray` has started."""
     return ray.is_initialized() and _OWN in ray.cluster_resources()
-
-
-@contextmanager
-def _added_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Within the block, this process and those that it starts have the variables, as workers of a joined Ray have them."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
 
 
 @contextmanager

@@ -5,12 +5,10 @@ Spark uses the JVM's locale to change the case of text that is not ASCII, and it
 """
 
 import logging
-import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import MismatchError
 from pipelines.runtime.compat.spark import jvm
+from pipelines.runtime.environment import environment
 from pipelines.runtime.spark_master import is_local
 
 log = logging.getLogger(__name__)
@@ -63,20 +62,10 @@ def check_python() -> None:
         raise MismatchError(f"Python takes file names for {encoding} here, and Spark's workers for UTF-8; set PYTHONUTF8=1, and run again")
 
 
-@contextmanager
-def environment_of_new_processes() -> Iterator[None]:
+def environment_of_new_processes() -> AbstractContextManager[None]:
     """Around the start of the Java driver and its context: the environment that the driver gives its Python workers, and in which it
-    reads file names. That of this process is restored."""
-    before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
-    os.environ.update(WORKER_ENVIRONMENT)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    reads file names."""
+    return environment(WORKER_ENVIRONMENT)
 
 
 def executor_settings(java: Any, master: str) -> dict[str, str]:
