@@ -25,13 +25,13 @@ from pipelines.config.features import (
 from pipelines.config.folds import ByFold, ByTimeFold
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source import Source, Table
+from pipelines.config.tabular import NumberEmbedding, TabularSettings
 from pipelines.config.task import (
     ForecastingSettings,
     LanguageSettings,
     NextItemSettings,
     RecommendationSettings,
     SpeechSettings,
-    TabularSettings,
     TextSettings,
     VisionSettings,
 )
@@ -40,11 +40,10 @@ from pipelines.config.train import Train
 from pipelines.config.train_base import BalanceSettings, Checkpoint
 
 __all__ = [
-    "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFold", "ByFraction", "ByTime", "ByTimeFold",
-    "BytesSettings", "CharactersSettings",
-    "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings", "IdentitySettings",
-    "ImageSettings", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NextItemSettings",
-    "NormalQuantileSettings", "QuantileSettings", "RecommendationSettings", "Registry", "ScaleSettings", "SequenceSettings", "Source",
-    "SpeechSettings", "StandardizeSettings", "Table", "TabularSettings", "TextSettings", "Tracking", "Train", "VisionSettings",
-    "VocabularySettings", "WeightSettings",
+    "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFold", "ByFraction", "ByTime", "ByTimeFold", "BytesSettings",
+    "CharactersSettings", "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings",
+    "IdentitySettings", "ImageSettings", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings",
+    "NextItemSettings", "NormalQuantileSettings", "NumberEmbedding", "QuantileSettings", "RecommendationSettings", "Registry",
+    "ScaleSettings", "SequenceSettings", "Source", "SpeechSettings", "StandardizeSettings", "Table", "TabularSettings",
+    "TextSettings", "Tracking", "Train", "VisionSettings", "VocabularySettings", "WeightSettings",
 ]  # fmt: skip

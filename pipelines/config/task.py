@@ -5,34 +5,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.plugins import plugin_settings
+from pipelines.config.tabular import TabularSettings
 from pipelines.config.task_base import Probability, SequenceTaskSettings, TaskSettings
 from pipelines.config.trees import TreesSettings
-
-
-class TabularSettings(TaskSettings):
-    """A multi-layer perceptron for tables. Columns encoded by vocabulary, hash or quantile are embedded, others are used directly."""
-
-    implementation: ClassVar[str] = "pipelines.tasks.tabular:Tabular"
-    kind: Literal["tabular"] = "tabular"
-    hidden: tuple[PositiveInt, ...] = (256, 128)
-    """Widths of the hidden layers; an empty list makes a linear or logistic regression."""
-    dropout: Probability = 0.0
-    """Dropout probability between layers, in training."""
-    embedding: PositiveInt | None = None
-    """Width of each embedding; by default, it grows with the fourth root of the number of values."""
-    batch_norm: bool = False
-    """Adds batch norm after each hidden layer."""
-    members: PositiveInt = 1
-    """Number of networks that share the weights of hidden layers, each with scaling vectors and a last layer of its own, as in TabM
-    (Gorishniy et al. 2024), which has 32. The loss is the mean of theirs, and the prediction their average."""
-
-    @model_validator(mode="after")
-    def _members_have_no_batch_norm(self) -> "TabularSettings":
-        if self.members > 1 and self.batch_norm:
-            raise ValueError(
-                f"members is {self.members}, but batch_norm is true, which is for one network; set members to 1, or batch_norm to false"
-            )
-        return self
 
 
 class VisionSettings(TaskSettings):

@@ -14,7 +14,7 @@ from pipelines.init.column_names import sql_name
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
 from pipelines.init.expectations import expectations
 from pipelines.init.moments import time_split
-from pipelines.init.network import LEAST_ROWS, recommendation, task_and_training, text_task
+from pipelines.init.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training, text_task
 from pipelines.init.query import Query
 from pipelines.init.ratings import rating_sides
 from pipelines.init.roles import Roles, find_roles
@@ -133,7 +133,8 @@ def _model(
         reason = ""
     else:
         features = table_features(table, target, roles, query, is_split_by_time)
-        task, train, reason = task_and_training(target, table.rows)
+        task, train, reason = task_and_training(target, table.rows, len(roles.features))
+        task |= embedding_settings(features, len(roles.features))
     for feature in features:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)

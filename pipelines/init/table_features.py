@@ -56,5 +56,3 @@ def _part_features(part: MomentPart, style: NumberStyle) -> Iterator[Encoding]:
     name = "normal_quantile" if style.has_quantiles else "standardize"
     impute = {"impute": "median" if style.has_quantiles else "mean"} if part.has_nulls else {}
     yield Encoding(part.name, {"encoder": name, **impute} if impute else name, "")
-    if style.has_bins:
-        yield Encoding(f"{part.name}_bins", {"encoder": "quantile", "column": part.name, "bins": 32}, "")

@@ -6,14 +6,19 @@ from math import ceil, prod
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.task import TabularSettings as Settings
+from pipelines.config.tabular import NumberEmbedding
+from pipelines.config.tabular import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch
 from pipelines.tasks.ensemble import Heads, SharedLinear
+from pipelines.tasks.number_embedding import number_embedding
 from pipelines.tasks.stages import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets import is_binary
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
+
+DIRECT = NumberEmbedding()
+"""Numbers as they are."""
 
 
 class Tabular(Supervised):
@@ -25,7 +30,7 @@ class Tabular(Supervised):
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
         if not isinstance(model, Perceptron):
             return ()
-        return cut_stages(count, Link(lambda hidden, batch: model.inputs(batch), (model.embeddings,)), chain_links(model.layers))
+        return cut_stages(count, Link(lambda hidden, batch: model.inputs(batch), model.input_modules), chain_links(model.layers))
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """Of two hidden layers, workers divide the outputs of the first, which are the inputs of the second. With batch norm, dropout or
@@ -42,22 +47,26 @@ class Tabular(Supervised):
 
 
 class FeatureVector(nn.Module):
-    """Embeds columns of indices, and concatenates all columns."""
+    """Embeds columns of indices, and of numbers if told to, and concatenates all columns."""
 
-    def __init__(self, features: Sequence[TensorColumn], embedding: int | None = None) -> None:
-        """`embedding` is the width of each embedding; by default, it grows with the number of values."""
+    def __init__(self, features: Sequence[TensorColumn], embedding: int | None = None, numbers: NumberEmbedding = DIRECT) -> None:
+        """`embedding` is the width of each embedding of an index; by default, it grows with the number of values."""
         super().__init__()
         indexed = [column for column in features if _is_index(column)]
         self.indices = tuple(column.name for column in indexed)
-        self.numbers = tuple(column.name for column in features if not _is_index(column))
+        self.embedded_numbers = tuple(column.name for column in features if _is_embedded_number(column, numbers))
+        self.numbers = tuple(column.name for column in features if not _is_index(column) and column.name not in self.embedded_numbers)
         # A list, because a ModuleDict refuses columns with the name of one of its methods, such as `type`.
         self.embeddings = nn.ModuleList([_embedding(column, embedding) for column in indexed])
+        self.number_embedding = number_embedding(numbers, len(self.embedded_numbers)) if self.embedded_numbers else None
 
     def forward(self, batch: Batch) -> Tensor:
         """The columns side by side, shape (rows, width)."""
         vectors = [embedding(batch[name]) for name, embedding in zip(self.indices, self.embeddings, strict=True)]
-        numbers = [batch[name].float() for name in self.numbers]
-        return torch.cat([values.unsqueeze(-1).flatten(1) for values in (*vectors, *numbers)], dim=1)
+        if self.number_embedding is not None:
+            vectors.append(self.number_embedding(torch.stack([batch[name].float() for name in self.embedded_numbers], dim=1)))
+        numbers = [batch[name].float().unsqueeze(-1) for name in self.numbers]
+        return torch.cat([values.flatten(1) for values in (*vectors, *numbers)], dim=1)
 
 
 class Perceptron(FeatureVector):
@@ -65,8 +74,8 @@ class Perceptron(FeatureVector):
 
     def __init__(self, features: tuple[TensorColumn, ...], outputs: int, settings: Settings, average: Callable[[Tensor], Tensor]) -> None:
         """`average` makes one output of the members' outputs, if there are several members."""
-        super().__init__(features, settings.embedding)
-        width = vector_width(features, settings.embedding)
+        super().__init__(features, settings.embedding, settings.number_embedding)
+        width = vector_width(features, settings.embedding, settings.number_embedding)
         members, layers = settings.members, list[nn.Module]()
         for hidden in settings.hidden:
             linear = nn.Linear(width, hidden) if members == 1 else SharedLinear(members, width, hidden, is_first=not layers)
@@ -84,10 +93,17 @@ class Perceptron(FeatureVector):
         """The columns side by side, shape (rows, width)."""
         return super().forward(batch)
 
+    @property
+    def input_modules(self) -> tuple[nn.Module, ...]:
+        """Modules that `inputs` applies."""
+        return (self.embeddings,) if self.number_embedding is None else (self.embeddings, self.number_embedding)
 
-def vector_width(features: Sequence[TensorColumn], embedding: int | None = None) -> int:
+
+def vector_width(features: Sequence[TensorColumn], embedding: int | None = None, numbers: NumberEmbedding = DIRECT) -> int:
     """Width of a `FeatureVector`."""
-    return sum(_width(column, embedding) * prod(column.shape) for column in features)
+    return sum(
+        numbers.width if _is_embedded_number(column, numbers) else _width(column, embedding) * prod(column.shape) for column in features
+    )
 
 
 def _embedding(column: TensorColumn, width: int | None) -> nn.Embedding:
@@ -99,6 +115,11 @@ def _embedding(column: TensorColumn, width: int | None) -> nn.Embedding:
 
 def _is_index(column: TensorColumn) -> bool:
     return column.cardinality is not None and not is_binary(column)
+
+
+def _is_embedded_number(column: TensorColumn, numbers: NumberEmbedding) -> bool:
+    """Whether a number has a vector of its own: neither an array nor one of two values."""
+    return numbers.kind != "none" and not _is_index(column) and not is_binary(column) and not column.shape
 
 
 def _width(column: TensorColumn, embedding: int | None) -> int:

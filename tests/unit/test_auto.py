@@ -119,8 +119,8 @@ def choose_features(raw: pa.Table, features: dict[str, Any] | None = None, targe
     return {**{name: {"encoder": choice.dataset.features[name].encoder, **values} for name, values in settings.items()}, **choice.left_out}
 
 
-def test_numbers_of_classes_get_bins_and_those_of_a_quantity_none() -> None:
-    assert choose_features(table()) == {"normal": {"encoder": "standardize"}, "normal_bins": {"encoder": "quantile", "column": "normal"}}
+def test_numbers_are_encoded_alike_for_classes_and_for_a_quantity() -> None:
+    assert choose_features(table()) == {"normal": {"encoder": "normal_quantile"}}
     raw = table().set_column(1, "y", pa.array(np.random.default_rng(1).normal(size=ROWS)))
     assert choose_features(raw, target="standardize") == {"normal": {"encoder": "normal_quantile"}}
 
@@ -135,18 +135,22 @@ def test_counts_and_several_numbers_are_quantities_and_labels_are_classes() -> N
     vector = choose_features(wide, target={"encoder": "vector", "columns": ["normal", "y"]})
     assert vector["copy"] == "a near copy of the target", "whichever column of the target it copies"
     labels = raw.set_column(2, "y", pa.array([["a"], ["a", "b"], []] * (ROWS // 3) + [[]] * (ROWS % 3)))
-    assert set(choose_features(labels, target="labels")) == {"normal", "normal_bins", "copy", "copy_bins"}
+    assert set(choose_features(labels, target="labels")) == {"normal", "copy"}
 
 
 def test_missing_values_of_any_split_are_imputed() -> None:
     values = pa.array([None if place % 10 == 0 else float(place % 37) for place in range(ROWS)])
-    assert choose_features(table(some=values))["some"] == {"encoder": "standardize", "impute": "median"}
+    assert choose_features(table(some=values))["some"] == {"encoder": "normal_quantile", "impute": "median"}
 
 
-def test_more_than_a_hundred_columns_get_no_bins() -> None:
+def test_numbers_of_more_than_a_hundred_columns_have_no_values_besides() -> None:
     random = np.random.default_rng(3)
-    encoders = choose_features(table(**{f"c{number}": random.normal(size=ROWS) for number in range(100)}))
-    assert len(encoders) == 101 and {values["encoder"] for values in encoders.values()} == {"standardize"}
+    spent = np.where(random.random(ROWS) < 0.95, 0, random.integers(1, 9, ROWS))
+    numbers = {f"c{number}": random.normal(size=ROWS) for number in range(100)}
+    few = choose_features(table(spent=spent))
+    assert few["spent"] == {"encoder": "standardize"} and few["spent_values"]["encoder"] == "vocabulary"
+    many = choose_features(table(spent=spent, **numbers))
+    assert len(many) == 102 and {values["encoder"] for values in many.values()} == {"standardize", "normal_quantile"}
 
 
 @pytest.mark.parametrize(
@@ -204,9 +208,11 @@ def test_kinds_of_columns_have_their_encoders() -> None:
 
 def test_a_feature_may_have_another_name_than_its_column() -> None:
     encoders = choose_features(table(), {"n": {"encoder": "auto", "column": "normal"}})
-    assert encoders["n"] == {"encoder": "standardize", "column": "normal"}
+    assert encoders["n"] == {"encoder": "normal_quantile", "column": "normal"}
 
 
 def test_names_of_more_features_of_a_column_are_free() -> None:
-    encoders = choose_features(table(normal_bins=np.random.default_rng(2).normal(size=ROWS)))
-    assert {"normal", "normal_bins", "normal_bins_2", "normal_bins_bins"} == encoders.keys()
+    random = np.random.default_rng(2)
+    spent = np.where(random.random(ROWS) < 0.95, 0, random.integers(1, 9, ROWS))
+    encoders = choose_features(table(spent=spent, spent_values=random.normal(size=ROWS)))
+    assert {"normal", "spent", "spent_values", "spent_values_2"} == encoders.keys()

@@ -59,6 +59,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.batch_norm": ({"task.batch_norm": True, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.dropout": ({"task.dropout": 0.1, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.embedding": ({"task.embedding": 8}, {"dataset.features.x": "vocabulary"}),
+    "task.number_embedding.kind": (
+        {"task.number_embedding": "piecewise", "dataset.features": {"x": "vocabulary"}}, {"dataset.features": {"x": "normal_quantile"}}),
+    **{
+        f"task.number_embedding.{name}": ({"task.number_embedding": {"kind": kind, name: value}}, {"task.number_embedding.kind": other})
+        for name, value, kind, other in (
+            ("width", 8, "none", "piecewise"), ("bins", 8, "periodic", "piecewise"), ("frequencies", 8, "piecewise", "periodic"),
+            ("scale", 0.5, "piecewise", "periodic"))
+    },
     "task.temperature": ({**_LANGUAGE, "task.temperature": 0.5, "task.sample_tokens": 0}, {"task.sample_tokens": 200}),
     "task.hidden": ({**_RATINGS, "task.hidden": [8]}, {"task.network": "dlrm"}),
     "task.user": ({**_RATINGS, "task.user": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),

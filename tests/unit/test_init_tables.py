@@ -108,7 +108,7 @@ def test_marks_of_missing_values(columns: dict[str, Values], tmp_path: Path) -> 
     marked = {**columns, "a": ["NA" if number % 9 == 0 else value for number, value in enumerate(columns["a"])]}
     result = draft(write_csv(tmp_path / "t.csv", marked))
     assert table_settings(result)["options"]["nullValue"] == "NA" and features(result)["a"] == {
-        "encoder": "standardize",
+        "encoder": "normal_quantile",
         "impute": "median",
     }
     assert "11 % missing" in result.comments["dataset", "features", "a"]
@@ -137,7 +137,9 @@ def test_numbers_are_those_of_our_grammar(columns: dict[str, Values], tmp_path: 
 def test_decimal_commas_become_numbers(columns: dict[str, Values], tmp_path: Path) -> None:
     commas = {**columns, "a": [str(value).replace(".", ",") for value in columns["a"]]}
     result = draft(write_csv(tmp_path / "t.csv", commas, ";"))
-    assert "try_cast(replace(a, ',', '.') AS double) AS a" in result.sections["source"]["query"] and features(result)["a"] == "standardize"
+    assert (
+        "try_cast(replace(a, ',', '.') AS double) AS a" in result.sections["source"]["query"] and features(result)["a"] == "normal_quantile"
+    )
 
 
 def test_each_column_has_its_encoder_and_reason(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
@@ -148,8 +150,8 @@ def test_each_column_has_its_encoder_and_reason(columns: dict[str, Values], rand
     }
     result = draft(write_csv(tmp_path / "t.csv", table))
     reasons = {path[-1]: text for path, text in result.comments.items() if path[:2] == ("dataset", "features")}
-    assert features(result)["gain"] == "log1p" and reasons["gain"].endswith("% zeros, long tail: log1p and quantile")
-    assert features(result)["gain_bins"] == {"encoder": "quantile", "column": "gain", "bins": 32}
+    assert features(result)["gain"] == "log1p" and reasons["gain"].endswith("% zeros, long tail: log1p")
+    assert "gain_bins" not in features(result) and result.sections["task"]["number_embedding"] == "piecewise"
     assert features(result)["loss_values"] == {"encoder": "vocabulary", "column": "loss", "min_count": 5}
     assert features(result)["color"] == "vocabulary" and reasons["color"] == "3 distinct values: vocabulary"
     assert "y = 'yes' AS y" in result.sections["source"]["query"] and result.sections["dataset"]["target"] == {"y": "binary"}
@@ -162,7 +164,7 @@ def test_a_wide_table_has_a_pattern_and_names_what_the_query_adds(
     days = np.datetime64("2024-01-01") + random.integers(0, 300, ROWS)
     result = draft(write_csv(tmp_path / "t.csv", {**wide, "day": days, "y": columns["y"]}))
     assert features(result) == {"day_day": "normal_quantile", "day_month": "vocabulary", "day_dayofweek": "vocabulary", "*": "auto"}
-    assert "standardize 120" in result.comments["dataset", "features", "*"]
+    assert "normal_quantile 120" in result.comments["dataset", "features", "*"]
 
 
 def test_quantiles_of_very_many_columns_are_not_asked_for() -> None:
@@ -179,7 +181,7 @@ def test_what_is_left_out_is_named(columns: dict[str, Values], tmp_path: Path) -
         **columns,
     }
     result = draft(write_csv(tmp_path / "t.csv", table))
-    assert result.sections["dataset"]["key"] == ["id"] and list(features(result)) == ["a", "a_bins", "color"]
+    assert result.sections["dataset"]["key"] == ["id"] and list(features(result)) == ["a", "color"]
     left_out = result.comments["dataset", "features"]
     for line in ("id, a different value in every row", "always, constant, always 7", "empty, empty", "verdict, a near copy of the target"):
         assert f"Left out: {line}" in left_out

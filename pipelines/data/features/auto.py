@@ -38,7 +38,7 @@ from pipelines.data.features.encoder_choice import (
     place_encoding,
 )
 
-AUTO_VERSION = 1
+AUTO_VERSION = 2
 """Part of the identity of a dataset version that has `auto`. Increase it when a change chooses other encoders for equal rows."""
 _MOST_REASONS = 3
 

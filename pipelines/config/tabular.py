@@ -1,0 +1,59 @@
+"""Settings of the task `tabular`."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+
+from pipelines.config.section import Section, expand_kind
+from pipelines.config.task_base import Probability, TaskSettings
+
+
+class NumberEmbedding(Section):
+    """How a number enters the perceptron. The name of a kind alone is short for its defaults: `number_embedding: piecewise`."""
+
+    kind: Literal["none", "piecewise", "periodic"] = "none"
+    """With `none` as it is. `piecewise` and `periodic` make a vector of it first, by a function that is trained for each column: piecewise
+    linear between quantiles, or of sines and cosines. They are for columns about standard normal, as from `normal_quantile`."""
+    width: PositiveInt = 16
+    """Width of the vector of a number."""
+    bins: Annotated[int, Field(ge=2, le=512)] = 32
+    """For `piecewise`: number of pieces."""
+    frequencies: PositiveInt = 24
+    """For `periodic`: number of frequencies."""
+    scale: PositiveFloat = 0.1
+    """For `periodic`: standard deviation of the frequencies at the start, in cycles per standard deviation of the column."""
+
+
+NamedNumberEmbedding = Annotated[NumberEmbedding, BeforeValidator(expand_kind)]
+
+
+class TabularSettings(TaskSettings):
+    """A multi-layer perceptron for tables. Columns encoded by vocabulary, hash or quantile are embedded, others are used directly."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.tabular:Tabular"
+    kind: Literal["tabular"] = "tabular"
+    hidden: tuple[PositiveInt, ...] = (256, 128)
+    """Widths of the hidden layers; an empty list makes a linear or logistic regression."""
+    dropout: Probability = 0.0
+    """Dropout probability between layers, in training."""
+    embedding: PositiveInt | None = None
+    """Width of each embedding of an index; by default, it grows with the fourth root of the number of values."""
+    number_embedding: NamedNumberEmbedding = NumberEmbedding()
+    """`none`, `piecewise` or `periodic`, or a section with its settings."""
+    batch_norm: bool = False
+    """Adds batch norm after each hidden layer."""
+    members: PositiveInt = 1
+    """Number of networks that share the weights of hidden layers, each with scaling vectors and a last layer of its own, as in TabM
+    (Gorishniy et al. 2024), which has 32. The loss is the mean of theirs, and the prediction their average."""
+
+    @model_validator(mode="after")
+    def _members_have_no_batch_norm(self) -> "TabularSettings":
+        if self.members > 1 and self.batch_norm:
+            raise ValueError(
+                f"members is {self.members}, but batch_norm is true, which is for one network; set members to 1, or batch_norm to false"
+            )
+        return self
+
+    @property
+    def excluded_from_identity(self) -> set[str]:
+        return super().excluded_from_identity | ({"number_embedding"} if self.number_embedding.kind == "none" else set())
