@@ -24,6 +24,7 @@ from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
 from pipelines.config.reading import read_yaml_file
 from pipelines.config.renamed_keys import check_keys, from_recorded
+from pipelines.config.section import expand_kind
 from pipelines.config.source import FileTableSettings
 from pipelines.config.strategies import strategy_section
 from pipelines.config.task import KINDS
@@ -162,12 +163,18 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
     return config.model_copy(update={**changes, "tracking": config.tracking.model_copy(update={"uri": uri})})
 
 
+SHORT_SECTIONS = ("train.balance", "train.strategy.compression", "task.number_embedding")
+"""Sections that a file may give by the name of their kind alone, so that a flag for a setting in them finds a text."""
+
+
 def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
     *sections, last = dotted.split(".")
     for number, section in enumerate(sections):
         inner = values.setdefault(section, {})
         if sections[: number + 1] == ["train", "strategy"]:
             inner = values[section] = strategy_section(inner)
+        elif ".".join(sections[: number + 1]) in SHORT_SECTIONS:
+            inner = values[section] = expand_kind(inner)
         if not isinstance(inner, dict):
             path = ".".join(sections[: number + 1])
             raise ConfigError(f"--{dotted}: {section} is a value, not a section; write --{path} VALUE (got {show_value(inner)})")

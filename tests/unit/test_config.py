@@ -10,6 +10,11 @@ import yaml
 
 from pipelines.config import Config, TaskSettings, from_command_line, load, parse
 from pipelines.config.ddl import ddl_faults
+from pipelines.config.load import SHORT_SECTIONS
+from pipelines.config.section import expand_kind
+from pipelines.config.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.task import KINDS
+from pipelines.config.train import Train
 from pipelines.errors import ConfigError
 
 PIPELINE = """
@@ -474,3 +479,24 @@ def test_a_slice_that_is_no_column_is_told_with_the_columns_that_there_are() -> 
         load("conf/adult.yaml", {"task.slices": ["sexx"]})
     plain, sliced = load("conf/adult.yaml"), load("conf/adult.yaml", {"task.slices": ["sex"]})
     assert plain.model_identity == sliced.model_identity, "slices change no model"
+
+
+def test_a_flag_may_name_a_setting_of_a_section_that_the_file_gives_by_its_kind() -> None:
+    assert load("conf/adult.yaml", {"task.number_embedding.width": 4}).task.number_embedding.kind == "periodic"  # type: ignore[attr-defined]
+    compression = {"train.strategy.compression": "topk", "train.strategy.compression.share": 0.1}
+    train = load("conf/adult.yaml", {**compression, "train.balance": "auto", "train.balance.kind": "equal"}).train
+    assert train.strategy.compression.share == 0.1 and train.balance.kind == "equal"  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"--name\.kind: name is a value, not a section"):
+        load("conf/adult.yaml", {"name.kind": "x"})
+
+
+def test_every_section_with_a_short_form_may_have_flags() -> None:
+    """A path ends with the name of the field, in whichever section it is."""
+    classes = [Train, *KINDS.values(), *map(strategy_settings_class, strategy_kinds())]
+    short = {
+        name
+        for settings in classes
+        for name, field in settings.model_fields.items()
+        if any(getattr(part, "func", None) is expand_kind for part in field.metadata)
+    }
+    assert short == {path.rpartition(".")[2] for path in SHORT_SECTIONS}
