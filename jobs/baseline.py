@@ -1,6 +1,6 @@
-"""Fits a linear model on a dataset version, and logs its metrics in the same experiment.
+"""Fits a model of Spark ML on a dataset version, and logs its metrics in the same experiment.
 
-spark-submit jobs/baseline.py conf/adult.yaml [--section.setting VALUE ...]
+spark-submit jobs/baseline.py conf/adult.yaml [--model linear|forest|boosting] [--section.setting VALUE ...]
 """
 
 from pipelines.commands import run

@@ -169,11 +169,11 @@ def export(config: configs.Config, run_id: str, target: str) -> Path:
 
 
 @restored_signals("pipelines.launch.spark_baseline")
-def baseline(config: configs.Config) -> dict[str, float]:
-    """Fit a linear model on that version, and return its metrics, `validation/…` and `test/…`."""
+def baseline(config: configs.Config, model: str = "linear") -> dict[str, float]:
+    """Fit a model of Spark ML on that version, `linear`, `forest` or `boosting`, and return its metrics, `validation/…` and `test/…`."""
     from pipelines.launch.spark_baseline import fit_baseline
 
-    return fit_baseline(config)
+    return fit_baseline(config, model)
 
 
 def report(uri: str, *run_ids: str) -> HtmlPage:

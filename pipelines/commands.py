@@ -111,11 +111,11 @@ def export(program: str, arguments: list[str]) -> None:
 
 
 def baseline(program: str, arguments: list[str]) -> None:
-    """Fit a linear model on a dataset version, and log its metrics in the same experiment."""
-    config = read_config_argument(program, arguments)
+    """Fit a model of Spark ML on a dataset version, by default a linear one, and log its metrics in the same experiment."""
+    options, config = read_flags(program, "[--model linear|forest|boosting]", {"--model": {"default": "linear"}}, arguments)
     from pipelines.api import baseline
 
-    print(", ".join(f"{name} {value:.4f}" for name, value in baseline(config).items()))
+    print(", ".join(f"{name} {value:.4f}" for name, value in baseline(config, options.model).items()))
     _tell_page(config)
 
 

@@ -15,5 +15,5 @@
                 which workers have died.
 5. `verify`     is the driver that trains a finished run again; on its workers, `replay` compares every step with the digest log.
 
-`spark_baseline` fits Spark's linear models to the same rows, to compare with.
+`spark_baseline` fits models of Spark ML, those of `baseline_models`, to the same rows, to compare with.
 """

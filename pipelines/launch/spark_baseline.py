@@ -1,7 +1,7 @@
-"""A linear baseline: Spark ML's logistic or linear regression on the same rows that a model is trained on.
+"""A baseline: a model of Spark ML, by default a linear one, on the same rows that a model is trained on.
 
 1. `_vectors` converts each row to a sparse vector: numbers unchanged, indices one-hot, sequences as counts of their words.
-2. A model is fitted on the training split for each of REGULARISATIONS; the best one on validation is kept.
+2. Each candidate of `baseline_models` is fitted on the training split; the best one on validation is kept.
 3. It is evaluated with the metrics of the task, and with what an evaluation keeps for figures: the run has a page as trainings have.
 """
 
@@ -14,12 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from pyspark.ml.classification import LogisticRegression
-from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import VectorUDT
-from pyspark.ml.regression import LinearRegression
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
 from pipelines import tracking
@@ -30,6 +26,7 @@ from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError
+from pipelines.launch.baseline_models import BaselineModel, candidates, check_baseline, output
 from pipelines.launch.checks import check_fold
 from pipelines.report.evaluation import pack
 from pipelines.report.filing import file_baseline
@@ -45,9 +42,6 @@ from pipelines.tasks.values import Value, metric_values, missing_reasons, number
 
 log = logging.getLogger(__name__)
 
-REGULARISATIONS = (0.0, 1e-4, 1e-2)
-"""Values of Spark's `regParam`, the weight of the squared coefficients of standardised columns."""
-ITERATIONS = 100
 _SCHEMA = StructType(
     [
         StructField("features", VectorUDT()),
@@ -60,11 +54,11 @@ _SCHEMA = StructType(
 
 
 @restored_settings()
-def fit_baseline(config: Config) -> dict[str, float]:
-    """Fit the baseline on the dataset version of the config, and log it. Returns its metrics, `validation/…` and `test/…`, without those
-    that are not defined, of which it warns.
+def fit_baseline(config: Config, model: str = "linear") -> dict[str, float]:
+    """Fit a baseline on the dataset version of the config, and log it. `model` is one of MODELS. Returns its metrics,
+    `validation/…` and `test/…`, without those that are not defined, of which it warns.
 
-    Raises DatasetError if there is no version, ConfigError if the task has no linear baseline.
+    Raises DatasetError if there is no version, ConfigError if the task has no baseline of this model.
     """
     check_fold(config)
     version = open_fold(config)
@@ -72,13 +66,16 @@ def fit_baseline(config: Config) -> dict[str, float]:
     if not isinstance(task, Supervised) or type(task.target) not in (BinaryTarget, ClassTarget, QuantityTarget):
         another = " with a target or a loss of another kind" if isinstance(task, Supervised) else ""
         raise ConfigError(
-            f"task.kind is {config.task.kind}{another}, which has no linear baseline; jobs/baseline.py needs a task that predicts one "
+            f"task.kind is {config.task.kind}{another}, which has no baseline; jobs/baseline.py needs a task that predicts one "
             "class or one number per row, such as tabular with loss auto"
         )
+    check_baseline(model, task)
     with tracking.baseline_run(config, version) as tracked, driver_errors():
         spark = session(f"{config.name}-baseline")
         rows = {split: _rows(spark, version, split, task).persist() for split in version.manifest.splits if version.rows(split)}
-        parameters, metrics, outputs = _best(task, task.choose_monitor(config.train.monitor), rows)
+        parameters, metrics, outputs = _best(
+            task, candidates(model, task), output(model, task), task.choose_monitor(config.train.monitor), rows
+        )
         tracked.finish(parameters, numbers_only(metrics))
         evaluations = _evaluation_data(config, version, task, metrics, outputs)
         file_baseline(tracked, version, {evaluation.split: pack(evaluation.summary, evaluation.tables) for evaluation in evaluations})
@@ -89,43 +86,35 @@ def fit_baseline(config: Config) -> dict[str, float]:
 
 
 def _best(
-    task: Supervised, monitor: Monitor, rows: dict[str, DataFrame]
+    task: Supervised, models: tuple[BaselineModel, ...], output: Column, monitor: Monitor, rows: dict[str, DataFrame]
 ) -> tuple[dict[str, str], dict[str, Value], dict[str, torch.Tensor]]:
     """Parameters, metrics and outputs by split of the model with the best validation metric, or with the lowest loss if that is not
     defined; of the first model without a validation split."""
     name, direction = monitor
     fits = []
-    for regularisation in REGULARISATIONS if "validation" in rows else REGULARISATIONS[:1]:
-        estimator = _estimator(task, regularisation)
-        model = estimator.fit(rows["train"])
-        metrics, outputs = _evaluate(task, model, rows, "validation")
+    for number, candidate in enumerate(models if "validation" in rows else models[:1]):
+        model = candidate.estimator.fit(rows["train"])
+        metrics, outputs = _evaluate(task, model, output, rows, "validation")
         value, loss = (to_number(metrics.get(f"validation/{metric}", 0.0)) for metric in (name, task.minimised))
         badness = loss if isnan(value) else value if direction == "min" else -value
-        fits.append((badness, regularisation, type(estimator).__name__, model, metrics, outputs))
-    _, regularisation, kind, model, metrics, outputs = min(fits, key=lambda fit: fit[:2])
-    test_metrics, test_outputs = _evaluate(task, model, rows, "test")
-    return {"model": kind, "regularisation": str(regularisation)}, {**metrics, **test_metrics}, {**outputs, **test_outputs}
+        fits.append((badness, number, model, metrics, outputs))
+    _, number, model, metrics, outputs = min(fits, key=lambda fit: fit[:2])
+    test_metrics, test_outputs = _evaluate(task, model, output, rows, "test")
+    parameters = {"model": type(models[number].estimator).__name__, **models[number].parameters}
+    return parameters, {**metrics, **test_metrics}, {**outputs, **test_outputs}
 
 
-def _estimator(task: Supervised, regularisation: float) -> Any:
-    if isinstance(task.target, QuantityTarget):
-        return LinearRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS)
-    family = "binomial" if isinstance(task.target, BinaryTarget) else "multinomial"
-    return LogisticRegression(labelCol="target", weightCol="weight", regParam=regularisation, maxIter=ITERATIONS, family=family)
-
-
-def _evaluate(task: Supervised, model: Any, rows: dict[str, DataFrame], split: str) -> tuple[dict[str, Value], dict[str, torch.Tensor]]:
-    """Metrics of the task on a split, and the outputs of its rows in their order, one number per class, which are collected on the
+def _evaluate(
+    task: Supervised, model: Any, output: Column, rows: dict[str, DataFrame], split: str
+) -> tuple[dict[str, Value], dict[str, torch.Tensor]]:
+    """Metrics of the task on a split, and the outputs of its rows in their order, shape (rows, task.outputs), which are collected on the
     driver; both empty without rows."""
     if split not in rows:
         return {}, {}
-    output = F.array("prediction") if isinstance(task.target, QuantityTarget) else vector_to_array(F.col("rawPrediction"))
     table = (
         model.transform(rows[split]).select(output.alias("output"), "target", "row_weight", "row").toArrow().sort_by("row").combine_chunks()
     )
     outputs = torch.from_numpy(table["output"].combine_chunks().flatten().to_numpy().reshape(len(table), -1).copy())
-    # For two classes, the raw prediction of Spark is the negative logit and the logit.
-    outputs = outputs[:, 1:] if isinstance(task.target, BinaryTarget) else outputs
     metrics = task.metrics()
     columns = {task.data.target.name: "target", task.settings.sample_weight: "row_weight"}
     task.update(metrics, outputs, {name: torch.from_numpy(table[column].to_numpy().copy()) for name, column in columns.items()})
@@ -139,7 +128,7 @@ def _evaluation_data(
     evaluations, rows = [], include_passthrough(version, (*task.settings.slices, *task.settings.passthrough))
     for split, predicted in outputs.items():
         reader, details, first = Reader(rows, split), task.details(), 0
-        assert details is not None, "targets with a linear baseline have figures"
+        assert details is not None, "targets with a baseline have figures"
         details.expect(len(predicted))
         for number, count in enumerate(reader.group_rows.tolist()):
             batch = {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}

@@ -77,8 +77,8 @@ def _optimizer_facts(run: History, train: Mapping[str, Any]) -> Facts:
 
 
 def _baseline_facts(run: History) -> Facts:
-    regularisation = run.params.get("regularisation", "?")
-    return [("model", f"{run.params.get('model', '?')} of Spark ML, a linear baseline"), ("regularisation", regularisation)]
+    parameters = ((name, run.params.get(name)) for name in ("regularisation", "trees", "rounds", "depth"))
+    return [("model", f"{run.params.get('model', '?')} of Spark ML, a baseline"), *parameters]
 
 
 def final_values(run: History) -> dict[str, Value]:

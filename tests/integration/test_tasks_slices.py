@@ -170,14 +170,39 @@ def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp
     filed = {entry.path for entry in client.list_artifacts(baseline_run.info.run_id)}
     assert filed >= {"report.html", "evaluation", "config.json", "manifest.json"}
     page = api.report(config.tracking.uri, baseline_run.info.run_id)
-    assert "LogisticRegression of Spark ML, a linear baseline" in page and "ROC: area" in page and "Most wrong rows" in page
+    assert "LogisticRegression of Spark ML, a baseline" in page and "ROC: area" in page and "Most wrong rows" in page
     assert "random weights" not in page and "no points" not in page
     areas = re.findall(r"ROC: area ([\d.]+)\.<", page)
     assert f"{metrics['test/auc']:.4f}" in areas, "figures are of the rows in their order"
 
 
+@pytest.mark.full
+def test_forests_and_boosting_are_baselines_too(slice_by_name: dict[str, Slice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the same rows by the task's metrics: of classes a forest alone, which has a probability for each."""
+    config = load_slice("adult", tmp_path, monkeypatch)
+    run(config)
+    metrics = {model: baseline.fit_baseline(config, model) for model in ("linear", "forest", "boosting")}
+    for model in ("forest", "boosting"):
+        assert metrics[model]["test/auc"] > metrics["linear"]["test/auc"] - 0.03
+        assert metrics[model]["test/loss"] < metrics["linear"]["test/loss"] + 0.05, "its probabilities are those of its trees"
+    run_id = (
+        mlflow.MlflowClient(config.tracking.uri)
+        .search_runs(
+            [mlflow.MlflowClient(config.tracking.uri).get_experiment_by_name("adult").experiment_id], "params.model = 'GBTClassifier'"
+        )[0]
+        .info.run_id
+    )
+    assert "GBTClassifier of Spark ML, a baseline" in api.report(config.tracking.uri, run_id)
+    classes = slice_by_name["trec"].config
+    assert baseline.fit_baseline(classes, "forest")["test/accuracy"] > 0.3
+    with pytest.raises(ConfigError, match=r"--model is boosting, and Spark's boosting has two classes, but kind has 6; set it to forest"):
+        baseline.fit_baseline(classes, "boosting")
+    with pytest.raises(ConfigError, match=r"--model is 'tree'; it must be one of linear, forest, boosting"):
+        baseline.fit_baseline(classes, "tree")
+
+
 def test_a_ranking_has_no_linear_baseline(slice_by_name: dict[str, Slice]) -> None:
-    with pytest.raises(ConfigError, match=r"task.kind is next_item, which has no linear baseline"):
+    with pytest.raises(ConfigError, match=r"task.kind is next_item, which has no baseline"):
         baseline.fit_baseline(slice_by_name["video_games"].config)
 
 

@@ -197,7 +197,7 @@ def test_a_baseline_is_compared_and_shown_like_other_runs() -> None:
     both = comparison_page([trained, trained_run(outputs(0.5, 1), 2), baseline])
     assert "<td>train.lr</td><td>0.1</td><td>0.2</td><td>–</td>" in both and "train.workers" not in both
     page = run_page(baseline)
-    assert "LogisticRegression of Spark ML, a linear baseline" in page and "ROC: area" in page and "Most wrong rows" in page
+    assert "LogisticRegression of Spark ML, a baseline" in page and "ROC: area" in page and "Most wrong rows" in page
     assert "best epoch" not in page and "last validation" not in page
     assert "no points" not in page and "random weights" not in page and "worker hours" not in page and ">steps<" not in page
 
