@@ -19,6 +19,7 @@ from pipelines.config.features import (
     ScaleSettings,
     SequenceSettings,
     StandardizeSettings,
+    TermsSettings,
     VocabularySettings,
     WeightSettings,
 )
@@ -45,6 +46,6 @@ __all__ = [
     "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings", "IdentitySettings",
     "ImageSettings", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NextItemSettings",
     "NormalQuantileSettings", "QuantileSettings", "RecommendationSettings", "Registry", "ScaleSettings", "SequenceSettings", "Source",
-    "SpeechSettings", "StandardizeSettings", "Table", "TabularSettings", "TextSettings", "Tracking", "Train", "VisionSettings",
+    "SpeechSettings", "StandardizeSettings", "Table", "TabularSettings", "TermsSettings", "TextSettings", "Tracking", "Train", "VisionSettings",
     "VocabularySettings", "WeightSettings",
 ]  # fmt: skip
