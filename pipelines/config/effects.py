@@ -25,11 +25,15 @@ from pipelines.config.features import FourierSettings
 from pipelines.config.section import Section
 from pipelines.config.source import Table
 from pipelines.config.strategies import strategy_kinds_with
-from pipelines.config.task import LanguageSettings, RecommendationSettings, TabularSettings
+from pipelines.config.task import LanguageSettings, RecommendationSettings, TabularSettings, TextSettings
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:
     return any(settings.encoder in ("vocabulary", "hash", "quantile", "auto") or ":" in settings.encoder for settings in features.values())
+
+
+def _has_sequence(features: Mapping[str, Any], _: Any) -> bool:
+    return any(settings.encoder in ("sequence", "auto") or ":" in settings.encoder for settings in features.values())
 
 
 def _set_strategy(attribute: str) -> str:
@@ -54,6 +58,8 @@ TABLE = (
     Use("task.dropout", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", section_class=TabularSettings),
     Use("task.embedding", "dataset.features", fits=_embeds, remedy="encode a feature by vocabulary, hash or quantile",
         section_class=TabularSettings),
+    *(Use(f"task.{name}", "dataset.features", fits=_has_sequence, remedy="encode a feature by sequence", section_class=TextSettings)
+      for name in ("embedding", "widths", "filters", "dropout")),
     Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", section_class=LanguageSettings),
     Use("task.hidden", ".network", ("dlrm",), section_class=RecommendationSettings),
     Use("task.user", ".network", ("factors",), section_class=RecommendationSettings),

@@ -46,6 +46,6 @@ __all__ = [
     "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings", "IdentitySettings",
     "ImageSettings", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NextItemSettings",
     "NormalQuantileSettings", "QuantileSettings", "RecommendationSettings", "Registry", "ScaleSettings", "SequenceSettings", "Source",
-    "SpeechSettings", "StandardizeSettings", "Table", "TabularSettings", "TermsSettings", "TextSettings", "Tracking", "Train", "VisionSettings",
-    "VocabularySettings", "WeightSettings",
+    "SpeechSettings", "StandardizeSettings", "Table", "TabularSettings", "TermsSettings", "TextSettings", "Tracking", "Train",
+    "VisionSettings", "VocabularySettings", "WeightSettings",
 ]  # fmt: skip

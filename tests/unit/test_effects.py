@@ -59,6 +59,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.batch_norm": ({"task.batch_norm": True, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.dropout": ({"task.dropout": 0.1, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.embedding": ({"task.embedding": 8}, {"dataset.features.x": "vocabulary"}),
+    **{
+        f"task.{name}": (
+            {"dataset.features": {"text": "terms"}, "task": {"kind": "text", name: value}},
+            {"dataset.features": {"text": {"encoder": "sequence", "length": 8}}},
+        )
+        for name, value in {"widths": [2], "filters": 9}.items()
+    },
     "task.temperature": ({**_LANGUAGE, "task.temperature": 0.5, "task.sample_tokens": 0}, {"task.sample_tokens": 200}),
     "task.hidden": ({**_RATINGS, "task.hidden": [8]}, {"task.network": "dlrm"}),
     "task.user": ({**_RATINGS, "task.user": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),

@@ -38,8 +38,8 @@ __all__ = [
 
 BUILT_IN = (
     StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | FourierSettings |
-    IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | TermsSettings | HashSettings | BinarySettings | LabelSettings |
-    ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
+    IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | TermsSettings | HashSettings | BinarySettings |
+    LabelSettings | ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
     CountSettings | VectorSettings | LabelsSettings
 )  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""

@@ -54,7 +54,11 @@ def split_terms(texts: pa.Array, rule: TermRule) -> Iterator[tuple[int, pa.Array
         rows = np.repeat(np.arange(len(part)), np.diff(offsets))
         kinds = [_word_runs(values, rows, length) for length in rule.words]
         kinds += [_character_runs(values, rows, rule.characters)] if rule.characters else []
-        yield start, pa.chunked_array([terms for terms, _ in kinds], pa.string()).combine_chunks(), np.concatenate([places for _, places in kinds])
+        yield (
+            start,
+            pa.chunked_array([terms for terms, _ in kinds], pa.string()).combine_chunks(),
+            np.concatenate([places for _, places in kinds]),
+        )
 
 
 def text_counts(texts: pa.Array, rule: TermRule) -> Iterator[tuple[pa.Array, np.ndarray]]:
