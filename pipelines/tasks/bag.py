@@ -21,6 +21,8 @@ class BagOfTerms(nn.Module):
     are scikit-learn's formulas with `sublinear_tf`). The vectors begin at 0.
     """
 
+    inverse_frequency: Tensor
+
     def __init__(self, column: TensorColumn, state: Mapping[str, Any], width: int) -> None:
         """`state` is that of the column's encoder."""
         super().__init__()

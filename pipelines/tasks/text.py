@@ -40,26 +40,37 @@ class Text(Supervised):
             )
 
     def model(self) -> nn.Module:
-        words = WordWindows(self.words, self.outputs, self.settings) if self.words else None
+        words = WordWindows(self.words, self.outputs, self.settings) if self.words else Bias(self.outputs)
         bags = [BagOfTerms(column, self.data.encoders[column.name].state, self.outputs) for column in self.terms]
-        return WithTerms(bags, self.outputs, words) if bags or words is None else words
+        return WithTerms(words, bags) if bags else words
 
 
 class WithTerms(nn.Module):
-    """Adds the outputs of bags of terms to a bias, or to the output of a network over the words."""
+    """Adds bags of terms to the output of a network over the words, or to a bias."""
 
-    def __init__(self, bags: Sequence[BagOfTerms], outputs: int, words: nn.Module | None) -> None:
+    def __init__(self, words: nn.Module, bags: Sequence[BagOfTerms]) -> None:
         super().__init__()
         self.words = words
-        self.bias = nn.Parameter(torch.zeros(outputs)) if words is None else None
         self.bags = nn.ModuleList(bags)
 
     def forward(self, batch: Batch) -> Tensor:
         """Output of shape (rows, outputs)."""
-        output = self.bias if self.words is None else self.words(batch)
+        output: Tensor = self.words(batch)
         for bag in self.bags:
             output = output + bag(batch)
         return output
+
+
+class Bias(nn.Module):
+    """The same output for all rows."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Output of shape (outputs,)."""
+        return self.values
 
 
 class WordWindows(nn.Module):

@@ -40,8 +40,8 @@ def term_rule(statistic: str) -> TermRule | None:
     if name != _TERMS:
         return None
     words_text, characters_text, lowercase = parts
-    lengths = (tuple(int(length) for length in text.split(",") if length) for text in (words_text, characters_text))
-    return TermRule(*lengths, lowercase=lowercase == "1")
+    word_lengths, character_lengths = (tuple(map(int, filter(None, text.split(",")))) for text in (words_text, characters_text))
+    return TermRule(word_lengths, character_lengths, lowercase == "1")
 
 
 def split_terms(texts: pa.Array, rule: TermRule) -> Iterator[tuple[int, pa.Array, np.ndarray]]:
