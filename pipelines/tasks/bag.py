@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pipelines.data.versions.schema import FREE, TensorColumn
 
@@ -39,6 +40,8 @@ class BagOfTerms(nn.Module):
 
     def weights(self, terms: Tensor, counts: Tensor) -> Tensor:
         """Weight of each term, shape (rows, length); 0 in free places."""
-        weights = (1 + counts.clamp(min=1).float().log()) * self.inverse_frequency[terms]
+        # `embedding`, since ONNX has no indexing by int32.
+        inverse = functional.embedding(terms, self.inverse_frequency.unsqueeze(1)).squeeze(2)
+        weights = (1 + counts.clamp(min=1).float().log()) * inverse
         norms = weights.square().sum(1, keepdim=True).sqrt()
         return weights * (_NORM / norms.clamp(min=_LEAST_NORM))
