@@ -28,7 +28,7 @@ def fit_grades(encoder: Any) -> None:
     target_kind(task_data(encoders), TabularSettings(loss="ordinal"))
 
 
-def terms_of(settings: Any, encoder: Any) -> None:
+def build_text_task(settings: Any, encoder: Any) -> None:
     """Build a task over an encoded text."""
     encoders = fit_columns({"a": encoder}, "binary", a=["x y", "x", "x"], y=[True, False, True])
     import_class(settings.implementation, Task, "a task")(settings, task_data(encoders))
@@ -59,10 +59,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "which does not take {} of the encoder terms": (
-        lambda folder: terms_of(TabularSettings(), "terms"),
+        lambda folder: build_text_task(TabularSettings(), "terms"),
         (
-            lambda folder: terms_of(TextSettings(), "terms"),
-            lambda folder: terms_of(TabularSettings(), {"encoder": "sequence", "length": 2}),
+            lambda folder: build_text_task(TextSettings(), "terms"),
+            lambda folder: build_text_task(TabularSettings(), {"encoder": "sequence", "length": 2}),
         ),
     ),
     "name those in order": (

@@ -103,7 +103,7 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     task_results = pass_rows.mapInArrow(partial(_gather, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), GATHERED)
     collect = _collect_in_one_job if most_rows * _counts_of_a_row(dataset, column_needs) <= COUNTS_ON_DRIVER else _collect
     summaries, keys_repeat, counted = collect(task_results, dataset)
-    names = [_count_name(column, need) for column, needed in column_needs.items() for need in _counted(needed)]
+    names = [_count_name(column, need) for column, needed in column_needs.items() for need in _count_statistics(needed)]
     counts = _counts_by_column(counted, names)
     statistics = {
         column: statistics_from_summary(
@@ -219,13 +219,13 @@ def _drop_refused(batches: Iterator[pa.RecordBatch], refused: Counter[str]) -> I
 
 def _drain_counts(accumulators: dict[str, Accumulator], column_needs: Needs, rows_counted: dict[str, int]) -> Iterator[pa.RecordBatch]:
     for column, accumulator in accumulators.items():
-        for need in _counted(column_needs[column]):
+        for need in _count_statistics(column_needs[column]):
             for batch in accumulator.drain(need if term_rule(need) else "").to_batches():
                 rows_counted[column] += len(batch)
                 yield count_batch(_count_name(column, need), batch)
 
 
-def _counted(needed: frozenset[str]) -> list[str]:
+def _count_statistics(needed: frozenset[str]) -> list[str]:
     """The statistics that are counts."""
     return sorted(need for need in needed if need in COUNTED or term_rule(need))
 

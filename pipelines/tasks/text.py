@@ -62,7 +62,7 @@ class WithTerms(nn.Module):
 
 
 class Bias(nn.Module):
-    """The same output for all rows."""
+    """One output for all rows."""
 
     def __init__(self, outputs: int) -> None:
         super().__init__()

@@ -102,7 +102,7 @@ def test_the_statistics_are_the_same_for_any_partitions(monkeypatch: pytest.Monk
     texts = [f"w{number % 7} w{number % 3} w{number % 7}" for number in range(60)]
     monkeypatch.setattr(ngrams, "_BYTES_AT_ONCE", 40)
 
-    def counted(parts: list[list[str]], needs: frozenset[str]) -> dict[str, int]:
+    def text_counts_by_term(parts: list[list[str]], needs: frozenset[str]) -> dict[str, int]:
         accumulators = [Accumulator(needs) for _ in parts]
         tables = []
         for accumulator, part in zip(accumulators, parts, strict=True):
@@ -115,9 +115,9 @@ def test_the_statistics_are_the_same_for_any_partitions(monkeypatch: pytest.Monk
         return dict(zip(table["value"].to_pylist(), table["count"].to_pylist(), strict=True))
 
     needs = frozenset({WORDS.statistic})
-    whole = counted([texts], needs)
-    assert list(whole.items()) == list(counted([texts[:1], texts[1:25], texts[25:]], needs).items())
-    assert whole["w0"] == sum("w0" in text.split() for text in texts), "a text counts once"
+    expected = text_counts_by_term([texts], needs)
+    assert list(expected.items()) == list(text_counts_by_term([texts[:1], texts[1:25], texts[25:]], needs).items())
+    assert expected["w0"] == sum("w0" in text.split() for text in texts), "a text counts once"
 
 
 def test_a_rule_has_a_name_and_a_name_its_rule() -> None:

@@ -87,7 +87,7 @@ class Accumulator:
             self._nulls += values.null_count
         for need, rule in self._rules.items():
             for terms, texts in text_counts(values, rule):
-                self._term_counts[need] = _with_counts(self._term_counts[need], _count_table(terms, texts))
+                self._term_counts[need] = _append_counts(self._term_counts[need], _count_table(terms, texts))
         if WORDS in self._needs:
             values = (words(values) if is_text(values.type) else values).flatten()
         if self._needs & {COUNTS, WORDS}:
@@ -154,7 +154,7 @@ class Accumulator:
         self._add_counts(table.filter(pc.is_valid(text)))
 
     def _add_counts(self, counts: pa.Table) -> None:
-        self._counts = _with_counts(self._counts, counts.cast(COUNTS_SCHEMA))
+        self._counts = _append_counts(self._counts, counts.cast(COUNTS_SCHEMA))
 
 
 def combine_summaries(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def _count_table(values: pa.Array, counts: np.ndarray) -> pa.Table:
     return pa.table([values, pa.array(counts, pa.int64())], schema=COUNTS_SCHEMA)
 
 
-def _with_counts(tables: list[pa.Table], counts: pa.Table) -> list[pa.Table]:
+def _append_counts(tables: list[pa.Table], counts: pa.Table) -> list[pa.Table]:
     """The tables with one more, summed where they are many."""
     tables = [*tables, counts]
     return [_sum_counts(tables)] if len(tables) > 1 and sum(map(len, tables)) > _PENDING_COUNTS else tables
