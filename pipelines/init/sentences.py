@@ -21,7 +21,7 @@ from pipelines.init.contents import TABLES, FolderContents, FoundFile, list_cont
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.folder_tables import train_rows
 from pipelines.init.text_files import Beginning, check_lines, choose_group, group_by_split, is_tabular, read_beginning
-from pipelines.init.texts import term_encoder, text_training
+from pipelines.init.texts import term_encoder, text_training, word_encoder
 
 MOST_LABELS = 200
 
@@ -92,7 +92,10 @@ def _draft(
     first = next(iter(group))
     estimated = round(counts[first].total() * texts[first].bytes / max(len(texts[first].text), 1)) if not texts[first].is_whole else 0
     rows = train_rows(max(counts[first].total(), estimated), splits)
-    encoder, encoder_reason = term_encoder([match["text"] for lines in matches.values() for match in lines])
+    sentences = [match["text"] for lines in matches.values() for match in lines]
+    encoder, encoder_reason = term_encoder(sentences)
+    in_order = word_encoder(sentences)
+    order = {"words": {**in_order, "column": "sentence"}} if in_order else {}
     are_numbers = all(re.fullmatch("-?[0-9]{1,9}", label) for label in classes)
     is_binary = set(classes) == {"0", "1"}
     weights, weights_reason = ({}, "") if is_binary else weigh_classes(counts[first])
@@ -115,7 +118,7 @@ def _draft(
     dataset = {
         "path": f"data/{request.name}",
         "split": split_setting(splits, counts[first].total(), "label", classes),
-        "features": {"sentence": encoder},
+        "features": {"sentence": encoder, **order},
         "target": {"label": "binary" if is_binary else "label"},
     }
     return Draft(

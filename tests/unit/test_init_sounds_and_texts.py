@@ -127,6 +127,7 @@ def test_a_label_and_a_sentence_a_line(tmp_path: Path, labels: tuple[str, ...], 
     assert query in sections["source"]["query"]
     encoder = sections["dataset"]["features"]["sentence"]
     assert encoder["encoder"] == "terms" and encoder["characters"] == [3, 4, 5] and 30 < encoder["length"] < 200
+    assert sections["dataset"]["features"]["words"] == {"encoder": "sequence", "length": 10, "column": "sentence"}
     assert sections["task"]["kind"] == "text"
 
 
