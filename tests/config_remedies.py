@@ -74,6 +74,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"dataset.target": {"rich": {"encoder": "label", "order": ["no", "no"]}}},
         ({"dataset.target": {"rich": {"encoder": "label", "order": ["no", "yes"]}}},),
     ),
+    "words and characters are both empty": (
+        {"dataset.features": {"job": {"encoder": "terms", "words": []}}},
+        ({"dataset.features": {"job": {"encoder": "terms", "words": [1]}}},),
+    ),
+    "name each length once, the smallest first": (
+        {"dataset.features": {"job": {"encoder": "terms", "words": [2, 1, 2]}}},
+        ({"dataset.features": {"job": {"encoder": "terms", "words": [1, 2]}}},),
+    ),
     "beside columns; put it into columns": (
         {"dataset.target": {"rich": {"encoder": "vector", "column": "a", "columns": ["b", "c"]}}},
         ({"dataset.target": {"rich": {"encoder": "vector", "columns": ["a", "b", "c"]}}},),

@@ -13,6 +13,7 @@ from pipelines.data.features.auto import Choice, choose
 from pipelines.data.features.auto_exact import settle
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.encoding import restore_encoder
+from pipelines.data.features.ngrams import term_rule
 from pipelines.data.features.patterns import name_columns
 from pipelines.data.features.raw import is_number, missing_values
 from pipelines.data.features.statistics import COUNTED, MOMENTS, Accumulator, Statistics, statistics_from_summary
@@ -23,7 +24,8 @@ def column_statistics(values: pa.Array, needed: frozenset[str]) -> Statistics:
     """One column's statistics, gathered in one partition."""
     accumulator = Accumulator(needed)
     accumulator.add(values, np.random.Philox(key=0).random_raw(len(values)))
-    return statistics_from_summary(accumulator.summary(), accumulator.drain() if COUNTED & needed else None)
+    terms = {need: accumulator.drain(need) for need in needed if term_rule(need)}
+    return statistics_from_summary(accumulator.summary(), accumulator.drain() if COUNTED & needed else None, terms)
 
 
 def fit(features: Mapping[str, Any], target: Mapping[str, Any], raw: pa.Table) -> dict[str, FittedEncoder]:

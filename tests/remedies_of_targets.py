@@ -7,8 +7,10 @@ from typing import Any
 from remedy_cases import Do, fit_columns
 
 from pipelines.config.load import load
-from pipelines.config.task import TabularSettings
+from pipelines.config.plugins import import_class
+from pipelines.config.task import TabularSettings, TextSettings
 from pipelines.launch.checks import check_before_etl
+from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_data
 from pipelines.tasks.target_kinds import target_kind
 
@@ -26,6 +28,12 @@ def fit_grades(encoder: Any) -> None:
     target_kind(task_data(encoders), TabularSettings(loss="ordinal"))
 
 
+def build_text_task(settings: Any, encoder: Any) -> None:
+    """Build a task over an encoded text."""
+    encoders = fit_columns({"a": encoder}, "binary", a=["x y", "x", "x"], y=[True, False, True])
+    import_class(settings.implementation, Task, "a task")(settings, task_data(encoders))
+
+
 AGES = {"encoder": "vector", "columns": ["age", "hours_per_week"]}
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "but weights are at least 0, and some are more": (
@@ -41,6 +49,20 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (
             lambda folder: fit_columns({"encoder": "labels", "min_count": 2}, a=[["x"], ["x"], ["y"]]),
             lambda folder: fit_columns({"b": {"encoder": "labels", "min_count": 4}}, a=[["x"], [], []], b=[["x", "x"], ["x"], ["x"]]),
+        ),
+    ),
+    "has no term that {} texts of the training split have": (
+        lambda folder: fit_columns({"encoder": "terms", "min_count": 3}, a=["x", "x y", "z"]),
+        (
+            lambda folder: fit_columns({"encoder": "terms", "min_count": 2}, a=["x", "x y", "z"]),
+            lambda folder: fit_columns({"b": {"encoder": "terms", "min_count": 3}}, a=["x", "y", "z"], b=["x", "x", "x y"]),
+        ),
+    ),
+    "which does not take {} of the encoder terms": (
+        lambda folder: build_text_task(TabularSettings(), "terms"),
+        (
+            lambda folder: build_text_task(TextSettings(), "terms"),
+            lambda folder: build_text_task(TabularSettings(), {"encoder": "sequence", "length": 2}),
         ),
     ),
     "name those in order": (

@@ -6,6 +6,7 @@ import torch
 
 from pipelines.config.task import KINDS
 from pipelines.data.loader.permutations import row_keys
+from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.forecasting import Forecasting
@@ -25,6 +26,7 @@ KIND = TensorColumn(name="kind", dtype="int32", cardinality=20)
 ITEM = TensorColumn(name="item", dtype="int32", cardinality=30)
 IMAGE = TensorColumn(name="image", dtype="uint8", shape=(1, 12, 12))
 WORDS = TensorColumn(name="words", dtype="int32", shape=(9,), cardinality=30)
+TERMS = TensorColumn(name="terms", dtype="int32", shape=(6, 2), cardinality=30, counted=True)
 SOUND = TensorColumn(name="sound", dtype="float32", shape=(8, 20))
 HISTORY = TensorColumn(name="history", dtype="int32", shape=(12,), cardinality=40)
 NEXT = HISTORY.model_copy(update={"name": "next", "role": "target"})
@@ -39,6 +41,8 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "tabular of a quantity": (Tabular, (NUMBER, KIND, RATING), {"hidden": []}),
     "vision": (Vision, (IMAGE, LABEL), {"dropout": 0.1}),
     "text": (Text, (WORDS, LABEL), {"embedding": 8, "filters": 4}),
+    "text of terms": (Text, (TERMS, LABEL), {}),
+    "text of words and terms": (Text, (WORDS, TERMS, LABEL), {"embedding": 8, "filters": 4}),
     "speech": (Speech, (SOUND, LABEL), {"filters": [4, 8], "shift_frames": 3, "masked_frames": 4, "masked_mels": 2}),
     "recommendation, factors": (Recommendation, (KIND, ITEM, RATING), {"width": 4, "user": ["kind"], "item": ["item"]}),
     "recommendation, dlrm": (Recommendation, (KIND, ITEM, YES), {"width": 4, "hidden": [8], "network": "dlrm"}),
@@ -46,6 +50,8 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "language": (Language, (WINDOWS,), {"layers": 1, "heads": 2, "width": 16, "dropout": 0.1}),
     "forecasting": (Forecasting, (PAST, FUTURE), {"kernel": 5}),
 }
+ENCODERS = {"terms": FittedEncoder(feature={"encoder": "terms"}, inputs=("text",), column=TERMS, state={
+    "terms": [f"t{number}" for number in range(1, 30)], "documents": list(range(40, 11, -1)), "texts": 50})}  # fmt: skip
 PRECISIONS = ("fp32", "bf16", "fp16")
 ROWS = 16
 
@@ -55,7 +61,7 @@ def create_task(name: str) -> Task:
     kind = implementation.__module__.rpartition(".")[2]
     tokens = TOKENS if implementation is Language else ()
     classes = ("a", "b", "c")[: columns[-1].cardinality or 0]
-    return implementation(KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, classes, tokens=tokens))
+    return implementation(KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, classes, tokens=tokens, encoders=ENCODERS))
 
 
 def random_batch(task: Task, rows: int) -> Batch:

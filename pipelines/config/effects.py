@@ -26,7 +26,7 @@ from pipelines.config.section import Section
 from pipelines.config.source import Table
 from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.tabular import NumberEmbedding, TabularSettings
-from pipelines.config.task import LanguageSettings, RecommendationSettings
+from pipelines.config.task import LanguageSettings, RecommendationSettings, TextSettings
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:
@@ -40,6 +40,10 @@ def _has_numbers(features: Mapping[str, Any], _: Any) -> bool:
         or ":" in settings.encoder
         for settings in features.values()
     )
+
+
+def _has_sequence(features: Mapping[str, Any], _: Any) -> bool:
+    return any(settings.encoder in ("sequence", "auto") or ":" in settings.encoder for settings in features.values())
 
 
 def _set_strategy(attribute: str) -> str:
@@ -68,6 +72,8 @@ TABLE = (
         section_class=NumberEmbedding),
     *(Use(f"task.number_embedding.{name}", ".kind", kinds, section_class=NumberEmbedding) for name, kinds in (
         ("width", ("piecewise", "periodic")), ("bins", ("piecewise",)), ("frequencies", ("periodic",)), ("scale", ("periodic",)))),
+    *(Use(f"task.{name}", "dataset.features", fits=_has_sequence, remedy="encode a feature by sequence", section_class=TextSettings)
+      for name in ("embedding", "widths", "filters", "dropout")),
     Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", section_class=LanguageSettings),
     Use("task.hidden", ".network", ("dlrm",), section_class=RecommendationSettings),
     Use("task.user", ".network", ("factors",), section_class=RecommendationSettings),

@@ -19,6 +19,7 @@ from pipelines.config.features import (
     ScaleSettings,
     SequenceSettings,
     StandardizeSettings,
+    TermsSettings,
     VocabularySettings,
     WeightSettings,
 )
@@ -44,6 +45,6 @@ __all__ = [
     "CharactersSettings", "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings",
     "IdentitySettings", "ImageSettings", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings",
     "NextItemSettings", "NormalQuantileSettings", "NumberEmbedding", "QuantileSettings", "RecommendationSettings", "Registry",
-    "ScaleSettings", "SequenceSettings", "Source", "SpeechSettings", "StandardizeSettings", "Table", "TabularSettings",
+    "ScaleSettings", "SequenceSettings", "Source", "SpeechSettings", "StandardizeSettings", "Table", "TabularSettings", "TermsSettings",
     "TextSettings", "Tracking", "Train", "VisionSettings", "VocabularySettings", "WeightSettings",
 ]  # fmt: skip

@@ -64,18 +64,19 @@ class ForecastingSettings(SequenceTaskSettings):
 
 
 class TextSettings(TaskSettings):
-    """A convolutional network for texts (Kim 2014), over one column of words from the encoder `sequence`."""
+    """A network for texts. Over a column of the encoder `sequence`, it is convolutional (Kim 2014). Over a column of the encoder `terms`,
+    it is a linear model of TF-IDF: (1 + ln count) · idf, scaled to one norm. Over both, their outputs are added."""
 
     implementation: ClassVar[str] = "pipelines.tasks.text:Text"
     kind: Literal["text"] = "text"
     embedding: PositiveInt = 300
-    """Width of the embedding of a word."""
+    """For `sequence`: width of the embedding of a word."""
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (3, 4, 5)
-    """Widths of the filters, in words."""
+    """For `sequence`: widths of the filters, in words."""
     filters: PositiveInt = 100
-    """Number of filters of each width."""
+    """For `sequence`: number of filters of each width."""
     dropout: Probability = 0.5
-    """Dropout probability between layers, in training."""
+    """For `sequence`: dropout probability between layers, in training."""
 
 
 class SpeechSettings(TaskSettings):

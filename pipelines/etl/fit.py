@@ -23,10 +23,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.config.dataset import Dataset
-from pipelines.config.features import SequenceSettings, VocabularySettings
+from pipelines.config.features import SequenceSettings, TermsSettings, VocabularySettings
 from pipelines.data.features import fit_encoders, needs
 from pipelines.data.features.auto import Choice
 from pipelines.data.features.auto_exact import settle
+from pipelines.data.features.ngrams import term_rule
 from pipelines.data.features.raw import is_category, is_number, is_text, missing_values
 from pipelines.data.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, statistics_from_summary
 from pipelines.data.sources.folder_columns import quote_name
@@ -45,8 +46,9 @@ Needs = dict[str, frozenset[str]]
 COUNTS_ON_DRIVER = 2_000_000
 # Spark then returns only the most frequent values: at least this many for each column, or more for a larger `max_size`.
 DISTINCT_ON_DRIVER = 1_000_000
-# A task returns its counts and hashes after this many rows, which bounds the distinct values that it holds.
+# A task returns its counts and hashes after this many rows or counts of terms, which bounds the distinct values that it holds.
 _ROWS_BETWEEN_DRAINS = 4_000_000
+_TERMS_BETWEEN_DRAINS = 2_000_000
 _MOST_FREQUENT = 10
 
 
@@ -99,10 +101,19 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     }
     pass_rows, hashed_columns = _select_columns(rows, dataset, schema, column_needs)
     task_results = pass_rows.mapInArrow(partial(_gather, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), GATHERED)
-    collect = _collect_in_one_job if most_rows * len(column_needs) <= COUNTS_ON_DRIVER else _collect
+    collect = _collect_in_one_job if most_rows * _counts_of_a_row(dataset, column_needs) <= COUNTS_ON_DRIVER else _collect
     summaries, keys_repeat, counted = collect(task_results, dataset)
-    counts = _counts_by_column(counted, [column for column, needed in column_needs.items() if COUNTED & needed])
-    statistics = {column: statistics_from_summary(summaries[column], counts.get(column)) for column in column_needs if column in summaries}
+    names = [_count_name(column, need) for column, needed in column_needs.items() for need in _count_statistics(needed)]
+    counts = _counts_by_column(counted, names)
+    statistics = {
+        column: statistics_from_summary(
+            summaries[column],
+            counts.get(column),
+            {need: counts[_count_name(column, need)] for need in needed if term_rule(need)},
+        )
+        for column, needed in column_needs.items()
+        if column in summaries
+    }
     # A DataFrame without partitions gives no summary.
     by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
     samples = row_sample.rows_by_split(summaries.get(ROW, ""))
@@ -121,7 +132,8 @@ def _collect(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any],
         summaries, number_of_counts = collect_summaries(task_results)
         hashes = task_results.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
         keys_repeat = bool(dataset.key) and has_repeated_key(hashes, sum(summaries.get(SPLIT, [])))
-        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, VocabularySettings | SequenceSettings)]
+        counting = VocabularySettings | SequenceSettings | TermsSettings
+        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, counting)]
         return summaries, keys_repeat, _sum_counts(task_results, number_of_counts, max([DISTINCT_ON_DRIVER, *sizes]))
     finally:
         task_results.unpersist()
@@ -185,7 +197,7 @@ def _gather(
         for column, accumulator in accumulators.items():
             accumulator.add(train.column(column), order)
         rows_since_drain += len(batch)
-        if rows_since_drain >= _ROWS_BETWEEN_DRAINS:
+        if rows_since_drain >= _ROWS_BETWEEN_DRAINS or sum(one.terms_held for one in accumulators.values()) >= _TERMS_BETWEEN_DRAINS:
             yield from _drain_counts(accumulators, column_needs, rows_counted)
             yield from map(hash_batch, keys.drain().to_batches())
             rows_since_drain = 0
@@ -207,10 +219,25 @@ def _drop_refused(batches: Iterator[pa.RecordBatch], refused: Counter[str]) -> I
 
 def _drain_counts(accumulators: dict[str, Accumulator], column_needs: Needs, rows_counted: dict[str, int]) -> Iterator[pa.RecordBatch]:
     for column, accumulator in accumulators.items():
-        if COUNTED & column_needs[column]:
-            for batch in accumulator.drain().to_batches():
+        for need in _count_statistics(column_needs[column]):
+            for batch in accumulator.drain(need if term_rule(need) else "").to_batches():
                 rows_counted[column] += len(batch)
-                yield count_batch(column, batch)
+                yield count_batch(_count_name(column, need), batch)
+
+
+def _count_statistics(needed: frozenset[str]) -> list[str]:
+    """The statistics that are counts."""
+    return sorted(need for need in needed if need in COUNTED or term_rule(need))
+
+
+def _count_name(column: str, need: str) -> str:
+    """The name under which a column's counts are gathered: the column's, or for terms one that no column has."""
+    return f"{need}\n{column}" if term_rule(need) else column
+
+
+def _counts_of_a_row(dataset: Dataset, column_needs: Needs) -> int:
+    """About the most counts of a row: one of each column, and the terms of a text."""
+    return len(column_needs) + sum(settings.length for settings in dataset.encoders.values() if isinstance(settings, TermsSettings))
 
 
 def _sum_counts(task_results: DataFrame, number_of_counts: int, most: int) -> pa.Table:

@@ -11,7 +11,7 @@ Data that are no table are listed by `contents`, which says of which kind their 
   splits from folders or names, and `folder_tables` writes the parts of a config that all files with classes share.
 - `idx_images`: the files of MNIST and its kin.
 - `sentences`, `documents` and `language`: lines with a label, texts in class folders, and texts without classes. `text_files` reads their
-  beginnings, and finds encodings and the files of each split.
+  beginnings, and finds encodings and the files of each split; `texts` chooses the features of texts with classes.
 
 Of tables, all facts come from a bounded sample, and are a pure function of the files:
 

@@ -8,8 +8,8 @@ from pipelines.init.contents import DOCUMENTS, FolderContents, check_kinds, list
 from pipelines.init.draft import Draft, Request
 from pipelines.init.file_table import SampledFiles
 from pipelines.init.folder_tables import Learning, draft_files, train_rows
-from pipelines.init.sentences import text_training, word_length
 from pipelines.init.text_files import Beginning, read_beginning, text_path
+from pipelines.init.texts import term_encoder, text_training
 
 MOST_FILES, MOST_BYTES = 500, 2**18
 """The most files that are opened, and the most bytes of each that are read."""
@@ -32,13 +32,13 @@ def draft_documents(request: Request) -> Draft | None:
         (),
         lambda file: Path(contents.place(file)).read_bytes(),
     )
-    length, reason = word_length([text.text for text in texts])
+    encoder, reason = term_encoder([text.text for text in texts])
     learning = Learning(
         "texts",
         "text",
-        {"encoder": "sequence", "length": length},
+        encoder,
         f"{reason}, of {len(texts)} texts",
-        {"kind": "text", "dropout": 0.5},
+        {"kind": "text"},
         text_training(train_rows(classes.train_files or classes.files, classes.splits)),
         assumptions=(f"the texts are not UTF-8: {encoding} is assumed",) if encoding else (),
     )

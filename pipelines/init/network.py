@@ -5,6 +5,7 @@ from typing import Any
 
 from pipelines.data.features.encoder_choice import Encoding
 from pipelines.init.target import TargetChoice
+from pipelines.init.texts import text_training
 
 LEAST_ROWS = 50
 """Rows that a split into three and a batch of training need."""
@@ -55,5 +56,4 @@ def recommendation(users: list[str], items: list[str]) -> tuple[dict[str, Any], 
 def text_task(target: TargetChoice, rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The sections `task` and `train` of classes of texts."""
     weights = {"class_weights": "balanced"} if target.has_rare_class else {}
-    batch = 64 if rows > 5_000 else 32
-    return {"kind": "text", **weights}, {"workers": 2, "epochs": 6, "global_batch": batch, "lr": 0.001, "schedule": "one_cycle"}
+    return {"kind": "text", **weights}, text_training(rows * 8 // 10)

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from pipelines.config.did_you_mean import name_list
-from pipelines.data.features.raw import words
 from pipelines.init.classes import (
     LISTED_CLASSES,
     check_class_counts,
@@ -23,14 +19,11 @@ from pipelines.init.classes import (
 )
 from pipelines.init.contents import TABLES, FolderContents, FoundFile, list_contents
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.folder_tables import batch_rows, epochs_for, train_rows
+from pipelines.init.folder_tables import train_rows
 from pipelines.init.text_files import Beginning, check_lines, choose_group, group_by_split, is_tabular, read_beginning
+from pipelines.init.texts import term_encoder, text_training, word_encoder
 
-EPOCHS = ((6_000, 5), (1_000, 10), (0, 20))
-SHORT, LONGEST = 64, 400
-"""If no text has more words than the first, the longest text counts; else 95 % of texts, and at most the second."""
 MOST_LABELS = 200
-MOST_TEXTS = 20_000
 
 
 @dataclass(frozen=True)
@@ -87,22 +80,6 @@ def draft_sentences(request: Request) -> Draft | None:
     return _draft(request, contents, group, {split: text for split, text in texts.items() if text}, place)
 
 
-def word_length(texts: Sequence[str]) -> tuple[int, str]:
-    """The length for the encoder `sequence`, and its reason."""
-    sample = texts[:: -(-len(texts) // MOST_TEXTS)]
-    lengths = sorted(pc.list_value_length(words(pa.array(sample, pa.string()))).to_pylist())
-    if lengths[-1] <= SHORT:
-        return max(lengths[-1], 5), f"the longest text has {lengths[-1]} words"
-    most = lengths[-(-95 * len(lengths) // 100) - 1]
-    return min(max(most, 5), LONGEST), f"95 % of the texts have at most {most:,} words, the longest {lengths[-1]:,}"
-
-
-def text_training(rows: int) -> dict[str, Any]:
-    """`train` for the network of texts and so many rows."""
-    adam = {"optimizer": "adam", "lr": 1e-3, "weight_decay": 0}
-    return {"workers": 2, "epochs": epochs_for(rows, EPOCHS), "global_batch": batch_rows(rows), **adam}
-
-
 def _draft(
     request: Request, contents: FolderContents, group: Mapping[str, FoundFile], texts: Mapping[str, Beginning], place: LabelPlace
 ) -> Draft:
@@ -115,7 +92,10 @@ def _draft(
     first = next(iter(group))
     estimated = round(counts[first].total() * texts[first].bytes / max(len(texts[first].text), 1)) if not texts[first].is_whole else 0
     rows = train_rows(max(counts[first].total(), estimated), splits)
-    length, length_reason = word_length([match["text"] for lines in matches.values() for match in lines])
+    sentences = [match["text"] for lines in matches.values() for match in lines]
+    encoder, encoder_reason = term_encoder(sentences)
+    in_order = word_encoder(sentences)
+    order = {"words": {**in_order, "column": "sentence"}} if in_order else {}
     are_numbers = all(re.fullmatch("-?[0-9]{1,9}", label) for label in classes)
     is_binary = set(classes) == {"0", "1"}
     weights, weights_reason = ({}, "") if is_binary else weigh_classes(counts[first])
@@ -130,7 +110,7 @@ def _draft(
     comments: dict[KeyPath, str] = {
         ("source", "query"): place.reason,
         ("dataset", "split"): split_reason(splits, classes),
-        ("dataset", "features", "sentence"): length_reason,
+        ("dataset", "features", "sentence"): encoder_reason,
         ("dataset", "target"): name_list([f"{label} {count:,} times" for label, count in classes.most_common(3)]),
         ("task",): weights_reason,
         ("train",): f"about {rows:,} sentences for training",
@@ -138,7 +118,7 @@ def _draft(
     dataset = {
         "path": f"data/{request.name}",
         "split": split_setting(splits, counts[first].total(), "label", classes),
-        "features": {"sentence": {"encoder": "sequence", "length": length}},
+        "features": {"sentence": encoder, **order},
         "target": {"label": "binary" if is_binary else "label"},
     }
     return Draft(
@@ -146,7 +126,7 @@ def _draft(
             "name": request.name,
             "source": source,
             "dataset": dataset,
-            "task": {"kind": "text", "dropout": 0.5, **weights},
+            "task": {"kind": "text", **weights},
             "train": text_training(rows),
         },
         (f"Sentences of {len(classes)} classes: {name_list([f'{count.total():,} {split}'.strip() for split, count in counts.items()])}.",),

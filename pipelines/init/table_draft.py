@@ -4,11 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.data.features.column_roles import has_sentences
-from pipelines.data.features.encoder_choice import (
-    Encoding,
-    NumberStyle,
-    text_encoding,
-)
+from pipelines.data.features.encoder_choice import Encoding, NumberStyle
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.column_names import sql_name
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
@@ -22,6 +18,7 @@ from pipelines.init.table import SampledTable
 from pipelines.init.table_features import column_features, table_features
 from pipelines.init.table_files import find_table
 from pipelines.init.target import TargetChoice, choose_target
+from pipelines.init.texts import term_encoder
 
 _SMALL = 2_000
 """Rows below which validation and test need more than a tenth each."""
@@ -128,7 +125,8 @@ def _model(
         task, train = recommendation(*([column.name for column in side] for side in sides))
         reason = "as conf/movielens.yaml has it"
     elif target.has_classes and len(roles.features) == len(texts) == 1:
-        features = [text_encoding(texts[0], most_words=256)]
+        encoder, reason = term_encoder(texts[0].filled.to_pylist())
+        features = [Encoding(texts[0].name, encoder, reason, "coalesce({}, '')" if texts[0].nulls else "")]
         task, train = text_task(target, table.rows)
         reason = ""
     else:

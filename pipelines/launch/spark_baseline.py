@@ -1,6 +1,6 @@
 """A baseline: a model of Spark ML, by default a linear one, on the same rows that a model is trained on.
 
-1. `_vectors` converts each row to a sparse vector: numbers unchanged, indices one-hot, sequences as counts of their words.
+1. `_vectors` converts each row to a sparse vector: numbers unchanged, indices one-hot, sequences and terms as counts.
 2. Each candidate of `baseline_models` is fitted on the training split; the best one on validation is kept.
 3. It is evaluated with the metrics of the task, and with what an evaluation keeps for figures: the run has a page as trainings have.
 """
@@ -170,7 +170,8 @@ def _vectors(features: list[TensorColumn], values: dict[str, np.ndarray]) -> pa.
     row, place, number = ([np.zeros(0, kind)] for kind in (np.int64, np.int64, np.float64))
     width = 0
     for column in features:
-        flat = values[column.name].reshape(rows, -1)
+        indices = values[column.name][..., 0] if column.counted else values[column.name]
+        flat = indices.reshape(rows, -1)
         row_numbers = np.repeat(np.arange(rows), flat.shape[1])
         if column.cardinality is None:
             row.append(row_numbers)
@@ -179,7 +180,7 @@ def _vectors(features: list[TensorColumn], values: dict[str, np.ndarray]) -> pa.
         else:  # a sequence counts words, without their positions
             row.append(row_numbers)
             place.append(flat.astype(np.int64).ravel())
-            number.append(np.ones(flat.size))
+            number.append(values[column.name][..., 1].astype(float).ravel() if column.counted else np.ones(flat.size))
         place[-1] = place[-1] + width
         width += prod(column.shape) if column.cardinality is None else column.cardinality
     keys, inverse = np.unique(np.concatenate(row) * width + np.concatenate(place), return_inverse=True)

@@ -21,9 +21,18 @@ class Supervised(Task):
 
     In training, a model of several members may return (rows, members, `outputs`): a row's loss is the mean of theirs."""
 
+    takes_terms: bool = False
+    """Whether the model takes columns of the encoder `terms`, whose indices are followed by counts."""
+
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the settings do not fit the target."""
+        """Raises ConfigError if the settings do not fit the target, or a feature has terms that the model does not take."""
         super().__init__(settings, data)
+        for column in data.features:
+            if column.counted and not self.takes_terms:
+                raise ConfigError(
+                    f"task.kind is {settings.kind}, which does not take {column.name} of the encoder terms; set task.kind to text, or "
+                    f"encode {column.name} by sequence"
+                )
         self.target = target_kind(data, settings)
         self.outputs = self.target.outputs
         self.class_weights = class_weights(settings, data)

@@ -1,4 +1,7 @@
-"""The task `text`: a convolutional network over the words of a text (Kim 2014, CNN-rand)."""
+"""The task `text`: over the words of a text, a convolutional network (Kim 2014); over its terms, a linear model of their weights; over
+both, the sum of the two."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -8,29 +11,66 @@ from pipelines.config.did_you_mean import name_list
 from pipelines.config.task import TextSettings as Settings
 from pipelines.data.versions.schema import FREE, TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.tasks.bag import BagOfTerms
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.supervised import Supervised
 
 
 class Text(Supervised):
     settings: Settings
+    takes_terms = True
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the features are not one sequence, or if it is shorter than the widest filter."""
+        """Raises ConfigError if the features are neither one sequence nor terms, or if the sequence is shorter than the widest filter."""
         super().__init__(settings, data)
-        columns = data.features
-        if len(columns) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
-            columns_text = name_list([f"{column.name} {column.shape}" for column in columns])
-            raise ConfigError(f"task.kind is text, which takes one column of words from the encoder sequence, but got {columns_text}")
-        self.words = columns[0]
-        if max(self.settings.widths) > self.words.shape[0]:
+        self.terms = tuple(column for column in data.features if column.counted)
+        sequences = [column for column in data.features if not column.counted]
+        fits = all(len(column.shape) == 1 and column.cardinality is not None for column in sequences)
+        if not fits or len(sequences) > 1 or not data.features:
+            columns_text = name_list([f"{column.name} {column.shape}" for column in data.features])
+            raise ConfigError(
+                "task.kind is text, which takes one column of words from the encoder sequence, columns of the encoder terms, or both, "
+                f"but got {columns_text}"
+            )
+        self.words = sequences[0] if sequences else None
+        if self.words and max(self.settings.widths) > self.words.shape[0]:
             raise ConfigError(
                 f"task.widths is {list(self.settings.widths)}, but {self.words.name} has only {self.words.shape[0]} words; "
                 "reduce them, or raise the length of the column"
             )
 
     def model(self) -> nn.Module:
-        return WordWindows(self.words, self.outputs, self.settings)
+        words = WordWindows(self.words, self.outputs, self.settings) if self.words else Bias(self.outputs)
+        bags = [BagOfTerms(column, self.data.encoders[column.name].state, self.outputs) for column in self.terms]
+        return WithTerms(words, bags) if bags else words
+
+
+class WithTerms(nn.Module):
+    """Adds bags of terms to the output of a network over the words, or to a bias."""
+
+    def __init__(self, words: nn.Module, bags: Sequence[BagOfTerms]) -> None:
+        super().__init__()
+        self.words = words
+        self.bags = nn.ModuleList(bags)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Output of shape (rows, outputs)."""
+        output: Tensor = self.words(batch)
+        for bag in self.bags:
+            output = output + bag(batch)
+        return output
+
+
+class Bias(nn.Module):
+    """One output for all rows."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Output of shape (outputs,)."""
+        return self.values
 
 
 class WordWindows(nn.Module):

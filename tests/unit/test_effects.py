@@ -67,6 +67,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             ("width", 8, "none", "piecewise"), ("bins", 8, "periodic", "piecewise"), ("frequencies", 8, "piecewise", "periodic"),
             ("scale", 0.5, "piecewise", "periodic"))
     },
+    **{
+        f"task.{name}": (
+            {"dataset.features": {"text": "terms"}, "task": {"kind": "text", name: value}},
+            {"dataset.features": {"text": {"encoder": "sequence", "length": 8}}},
+        )
+        for name, value in {"widths": [2], "filters": 9}.items()
+    },
     "task.temperature": ({**_LANGUAGE, "task.temperature": 0.5, "task.sample_tokens": 0}, {"task.sample_tokens": 200}),
     "task.hidden": ({**_RATINGS, "task.hidden": [8]}, {"task.network": "dlrm"}),
     "task.user": ({**_RATINGS, "task.user": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),

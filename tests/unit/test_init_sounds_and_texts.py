@@ -125,7 +125,10 @@ def test_a_label_and_a_sentence_a_line(tmp_path: Path, labels: tuple[str, ...], 
     sections = draft(sentences(tmp_path / "reviews.txt", labels, form=form)).sections
     assert sections["dataset"]["target"] == {"label": target}
     assert query in sections["source"]["query"]
-    assert sections["dataset"]["features"] == {"sentence": {"encoder": "sequence", "length": 10}}
+    encoder = sections["dataset"]["features"]["sentence"]
+    assert encoder["encoder"] == "terms" and encoder["characters"] == [3, 4, 5] and 30 < encoder["length"] < 200
+    assert sections["dataset"]["features"]["words"] == {"encoder": "sequence", "length": 10, "column": "sentence"}
+    assert sections["task"]["kind"] == "text"
 
 
 def test_files_named_after_splits_are_the_splits(tmp_path: Path) -> None:
@@ -151,7 +154,7 @@ def test_texts_in_class_folders(tmp_path: Path) -> None:
     sections = draft(tmp_path).sections
     table = {"format": "text", "path": str(tmp_path), "file_column": "path", "options": {"wholetext": True}}
     assert sections["source"]["tables"] == {"files": table}
-    assert sections["dataset"]["features"] == {"text": {"encoder": "sequence", "length": 12}}
+    assert sections["dataset"]["features"]["text"]["encoder"] == "terms"
     assert "element_at(folders, -2) AS class, element_at(folders, -3) AS split" in sections["source"]["query"]
 
 

@@ -282,7 +282,7 @@ def test_texts_with_classes_are_a_task_of_texts(random: np.random.Generator, tmp
     words = np.array(["good", "bad", "film", "plot", "actor", "long", "fine", "dull"])
     texts = [" ".join(random.choice(words, 12)) for _ in range(ROWS)]
     result = draft(write_csv(tmp_path / "t.csv", {"text": texts, "y": ["pos" if "good" in text else "neg" for text in texts]}))
-    assert result.sections["task"]["kind"] == "text" and features(result)["text"]["encoder"] == "sequence"
+    assert result.sections["task"]["kind"] == "text" and features(result)["text"]["encoder"] == "terms"
 
 
 def test_a_folder_of_train_and_test_is_two_tables(columns: dict[str, Values], tmp_path: Path) -> None:

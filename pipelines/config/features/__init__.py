@@ -1,6 +1,6 @@
 """Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.data.features` implements them.
 
-`numbers`, `categories`, `arrays`, `tokens` and `targets` define the settings of the built-in encoders, all derived from the
+`numbers`, `categories`, `terms`, `arrays`, `tokens` and `targets` define the settings of the built-in encoders, all derived from the
 class in `base`. `auto` stands for any of them, and has the names that stand for many columns.
 """
 
@@ -24,6 +24,7 @@ from pipelines.config.features.numbers import (
     StandardizeSettings,
 )
 from pipelines.config.features.targets import CountSettings, LabelsSettings, VectorSettings, WeightSettings
+from pipelines.config.features.terms import TermsSettings
 from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokensSettings
 from pipelines.config.plugins import is_class_path, plugin_settings
 
@@ -31,14 +32,14 @@ __all__ = [
     "ALONE", "BUILT_IN", "COLUMN_KINDS", "AutoSettings", "BinarySettings", "BpeSettings", "BytesSettings", "CharactersSettings",
     "CountSettings", "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings", "IdentitySettings",
     "ImageSettings", "LabelSettings", "LabelsSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings", "NormalQuantileSettings",
-    "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings", "StandardizeSettings", "TokensSettings",
+    "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings", "StandardizeSettings", "TermsSettings", "TokensSettings",
     "VectorSettings", "VocabularySettings", "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
 ]  # fmt: skip
 
 BUILT_IN = (
     StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | FourierSettings |
-    IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | HashSettings | BinarySettings | LabelSettings |
-    ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
+    IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | TermsSettings | HashSettings | BinarySettings |
+    LabelSettings | ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
     CountSettings | VectorSettings | LabelsSettings
 )  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""

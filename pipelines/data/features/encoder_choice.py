@@ -94,9 +94,9 @@ def member(column: ColumnFacts) -> Encoding:
     return Encoding(column.name, "vocabulary", f"{column.distinct:,} identifiers that repeat{_nulls(column)}: vocabulary")
 
 
-def text_encoding(column: ColumnFacts, most_words: int = 32) -> Encoding:
+def text_encoding(column: ColumnFacts) -> Encoding:
     """The first words of a text."""
-    length = max(8, min(column.most_words, most_words))
+    length = max(8, min(column.most_words, 32))
     encoder = {"encoder": "sequence", "length": length, "min_count": 2}
     sql = "coalesce({}, '')" if column.nulls else ""
     return Encoding(column.name, encoder, f"texts of {column.words:.0f} words on average: their first {length} words", sql)

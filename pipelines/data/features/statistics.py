@@ -6,8 +6,8 @@
 4. `statistics_from_summary` makes `Statistics` from the last summary and the counts summed by value.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features import exact_sums
+from pipelines.data.features.ngrams import term_rule, text_counts
 from pipelines.data.features.pretokenize import byte_word_counts, character_counts
 from pipelines.data.features.raw import categories, check_category, is_text, numbers, words
 from pipelines.data.features.sample import Sample, ascending_numbers, combine_samples
@@ -46,6 +47,8 @@ class Statistics:
     maximum: float | None = None
     counts: pa.Table | None = None
     """(value, count) of each value as text, or of its pieces; the most frequent first, ties by value."""
+    terms: Mapping[str, pa.Table] = field(default_factory=dict)
+    """By the statistic's name: (value, count) of each term, and how many texts have it; the most frequent first, ties by value."""
     sample: np.ndarray | None = None
     """Sorted float64: the numbers of the SAMPLE_ROWS rows of smallest order, or of all rows if there are fewer."""
 
@@ -57,7 +60,7 @@ class Statistics:
 class Accumulator:
     """Accumulates the statistics of one column in one partition.
 
-    `needs` selects them: "moments" (mean, deviation, minimum, maximum), "sample", and one of COUNTED.
+    `needs` selects them: "moments" (mean, deviation, minimum, maximum), "sample", one of COUNTED, and any of `ngrams.TermRule`.
     """
 
     def __init__(self, needs: Iterable[str]) -> None:
@@ -66,6 +69,8 @@ class Accumulator:
         self._minimum, self._maximum = np.inf, -np.inf
         self._uncounted: list[pa.Array] = []
         self._counts: list[pa.Table] = []
+        self._rules = {need: rule for need in sorted(self._needs) if (rule := term_rule(need))}
+        self._term_counts: dict[str, list[pa.Table]] = {need: [] for need in self._rules}
         self._sample = Sample()
 
     def add(self, values: pa.Array, order: np.ndarray) -> None:
@@ -80,6 +85,9 @@ class Accumulator:
             self._nulls += int(np.isnan(numbers(values)).sum())
         else:
             self._nulls += values.null_count
+        for need, rule in self._rules.items():
+            for terms, texts in text_counts(values, rule):
+                self._term_counts[need] = _append_counts(self._term_counts[need], _count_table(terms, texts))
         if WORDS in self._needs:
             values = (words(values) if is_text(values.type) else values).flatten()
         if self._needs & {COUNTS, WORDS}:
@@ -90,9 +98,17 @@ class Accumulator:
         for piece in _PIECES.keys() & self._needs:
             self._add_counts(_PIECES[piece](values))
 
-    def drain(self) -> pa.Table:
-        """Counts since the last call, as a table (value, count) with each value once. The tables of all calls and partitions are
-        summed by value before `statistics_from_summary`."""
+    @property
+    def terms_held(self) -> int:
+        """Number of counts of terms that the next calls of `drain` return, at most."""
+        return sum(len(table) for tables in self._term_counts.values() for table in tables)
+
+    def drain(self, terms: str = "") -> pa.Table:
+        """Counts since the last call, as a table (value, count) with each value once: of COUNTED, or of the statistic `terms`. The
+        tables of all calls and partitions are summed by value before `statistics_from_summary`."""
+        if terms:
+            drained, self._term_counts[terms] = _sum_counts(self._term_counts[terms]), []
+            return drained
         self._count()
         drained, self._counts = _sum_counts(self._counts), []
         return drained
@@ -138,9 +154,7 @@ class Accumulator:
         self._add_counts(table.filter(pc.is_valid(text)))
 
     def _add_counts(self, counts: pa.Table) -> None:
-        self._counts.append(counts.cast(COUNTS_SCHEMA))
-        if len(self._counts) > 1 and sum(map(len, self._counts)) > _PENDING_COUNTS:
-            self._counts = [_sum_counts(self._counts)]
+        self._counts = _append_counts(self._counts, counts.cast(COUNTS_SCHEMA))
 
 
 def combine_summaries(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -156,8 +170,10 @@ def combine_summaries(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def statistics_from_summary(summary: dict[str, Any], counts: pa.Table | None = None) -> Statistics:
-    """The statistics of one column from the summary of all its rows and the table of its counts.
+def statistics_from_summary(
+    summary: dict[str, Any], counts: pa.Table | None = None, terms: Mapping[str, pa.Table] | None = None
+) -> Statistics:
+    """The statistics of one column from the summary of all its rows, the table of its counts, and those of its `terms` by statistic.
 
     Sums are exact; only the final division rounds.
     """
@@ -175,10 +191,25 @@ def statistics_from_summary(summary: dict[str, Any], counts: pa.Table | None = N
         summary["rows"],
         summary["nulls"],
         summary["infinite"],
-        counts=None if counts is None else _sum_counts([counts]).sort_by([("count", "descending"), ("value", "ascending")]),
+        counts=None if counts is None else _most_frequent_first(counts),
+        terms={need: _most_frequent_first(table) for need, table in (terms or {}).items()},
         sample=ascending_numbers(summary) if SAMPLE in summary["needs"] else None,
         **moments,
     )
+
+
+def _most_frequent_first(counts: pa.Table) -> pa.Table:
+    return _sum_counts([counts]).sort_by([("count", "descending"), ("value", "ascending")])
+
+
+def _count_table(values: pa.Array, counts: np.ndarray) -> pa.Table:
+    return pa.table([values, pa.array(counts, pa.int64())], schema=COUNTS_SCHEMA)
+
+
+def _append_counts(tables: list[pa.Table], counts: pa.Table) -> list[pa.Table]:
+    """The tables with one more, summed where they are many."""
+    tables = [*tables, counts]
+    return [_sum_counts(tables)] if len(tables) > 1 and sum(map(len, tables)) > _PENDING_COUNTS else tables
 
 
 def _sum_counts(tables: list[pa.Table]) -> pa.Table:

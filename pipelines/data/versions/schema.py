@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from pipelines.config.section import Section
 from pipelines.errors import DatasetError
@@ -42,6 +42,8 @@ class TensorColumn(Section):
     role: Role = "feature"
     cardinality: int | None = None
     """Of a column of indices: their exclusive upper bound. None for quantities."""
+    counted: bool = Field(default=False, exclude_if=lambda counted: not counted)
+    """Whether each index is followed by its count, in a last dimension of 2; 0 and 0 are free."""
 
     @property
     def row_bytes(self) -> int:

@@ -32,6 +32,9 @@ def _method(kind: str, settings: Mapping[str, Any], state: Mapping[str, Any]) ->
         case "sequence":
             words = state.get("words", [])
             return f"the {settings.get('keep')} {settings.get('length')} words, of which {len(words):,} have numbers ({_few(words)})"
+        case "terms":
+            terms = state.get("terms", [])
+            return f"at most {settings.get('length')} of the {len(terms):,} terms that have numbers ({_few(terms)}), with their counts"
         case "label":
             classes = state.get("classes", [])
             return f"{len(classes):,} classes, in this order: {_few(classes)}"

@@ -144,8 +144,11 @@ def readable_values(columns: dict[str, np.ndarray], data: Data) -> tuple[dict[st
 
 
 def _words(row: np.ndarray, column: TensorColumn, data: Data) -> str:
-    """The words of a text or the elements of an array, in their order; ? for unknown ones."""
+    """The words of a text or the elements of an array, in their order; ? for unknown ones. Of terms, those that most texts have first,
+    between commas."""
     indices = row.reshape(-1)
+    if column.counted:
+        return ", ".join(data.raw(column.name, row[row[:, 0] != FREE, 0]).tolist())
     if data.tokens:
         return b"".join(data.tokens[number] or b"\n\n" for number in indices.tolist()).decode(errors="replace")
     return " ".join("?" if word is None else str(word) for word in data.raw(column.name, indices[indices != FREE]).tolist())
@@ -155,7 +158,7 @@ def _thin(values: np.ndarray, column: TensorColumn) -> np.ndarray:
     """Values of shape (rows, …) with at most SHOWN_BYTES per row: the beginning of a text, every n-th value along each long dimension of
     others."""
     if column.cardinality is not None:
-        return values[:, : SHOWN_BYTES // values.itemsize] if values.ndim == 2 else values
+        return values[:, : SHOWN_BYTES // values.itemsize] if values.ndim == 2 or column.counted else values
     while len(values) and values[0].nbytes > SHOWN_BYTES and max(values.shape[1:]) > 1:
         longest = max(range(1, values.ndim), key=lambda axis: values.shape[axis])
         near = [axis for axis in range(1, values.ndim) if values.shape[axis] * 2 > values.shape[longest]]

@@ -1,6 +1,7 @@
-"""Encoder of sequences: the words of a text, or the elements of an array."""
+"""Encoders of the words of a text, or the elements of an array, in their order; and of the terms of a text, whatever their order."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from unicodedata import category
@@ -26,6 +27,29 @@ def sequence(settings: Mapping[str, Any], state: Mapping[str, Any], column: Colu
         else:
             encoded[row, : len(numbers)] = numbers[:length]
     return encoded, is_null(column)
+
+
+@encoder("terms")
+def terms(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of a term's number, from 1, and its count, shape (rows, length, 2); 0 and 0 are free."""
+    numbers = {term: number for number, term in enumerate(state["terms"], 1)}
+    encoded = np.zeros((len(column.values), settings["length"], 2), np.int32)
+    for row, words in enumerate(_elements(column, settings["lowercase"])):
+        counts = Counter(numbers[term] for term in text_terms(words, settings["words"], settings["characters"]) if term in numbers)
+        pairs = sorted(counts.items())[: settings["length"]]
+        encoded[row, : len(pairs)] = np.array(pairs, np.int32).reshape(-1, 2)
+    return encoded, is_null(column)
+
+
+def text_terms(words: Sequence[Any], word_lengths: Sequence[int], character_lengths: Sequence[int]) -> Iterator[str]:
+    """The runs of words, and the runs of characters of each word between `<` and `>`, behind `#`."""
+    for length in word_lengths:
+        for place in range(len(words) - length + 1):
+            yield " ".join(words[place : place + length])
+    for word in words if character_lengths else ():
+        marked = f"<{word}>"
+        for length in character_lengths:
+            yield from (f"#{marked[place : place + length]}" for place in range(len(marked) - length + 1))
 
 
 def _elements(column: Column, lowercase: bool) -> Sequence[Sequence[str | None]]:
