@@ -13,7 +13,8 @@ NO_PIXEL = "no pixel has or should have the class"
 def row_confusions(predicted: Tensor, true: Tensor, classes: int) -> Tensor:
     """Pixels of each row by true and predicted class, float64 of shape (rows, classes, classes), from classes of shape (rows, …)."""
     pairs = true.flatten(1).long() * classes + predicted.flatten(1)
-    return torch.stack([row.bincount(minlength=classes**2) for row in pairs]).reshape(-1, classes, classes).double()
+    counts = [row.bincount(minlength=classes**2) for row in pairs]
+    return torch.cat([torch.empty(0, dtype=torch.int64), *counts]).reshape(-1, classes, classes).double()
 
 
 def dice(confusions: Tensor) -> Tensor:

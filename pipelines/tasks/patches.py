@@ -47,7 +47,7 @@ class Patches:
             ],
             -1,
         )
-        cut = self._bend if self.elastic else self._cut
+        cut = self._bend if self.elastic and len(keys) else self._cut
         parts, part_masks = cut(pixels, masks, starts, keys)
         for axis in self.flips:
             is_flipped = random_integers(keys, self.count, 2, _FLIP + (axis << 3)).reshape(-1, *[1] * len(self.size)) == 1

@@ -83,13 +83,13 @@ class Segmentation(Task):
         images, masks = batch[self.image.name], batch[self.mask.name]
         if self.draws:
             images, masks = self.patches(scale_pixels(images), masks, batch[ROW_KEYS])
-        losses = self.row_losses(model({self.image.name: images}).float(), masks, len(batch[self.mask.name]))
+        losses = self.row_losses(model({self.image.name: images}).float(), masks, self.patches.count if self.draws else 1)
         weights = self._row_weights(losses, batch)
         return (losses.sum(), losses.new_full((), len(losses))) if weights is None else ((losses * weights).sum(), weights.sum())
 
-    def row_losses(self, logits: Tensor, masks: Tensor, rows: int) -> Tensor:
-        """The loss of each row, shape (rows,), from logits of shape (parts, classes, …) and masks of shape (parts, …); a row has the same
-        number of parts as any other, and they are beside each other.
+    def row_losses(self, logits: Tensor, masks: Tensor, parts: int = 1) -> Tensor:
+        """The loss of each row, shape (rows,), from logits of shape (rows · parts, classes, …) and masks of shape (rows · parts, …), those
+        of a row beside each other.
 
         A pixel's cross-entropy has the weight of its class; the mean is over pixels. Dice is the mean over all classes but the first.
         """
@@ -100,14 +100,14 @@ class Segmentation(Task):
         if self._weight_of_class is not None:
             weight = self._weight_of_class.to(logits.device, logits.dtype)
             cross_entropy = cross_entropy * weight.reshape(-1, *[1] * len(self.size))
-        losses = cross_entropy.sum(1).reshape(rows, -1).mean(1)
+        losses = cross_entropy.sum(1).flatten(1).mean(1).reshape(-1, parts).mean(1)
         if not self.settings.dice:
             return losses
         shares = log_shares.exp()
 
         def count(values: Tensor) -> Tensor:
             """Sums over the pixels of each row, shape (rows, classes)."""
-            return values.flatten(2).sum(2).reshape(rows, -1, len(self.classes)).sum(1)
+            return values.flatten(2).sum(2).reshape(-1, parts, len(self.classes)).sum(1)
 
         overlap = (2 * count(shares * is_class) + _SMOOTHING) / (count(shares) + count(is_class) + _SMOOTHING)
         return losses + self.settings.dice * (1 - overlap[:, 1:].mean(1))
@@ -128,14 +128,14 @@ class Segmentation(Task):
             metrics[f"dice_{name}"].update(values[~values.isnan()])
         for name in pixel_metrics(self._metric_names):
             metrics[name].update(confusions)
-        losses = self.row_losses(logits, true, len(true)).double()
+        losses = self.row_losses(logits, true).double()
         metrics["loss"].update(losses, self._row_weights(losses, batch))
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         return [PixelShares(self.mask.name, len(self.classes), self.size, by_place) for by_place in (False, True)]
 
     def details(self) -> Details:
-        return MaskDetails(self.settings, self.data, self.classes, lambda output, true: self.row_losses(output, true, len(true)))
+        return MaskDetails(self.settings, self.data, self.classes, self.row_losses)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         """The number of the most probable class of each pixel, nested lists of the mask's shape, and the share of pixels of each class."""

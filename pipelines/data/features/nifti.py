@@ -17,8 +17,9 @@ from pipelines.errors import ConfigError
 MAX_VOXELS = 64 * 2**20
 _MAX_OFFSET = 2**20
 """Bytes of header and extensions before the voxels."""
-_HEADERS = {348: "Nifti1Image", 540: "Nifti2Image"}
+_HEADERS, _HEADER_BYTES = {348: "Nifti1Header", 540: "Nifti2Header"}, 540
 """By the header's size, which is its first number in either byte order."""
+_NO_AFFINE = "its orientation is no valid affine matrix"
 MISSING = "it needs nibabel, which is not installed; pip install -c constraints.txt '.[medical]'"
 
 
@@ -52,20 +53,54 @@ def read_nifti(content: bytes) -> Voxels:
         raise ConfigError(f"a NIfTI file cannot be read: {MISSING}")
     import nibabel  # noqa: PLC0415, only who reads volumes has it installed
 
-    head = _unpack(content, 544)
+    head = _unpack(content, _HEADER_BYTES)
     name = _HEADERS.get(int.from_bytes(head[:4], "little"), _HEADERS.get(int.from_bytes(head[:4], "big")))
     if name is None:
         raise UnreadableError("it is no NIfTI file")
-    image_class: Any = getattr(nibabel, name)
+    faults = (ValueError, OverflowError, KeyError, nibabel.spatialimages.HeaderDataError, nibabel.wrapstruct.WrapStructError)
     with np.errstate(all="ignore"):
         try:
-            header = image_class.header_class.from_fileobj(BytesIO(head), check=True)
-            shape, offset, dtype = tuple(map(int, header.get_data_shape())), int(header["vox_offset"]), header.get_data_dtype()
-        except (ValueError, OverflowError, nibabel.spatialimages.HeaderDataError, nibabel.wrapstruct.WrapStructError) as error:
+            # Without nibabel's own check, which mends what it can and writes a line for each fault.
+            header: Any = getattr(nibabel, name).from_fileobj(BytesIO(head), check=False)
+            claim = _Claim(header)
+        except faults as error:
             raise UnreadableError("its header is damaged") from error
-        _check(header, shape, offset, dtype)
-        image = _image(image_class, content, shape, offset, dtype)
-    return _voxels(nibabel, image, shape)
+        claim.check()
+        values = _values(content, claim)
+        return _turn(nibabel, values, claim.affine)
+
+
+class _Claim:
+    """What a header says of the voxels behind it."""
+
+    def __init__(self, header: Any) -> None:
+        self.magic = bytes(header["magic"].item())[:3]
+        shape = tuple(map(int, header.get_data_shape()))
+        while len(shape) > 3 and shape[-1] == 1:
+            shape = shape[:-1]
+        self.shape, self.dtype = shape, header.get_data_dtype()
+        self.offset = max(int(header["vox_offset"]), header.single_vox_offset)
+        slope, intercept = header.get_slope_inter()
+        self.slope, self.intercept = slope or 1.0, intercept or 0.0
+        self.is_oriented = bool(int(header["qform_code"]) or int(header["sform_code"]))
+        self.affine: np.ndarray = header.get_best_affine()
+
+    def check(self) -> None:
+        """Raise UnreadableError for what no volume can have, or no machine can hold."""
+        if self.magic not in (b"n+1", b"n+2"):
+            raise UnreadableError("it is no NIfTI file in one piece (.nii or .nii.gz)")
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise UnreadableError(f"it has {_text(self.shape)} voxels; a volume has three dimensions")
+        if np.prod(self.shape, dtype=np.float64) > MAX_VOXELS:
+            raise UnreadableError(f"it claims {_text(self.shape)} voxels, more than {MAX_VOXELS:,}")
+        if self.dtype.kind not in "iuf":
+            raise UnreadableError(f"its voxels are {self.dtype}, no numbers")
+        if self.offset > _MAX_OFFSET:
+            raise UnreadableError("its header is damaged")
+        if not self.is_oriented:
+            raise UnreadableError("it has no orientation: qform_code and sform_code are 0")
+        if not np.isfinite(self.affine).all() or abs(np.linalg.det(self.affine[:3, :3])) < 1e-12:
+            raise UnreadableError(_NO_AFFINE)
 
 
 def resample(volume: Voxels, spacing: Sequence[float] | None, is_linear: bool) -> Voxels:
@@ -104,37 +139,25 @@ def _unpack(content: bytes, count: int) -> bytes:
         raise UnreadableError("its gzip stream is damaged") from error
 
 
-def _check(header: Any, shape: tuple[int, ...], offset: int, dtype: np.dtype) -> None:
-    while len(shape) > 3 and shape[-1] == 1:
-        shape = shape[:-1]
-    if len(shape) != 3 or min(shape) < 1:
-        raise UnreadableError(f"it has {_text(shape)} voxels; a volume has three dimensions")
-    if np.prod(shape, dtype=np.float64) > MAX_VOXELS:
-        raise UnreadableError(f"it claims {_text(shape)} voxels, more than {MAX_VOXELS:,}")
-    if dtype.kind not in "iuf" or not 0 <= offset <= _MAX_OFFSET:
-        raise UnreadableError("its header is damaged" if dtype.kind in "iuf" else f"its voxels are {dtype}, no numbers")
-    affine = header.get_best_affine()
-    if not (int(header["qform_code"]) or int(header["sform_code"])):
-        raise UnreadableError("it has no orientation: qform_code and sform_code are 0")
-    if not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-12:
-        raise UnreadableError("its orientation is no valid affine matrix")
-
-
-def _image(image_class: Any, content: bytes, shape: tuple[int, ...], offset: int, dtype: np.dtype) -> Any:
-    needed = max(offset, image_class.header_class.single_vox_offset) + int(np.prod(shape)) * dtype.itemsize
+def _values(content: bytes, claim: _Claim) -> np.ndarray:
+    """The voxels in their own order, float32."""
+    count = int(np.prod(claim.shape))
+    needed = claim.offset + count * claim.dtype.itemsize
     unpacked = _unpack(content, needed)
     if len(unpacked) < needed:
         raise UnreadableError(f"it is cut off: {len(unpacked):,} of {needed:,} bytes are there")
-    return image_class.from_bytes(unpacked)
+    values = np.frombuffer(unpacked, claim.dtype, count, claim.offset).reshape(claim.shape, order="F").astype(np.float32)
+    return values if (claim.slope, claim.intercept) == (1, 0) else values * np.float32(claim.slope) + np.float32(claim.intercept)
 
 
-def _voxels(nibabel: Any, image: Any, shape: tuple[int, ...]) -> Voxels:
-    image = image.slicer[(..., *[0] * (len(shape) - 3))] if len(shape) > 3 else image
-    canonical = nibabel.as_closest_canonical(image)
-    if None in nibabel.aff2axcodes(canonical.affine):
-        raise UnreadableError("its orientation is no valid affine matrix")
-    values = np.asarray(canonical.dataobj, dtype=np.float32)
-    return Voxels(values, tuple(float(size) for size in canonical.header.get_zooms()[:3]), canonical.affine)
+def _turn(nibabel: Any, values: np.ndarray, affine: np.ndarray) -> Voxels:
+    """Turn and mirror axes, so that each goes most nearly to the right, to the front and upwards."""
+    turns = nibabel.orientations.io_orientation(affine)
+    if np.isnan(turns).any():
+        raise UnreadableError(_NO_AFFINE)
+    turned = np.ascontiguousarray(nibabel.orientations.apply_orientation(values, turns))
+    turned_affine = affine @ nibabel.orientations.inv_ornt_aff(turns, values.shape)
+    return Voxels(turned, tuple(map(float, nibabel.affines.voxel_sizes(turned_affine))), turned_affine)
 
 
 def _resample_axis(values: np.ndarray, axis: int, count: int, is_linear: bool) -> np.ndarray:
