@@ -66,7 +66,7 @@ def pixel_metrics(names: Sequence[str]) -> dict[str, Metric]:
     return {
         "pixel_accuracy": PixelMetric(classes, _accuracy),
         "iou": PixelMetric(classes, _mean_iou),
-        "pooled_dice": PixelMetric(classes, _pooled_dice),
+        "pooled_dice": PixelMetric(classes, _mean_dice),
         **by_class,
     }
 
@@ -79,7 +79,7 @@ def _mean_iou(counts: Tensor) -> Tensor:
     return iou(counts).nanmean()
 
 
-def _pooled_dice(counts: Tensor) -> Tensor:
+def _mean_dice(counts: Tensor) -> Tensor:
     return dice(counts)[1:].nanmean()
 
 

@@ -42,8 +42,8 @@ class Patches:
         """
         starts = torch.stack(
             [
-                random_integers(keys, self.count, whole - part + 1, _PLACE + (axis << 3))
-                for axis, (whole, part) in enumerate(zip(self.size, self.part, strict=True))
+                random_integers(keys, self.count, length - part + 1, _PLACE + (axis << 3))
+                for axis, (length, part) in enumerate(zip(self.size, self.part, strict=True))
             ],
             -1,
         )
@@ -80,10 +80,10 @@ class Patches:
         mode = "bilinear" if axes == 2 else "trilinear"
         shifts = functional.interpolate(vectors * (sqrt(3) * self.elastic), size=self.part, mode=mode, align_corners=True)
         grid = []
-        for axis, (whole, part) in enumerate(zip(self.size, self.part, strict=True)):
+        for axis, (length, part) in enumerate(zip(self.size, self.part, strict=True)):
             along = torch.arange(part, device=keys.device).reshape([-1 if other == axis else 1 for other in range(axes)])
             place = starts[..., axis].reshape(-1, *[1] * axes) + along + shifts[:, axis]
-            grid.append((2 * place + 1) / whole - 1)
+            grid.append((2 * place + 1) / length - 1)
         # Parts of a row lie one below the other, so that the row's pixels are there once.
         places = torch.stack(grid[::-1], -1).reshape(rows, self.count * self.part[0], *self.part[1:], axes)
         shape = (rows, -1, self.count, *self.part)

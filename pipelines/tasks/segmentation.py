@@ -159,7 +159,7 @@ class Segmentation(Task):
                     f"task.{name} is {list(size)}, but {self.mask.name} has {len(self.size)} axes; give {len(self.size)} numbers"
                 )
         patch = self.settings.patch
-        if patch and any(part > whole for part, whole in zip(patch, self.size, strict=True)):
+        if patch and any(part > length for part, length in zip(patch, self.size, strict=True)):
             raise ConfigError(f"task.patch is {list(patch)}, but {self.mask.name} is {list(self.size)}; give a patch that fits into it")
         if self.settings.flips and max(self.settings.flips) >= len(self.size):
             raise ConfigError(

@@ -28,7 +28,9 @@ class UNet(nn.Module):
         self.multiple = 2**depth
         widths = [min(width * 2**level, MOST_CHANNELS) for level in range(depth + 1)]
         inputs = [channels, *widths]
-        self.down = nn.ModuleList([Block(dimensions, inputs[level], widths[level], stride=1 + (level > 0)) for level in range(depth + 1)])
+        self.down = nn.ModuleList(
+            [DoubleConvolution(dimensions, inputs[level], widths[level], stride=1 + (level > 0)) for level in range(depth + 1)]
+        )
         self.up = nn.ModuleList([Rise(dimensions, widths[level + 1], widths[level]) for level in reversed(range(depth))])
         self.output = _CONVOLUTIONS[dimensions][0](width, classes, 1)
         _set_layout(self, dimensions)
@@ -44,7 +46,7 @@ class UNet(nn.Module):
         return self.output(pixels)
 
 
-class Block(nn.Module):
+class DoubleConvolution(nn.Module):
     """Two convolutions, each with group norm and a leaky ReLU; the first one may halve the resolution."""
 
     def __init__(self, dimensions: int, inputs: int, outputs: int, stride: int = 1) -> None:
@@ -65,7 +67,7 @@ class Rise(nn.Module):
     def __init__(self, dimensions: int, inputs: int, outputs: int) -> None:
         super().__init__()
         self.upscale = _CONVOLUTIONS[dimensions][1](inputs, outputs, 2, stride=2)
-        self.block = Block(dimensions, 2 * outputs, outputs)
+        self.block = DoubleConvolution(dimensions, 2 * outputs, outputs)
 
     def forward(self, coarse: Tensor, fine: Tensor) -> Tensor:
         return self.block(torch.cat([fine, self.upscale(coarse)], dim=1))
@@ -84,7 +86,7 @@ class OverPixels(nn.Module):
         pixels = scale_pixels(batch[self.column])
         size = tuple(pixels.shape[2:])
         is_larger = bool(self.tile) and any(length > most for length, most in zip(size, self.tile, strict=True))
-        return self._tiled(pixels) if is_larger and not self.training else self._whole(pixels)
+        return self._average_tiles(pixels) if is_larger and not self.training else self._whole(pixels)
 
     def _whole(self, pixels: Tensor) -> Tensor:
         size = pixels.shape[2:]
@@ -97,7 +99,7 @@ class OverPixels(nn.Module):
             output = output.narrow(axis, count // 2, length) if count else output
         return output
 
-    def _tiled(self, pixels: Tensor) -> Tensor:
+    def _average_tiles(self, pixels: Tensor) -> Tensor:
         """Mean of the tiles that cover a pixel, weighted by how far it is from their edges."""
         size = tuple(pixels.shape[2:])
         tile = tuple(min(length, most) for length, most in zip(size, self.tile, strict=True))

@@ -162,7 +162,7 @@ def test_training_beats_the_trivial_predictor(trained_slice: Slice) -> None:
     assert float(metrics["test/pixel_accuracy"]) > 0.9
 
 
-def served_and_evaluated(trained_slice: Slice, column: str) -> tuple[Any, list[Any]]:
+def predict_test_rows(trained_slice: Slice, column: str) -> tuple[Any, list[Any]]:
     """Predictions of the test rows by the served model from raw bytes, and those of evaluation, by row in one order."""
     version = open_version(trained_slice.config.dataset.path, trained_slice.config.data_identity)
     task = build_task(trained_slice.config.task, version.manifest)
@@ -176,7 +176,7 @@ def served_and_evaluated(trained_slice: Slice, column: str) -> tuple[Any, list[A
 
 
 def test_a_served_model_takes_files_and_answers_with_masks(trained_slice: Slice) -> None:
-    served, evaluated = served_and_evaluated(trained_slice, "prediction")
+    served, evaluated = predict_test_rows(trained_slice, "prediction")
     assert served["refused"].isna().all()
     shape = trained_slice.manifest.target.shape
     assert all(np.array(mask).shape == shape for mask in served["prediction"])

@@ -131,8 +131,8 @@ def test_a_mask_is_resized_only_where_that_is_said_and_never_mixes_classes() -> 
     assert reasons == [None] and resized.tolist() == [[0, 1, 1], [1, 1, 1]]
     random = np.random.default_rng(0).choice(np.array([0, 255], np.uint8), (37, 23))
     (ours,), _ = encode(mask((11, 50), resize=True), [png(random)])
-    theirs = np.asarray(PIL.Image.fromarray(random).resize((50, 11), PIL.Image.Resampling.NEAREST))
-    assert np.array_equal(ours, (theirs == 0).astype(np.uint8))
+    pillows = np.asarray(PIL.Image.fromarray(random).resize((50, 11), PIL.Image.Resampling.NEAREST))
+    assert np.array_equal(ours, (pillows == 0).astype(np.uint8))
 
 
 def test_a_mask_of_another_size_than_its_image_is_refused() -> None:
@@ -304,7 +304,7 @@ def test_nifti_2_and_big_endian_files_are_read() -> None:
     big = nibabel.Nifti1Image(values.astype(">i2"), np.eye(4), header).to_bytes()
     assert struct.unpack(">i", big[:4]) == (348,)
     encoded, _ = encode(volume((2, 2, 2)), [second, big])
-    assert all(np.array_equal(each[0], values) for each in encoded)
+    assert all(np.array_equal(volume[0], values) for volume in encoded)
 
 
 def test_scaled_integers_are_read_in_their_units() -> None:

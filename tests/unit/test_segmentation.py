@@ -98,9 +98,9 @@ def test_the_loss_of_a_row_does_not_depend_on_other_rows(dimensions: int, class_
     torch.manual_seed(1)
     task = make_task(dimensions, patch=PARTS[dimensions], class_weights=class_weights, **ALL)
     batch, model = make_batch(task, 6), task.model()
-    whole, weight = task.loss(model, batch)
+    loss_of_batch, weight = task.loss(model, batch)
     parts = [task.loss(model, {name: values[rows] for name, values in batch.items()}) for rows in (slice(0, 1), slice(1, 1), slice(1, 6))]
-    torch.testing.assert_close(sum(total for total, _ in parts), whole)
+    torch.testing.assert_close(sum(total for total, _ in parts), loss_of_batch)
     assert float(weight) == sum(float(part) for _, part in parts) == 6
 
 
@@ -134,7 +134,7 @@ def test_a_row_weight_multiplies_its_loss() -> None:
     assert float(weights) == 2.5
 
 
-def parts_of(patches: Patches, batch: Batch) -> tuple[Tensor, Tensor]:
+def cut_parts(patches: Patches, batch: Batch) -> tuple[Tensor, Tensor]:
     return patches(batch["image"].float(), batch["mask"], batch[ROW_KEYS])
 
 
@@ -143,16 +143,16 @@ def parts_of(patches: Patches, batch: Batch) -> tuple[Tensor, Tensor]:
 def test_a_part_depends_on_the_key_of_its_row_alone(dimensions: int, elastic: float) -> None:
     task = make_task(dimensions, patch=PARTS[dimensions], **{**ALL, "elastic": elastic})
     batch = make_batch(task, 5)
-    pixels, masks = parts_of(task.patches, batch)
+    pixels, masks = cut_parts(task.patches, batch)
     assert pixels.shape == (10, 1, *PARTS[dimensions]) and masks.shape == (10, *PARTS[dimensions])
     order = torch.tensor([3, 0])
-    some_pixels, some_masks = parts_of(task.patches, {name: values[order] for name, values in batch.items()})
+    some_pixels, some_masks = cut_parts(task.patches, {name: values[order] for name, values in batch.items()})
     places = torch.tensor([6, 7, 0, 1])
     torch.testing.assert_close(some_pixels, pixels[places])
     assert torch.equal(some_masks, masks[places])
     assert not torch.equal(pixels[0], pixels[1]), "parts of a row are of several places"
     other_keys = {**batch, ROW_KEYS: batch[ROW_KEYS] + 1}
-    assert not torch.equal(parts_of(task.patches, other_keys)[1], masks)
+    assert not torch.equal(cut_parts(task.patches, other_keys)[1], masks)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])
@@ -160,7 +160,7 @@ def test_a_mask_is_cut_and_mirrored_with_its_image(dimensions: int) -> None:
     task = make_task(dimensions, patch=PARTS[dimensions], flips=list(range(dimensions)), patches_per_row=8)
     batch = make_batch(task, 4)
     batch["image"] = batch["mask"].unsqueeze(1).float()
-    pixels, masks = parts_of(task.patches, batch)
+    pixels, masks = cut_parts(task.patches, batch)
     assert torch.equal(pixels[:, 0], masks.float())
     windows = torch.stack([batch["mask"][row // 8] for row in range(32)])
     assert {int(masks[row].sum()) for row in range(32)} != {int(windows[row].sum()) for row in range(32)}
@@ -171,8 +171,8 @@ def test_without_displacement_bending_cuts_out_the_pixels_themselves(dimensions:
     batch = make_batch(make_task(dimensions, flips=[0]), 3)
     size, part = SIZES[dimensions], tuple(PARTS[dimensions])
     cut, bent = Patches(size, part, 3), Patches(size, part, 3, elastic=1e-9)
-    pixels, masks = parts_of(cut, batch)
-    bent_pixels, bent_masks = parts_of(bent, batch)
+    pixels, masks = cut_parts(cut, batch)
+    bent_pixels, bent_masks = cut_parts(bent, batch)
     torch.testing.assert_close(bent_pixels, pixels, atol=1e-3, rtol=1e-3)
     assert torch.equal(bent_masks, masks)
 
@@ -216,9 +216,9 @@ def test_a_tile_as_large_as_the_image_changes_nothing(dimensions: int) -> None:
     torch.manual_seed(2)
     network = UNet(dimensions, 1, 3, 4, 1)
     batch = make_batch(make_task(dimensions), 2)
-    whole, same, tiled = (OverPixels("image", network, tile).eval()(batch) for tile in (None, SIZES[dimensions], [8] * dimensions))
-    assert torch.equal(whole, same)
-    assert tiled.shape == whole.shape and not torch.allclose(tiled, whole)
+    untiled, same, tiled = (OverPixels("image", network, tile).eval()(batch) for tile in (None, SIZES[dimensions], [8] * dimensions))
+    assert torch.equal(untiled, same)
+    assert tiled.shape == untiled.shape and not torch.allclose(tiled, untiled)
 
 
 def test_tiles_agree_with_the_whole_image_where_the_network_sees_no_more_than_a_pixel() -> None:
@@ -304,8 +304,8 @@ def test_details_keep_the_rows_with_the_least_dice() -> None:
     assert pictures["row"][:2] == [4, 7] and len(pictures["row"]) == 6
     height, width = result.summary["picture_size"]
     level = int((batch["mask"][4] > 0).sum((0, 1)).argmax())
-    shown = np.frombuffer(pictures["true"][0], np.uint8).reshape(height, width)
-    assert np.array_equal(shown, batch["mask"][4].numpy()[:, ::-1, level].T)
+    picture = np.frombuffer(pictures["true"][0], np.uint8).reshape(height, width)
+    assert np.array_equal(picture, batch["mask"][4].numpy()[:, ::-1, level].T)
     assert result.tables["worst"]["row"][0] == 4
     assert sum(result.tables["mask_classes"]["pixels"]) == 9 * 12 * 9 * 8
     assert len(result.tables["outcomes"]["dice"]) == 9

@@ -69,8 +69,8 @@ class MaskSettings(EncoderSettings):
         return self
 
     def inputs(self, feature: str) -> tuple[str, ...]:
-        own = self.column or feature
-        return (own, self.image) if self.image else (own,)
+        mask = self.column or feature
+        return (mask, self.image) if self.image else (mask,)
 
     @property
     def distributions(self) -> tuple[str, ...]:

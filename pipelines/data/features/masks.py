@@ -125,7 +125,7 @@ class Mask(Encoder[config.MaskSettings]):
 
 
 def _read(content: bytes, formats: tuple[str, ...], names: str, read: Callable[[Any], Any], subject: str = "it") -> Any:
-    """What `read` takes from a picture. Raises UnreadableError if the bytes are none of the formats, are damaged, or too large."""
+    """Open a picture, and return a reading of it. Raises UnreadableError if bytes are none of the formats, are damaged, or too large."""
     try:
         PIL.Image.open(BytesIO(content), formats=formats).verify()
         with PIL.Image.open(BytesIO(content), formats=formats) as picture:
@@ -152,7 +152,7 @@ def _check_place(volume: Voxels, image: bytes | None) -> None:
     except UnreadableError as error:
         raise UnreadableError(f"of its image: {error}") from error
     if other_volume.values.shape != volume.values.shape:
-        sizes = ["x".join(map(str, each.values.shape)) for each in (volume, other_volume)]
+        sizes = ["x".join(map(str, compared.values.shape)) for compared in (volume, other_volume)]
         raise UnreadableError(f"it has {sizes[0]} voxels, but its image {sizes[1]}")
     if not np.allclose(other_volume.affine, volume.affine, rtol=0, atol=0.1 * min(volume.spacing)):
         raise UnreadableError("its orientation or place is another than its image's")

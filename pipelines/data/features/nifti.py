@@ -71,7 +71,7 @@ def read_nifti(content: bytes) -> Voxels:
 
 
 class _Claim:
-    """What a header says of the voxels behind it."""
+    """A header's account of the voxels behind it."""
 
     def __init__(self, header: Any) -> None:
         self.magic = bytes(header["magic"].item())[:3]
@@ -122,9 +122,9 @@ def resample(volume: Voxels, spacing: Sequence[float] | None, is_linear: bool) -
 def centre(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """The middle of the values, with zeros at all sides where they are smaller than the shape."""
     centred = np.zeros(shape, values.dtype)
-    kept = [min(have, want) for have, want in zip(values.shape, shape, strict=True)]
-    source = tuple(slice((have - count) // 2, (have - count) // 2 + count) for have, count in zip(values.shape, kept, strict=True))
-    target = tuple(slice((want - count) // 2, (want - count) // 2 + count) for want, count in zip(shape, kept, strict=True))
+    counts = [min(have, want) for have, want in zip(values.shape, shape, strict=True)]
+    source = tuple(slice((have - count) // 2, (have - count) // 2 + count) for have, count in zip(values.shape, counts, strict=True))
+    target = tuple(slice((want - count) // 2, (want - count) // 2 + count) for want, count in zip(shape, counts, strict=True))
     centred[target] = values[source]
     return centred
 

@@ -20,8 +20,8 @@ def worst_masks(split: SplitEvaluation) -> tuple[bytes, str]:
         for number, axes in enumerate(canvas.axes):
             row, (name, title) = number // 3, list(_NAMES.items())[number % 3]
             pixels = np.frombuffer(table[name][row], np.uint8).reshape(size)
-            shown = {"cmap": "gray"} if name == "image" else {"cmap": colours, "vmin": -0.5, "vmax": colours.N - 0.5}
-            axes.imshow(pixels, interpolation="none", **shown)
+            style = {"cmap": "gray"} if name == "image" else {"cmap": colours, "vmin": -0.5, "vmax": colours.N - 0.5}
+            axes.imshow(pixels, interpolation="none", **style)
             axes.set(xticks=[], yticks=[])
             axes.grid(False)
             axes.set_title(f"row {table['row'][row]}: Dice {table['dice'][row]:.3f}" if name == "image" else title, fontsize=7)
