@@ -14,6 +14,7 @@ from pipelines.config.segmentation import SegmentationSettings
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.mask_metrics import dice, foreground_dice, iou, row_confusions
 from pipelines.tasks.patches import Patches, change_curve
@@ -321,7 +322,7 @@ def test_a_large_picture_is_thinned() -> None:
     details = task.details()
     batch = {"image": torch.zeros(1, 3, *size).byte(), "mask": torch.zeros(1, *size).byte(), ROW_NUMBERS: torch.zeros(1, dtype=torch.long)}
     details.update(torch.zeros(1, 2, *size), batch)
-    assert details.result("test", {}).summary["picture_size"] == [200, 100]
+    assert details.result("test", {}).summary["picture_size"] == [150, 75]
 
 
 @pytest.mark.parametrize(
@@ -372,4 +373,12 @@ def test_columns_that_are_no_image_with_its_mask_are_refused() -> None:
 def test_fewer_rows_are_computed_at_once_the_larger_they_are() -> None:
     assert make_task(width=4).rows_at_once == 2**22 // (20 * 28 * 4)
     assert make_task(width=2**20).rows_at_once == 1
-    assert make_task(width=4, tile=[8, 8]).rows_at_once == 2**22 // (8 * 8 * 4)
+    assert make_task(width=64, tile=[8, 8]).rows_at_once == 2**22 // (8 * 8 * 64)
+    assert make_task(width=4, tile=[8, 8]).rows_at_once == 2**22 // (20 * 28 * 3), "logits are of whole images"
+
+
+def test_an_exported_script_answers_as_the_task_does() -> None:
+    task, output = make_task(), torch.randn(4, 3, *SIZES[2])
+    form = task.prediction_form()
+    columns = task.predict(output)
+    assert ANSWERS[form["form"]](output.numpy(), form) == [{name: values[row] for name, values in columns.items()} for row in range(4)]

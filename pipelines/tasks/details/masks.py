@@ -14,7 +14,7 @@ from pipelines.tasks.details.parts import Part, SelectedRows
 from pipelines.tasks.mask_metrics import dice, foreground_dice, row_confusions
 
 PICTURES = 6
-MOST_SIDE = 256
+MOST_SIDE = 192
 """Pixels of the longer side of a picture; of larger images every n-th row and column is taken."""
 
 
