@@ -16,6 +16,7 @@ from pipelines.tasks.data import Batch
 
 MOST_CHANNELS = 320
 _GROUP_CHANNELS = 8
+_Kernels = nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d | nn.ConvTranspose3d
 _CONVOLUTIONS = {2: (nn.Conv2d, nn.ConvTranspose2d, torch.channels_last), 3: (nn.Conv3d, nn.ConvTranspose3d, torch.channels_last_3d)}
 
 
@@ -142,8 +143,8 @@ def _norm(channels: int) -> nn.GroupNorm:
 
 
 def _set_layout(network: nn.Module, dimensions: int) -> None:
-    """Give kernels the layout of their gradients: with one channel or one pixel it is ambiguous, and DDP warns unless both are the same."""
+    """Give kernels of one channel or one pixel, whose layout is ambiguous, that of their gradients: DDP warns of a difference."""
     layout = _CONVOLUTIONS[dimensions][2]
     for module in network.modules():
-        if isinstance(module, (_CONVOLUTIONS[dimensions][0], _CONVOLUTIONS[dimensions][1])):
+        if isinstance(module, _Kernels) and module.weight.is_contiguous(memory_format=layout):
             module.weight.data = module.weight.data.to(memory_format=layout)
