@@ -13,6 +13,7 @@ from pipelines.tasks.forecasting import Forecasting
 from pipelines.tasks.language import Language
 from pipelines.tasks.next_item import NextItem
 from pipelines.tasks.recommendation import Recommendation
+from pipelines.tasks.segmentation import Segmentation
 from pipelines.tasks.speech import Speech
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.text import Text
@@ -33,6 +34,7 @@ NEXT = HISTORY.model_copy(update={"name": "next", "role": "target"})
 WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=30)
 PAST = TensorColumn(name="past", dtype="float32", shape=(12, 3))
 FUTURE = TensorColumn(name="future", dtype="float32", shape=(4, 3), role="target")
+MASK = TensorColumn(name="mask", dtype="uint8", shape=(12, 12), role="target", cardinality=3)
 TOKENS = tuple(bytes([number]) for number in range(30))
 
 TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = {
@@ -48,6 +50,7 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "recommendation, dlrm": (Recommendation, (KIND, ITEM, YES), {"width": 4, "hidden": [8], "network": "dlrm"}),
     "next_item": (NextItem, (HISTORY, NEXT), {"width": 8, "negatives": 10}),
     "language": (Language, (WINDOWS,), {"layers": 1, "heads": 2, "width": 16, "dropout": 0.1}),
+    "segmentation": (Segmentation, (IMAGE, MASK), {"width": 4, "depth": 1, "patch": [8, 8], "flips": [0], "elastic": 1.0}),
     "forecasting": (Forecasting, (PAST, FUTURE), {"kernel": 5}),
 }
 ENCODERS = {"terms": FittedEncoder(feature={"encoder": "terms"}, inputs=("text",), column=TERMS, state={

@@ -74,6 +74,9 @@ FIGURES = (
     Figure("video_games", "test/hit_rate_10", 0.70, minutes=15),
     Figure("video_games", "test/ndcg_10", 0.50, minutes=15),
     Figure("spoken_digits", "test/accuracy", 0.98),
+    Figure("membrane", "test/pixel_accuracy", 0.92, minutes=15),
+    Figure("membrane", "test/dice", 0.78, minutes=15),
+    Figure("hippocampus", "test/dice", 0.85, minutes=15),
     Figure("shakespeare", "validation/nats_per_token", 1.60, highest=False, minutes=10),
     Figure("etth1", "test/mse", 0.380, highest=False, minutes=3),
 )

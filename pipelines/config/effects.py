@@ -23,6 +23,7 @@ from pipelines.config.effect_rules import (
 )
 from pipelines.config.features import FourierSettings
 from pipelines.config.section import Section
+from pipelines.config.segmentation import SegmentationSettings
 from pipelines.config.source import Table
 from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.tabular import NumberEmbedding, TabularSettings
@@ -75,6 +76,9 @@ TABLE = (
     *(Use(f"task.{name}", "dataset.features", fits=_has_sequence, remedy="encode a feature by sequence", section_class=TextSettings)
       for name in ("embedding", "widths", "filters", "dropout")),
     Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", section_class=LanguageSettings),
+    Use("task.elastic_points", ".elastic", fits=is_above_0, remedy="set task.elastic, as to 4", section_class=SegmentationSettings),
+    Use("task.patches_per_row", ".patch", fits=is_given, remedy="set task.patch to a size such as [256, 256]",
+        section_class=SegmentationSettings, unless=lambda config: bool(config.task.flips or config.task.elastic or config.task.jitter)),
     Use("task.hidden", ".network", ("dlrm",), section_class=RecommendationSettings),
     Use("task.user", ".network", ("factors",), section_class=RecommendationSettings),
     Use("task.item", ".network", ("factors",), section_class=RecommendationSettings),

@@ -52,7 +52,7 @@ def add_strategy_settings(model: type[Config], values: Mapping[str, Any]) -> typ
         settings = strategy_settings_class(kind) if isinstance(kind, str) else StrategySettings
     except ValueError:  # validation reports it
         return model
-    return _config_class(model, settings, kind)
+    return _config_class(model, settings, kind if isinstance(kind, str) else None)
 
 
 @cache

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.plugins import plugin_settings
+from pipelines.config.segmentation import SegmentationSettings
 from pipelines.config.tabular import TabularSettings
 from pipelines.config.task_base import Probability, SequenceTaskSettings, TaskSettings
 from pipelines.config.trees import TreesSettings
@@ -152,6 +153,7 @@ KINDS: dict[str, type[TaskSettings]] = {
     "next_item": NextItemSettings,
     "language": LanguageSettings,
     "forecasting": ForecastingSettings,
+    "segmentation": SegmentationSettings,
 }
 
 

@@ -40,7 +40,7 @@ _WORDS = {
     "invalid_key": "a name must be text; quote it",
     "recursion_loop": "must not contain itself",
 }
-MOST_NAMES = 24
+MOST_NAMES = 30
 SHOWN_CHARACTERS = 80
 
 

@@ -45,6 +45,18 @@ def class_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     return tables
 
 
+def mask_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
+    """Dice, intersection over union, recall and precision of each class of pixels."""
+    tables = []
+    for split in splits:
+        if counts := split.tables.get("mask_classes"):
+            columns = [counts[name] for name in ("class", "pixels", "predicted", "both", "rows", "dice")]
+            entries = [_mask_entry(*values) for values in zip(*columns, strict=True)]
+            header = ["class", "rows", "mean Dice of rows", "Dice of all pixels", "IoU", "pixels", "recall", "predicted", "precision"]
+            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of pixels, {split.name}{_cut(entries)}"))
+    return tables
+
+
 def slice_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     """A table for each column of `task.slices`: values with the largest error first, marked where the interval excludes the mean."""
     tables = []
@@ -64,6 +76,20 @@ def _class_entry(name: str, rows: int, predicted: int, correct: int) -> list[obj
     recall = correct / rows if rows else "undefined: no row"
     precision = correct / predicted if predicted else "undefined: never predicted"
     return [str(name), rows, recall, _interval(correct, rows), predicted, precision, _interval(correct, predicted)]
+
+
+def _mask_entry(name: str, pixels: int, predicted: int, both: int, rows: int, dice: float) -> list[object]:
+    return [
+        str(name),
+        rows,
+        dice / rows if rows else "undefined: no row",
+        2 * both / (pixels + predicted) if pixels + predicted else "undefined: no pixel",
+        both / (pixels + predicted - both) if pixels + predicted else "undefined: no pixel",
+        pixels,
+        both / pixels if pixels else "undefined: no pixel",
+        predicted,
+        both / predicted if predicted else "undefined: never predicted",
+    ]
 
 
 def _interval(successes: float, rows: int) -> str:

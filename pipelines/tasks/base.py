@@ -44,6 +44,11 @@ class Task(ABC):
         return
 
     @property
+    def rows_at_once(self) -> int | None:
+        """Rows that a served model may compute together, where their activations or predictions take much memory; None for thousands."""
+        return None
+
+    @property
     @abstractmethod
     def monitor(self) -> Monitor:
         """The metric that selects the best epoch, unless `train.monitor` names another one."""

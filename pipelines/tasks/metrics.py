@@ -51,6 +51,10 @@ METRICS = {
         MetricEntry("nats_per_token", "min", ("nats", "tokens")),
         MetricEntry("perplexity", "min", ("nats", "tokens")),
         MetricEntry("bits_per_byte", "min", ("nats", "bytes")),
+        MetricEntry("dice", "max"),
+        MetricEntry("pooled_dice", "max"),
+        MetricEntry("pixel_accuracy", "max"),
+        MetricEntry("iou", "max"),
         MetricEntry("repeat_last_mse", "min"),
         MetricEntry("repeat_last_mae", "min"),
     )

@@ -82,7 +82,7 @@ def test_its_header_says_what_the_data_are_and_what_was_reached(path: Path, conf
 
 
 def test_the_page_s_figures_are_those_of_the_headers() -> None:
-    figure = r"\b(?:accuracy|AUC|MSE|RMSE|HR@10|NDCG@10|nats per character|bits per byte) [\d.,]*\d"
+    figure = r"\b(?:accuracy|AUC|Dice|MSE|RMSE|HR@10|NDCG@10|nats per character|bits per byte) [\d.,]*\d"
     page = ROOT / "docs/reference/pipelines.md"
     rows = re.findall(r"^\| \[\w+\]\(\.\./\.\./conf/.*", page.read_text(), re.MULTILINE)
     assert len(rows) == len(list(ROOT.glob("conf/*.yaml")))

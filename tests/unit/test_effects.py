@@ -21,6 +21,7 @@ task: {kind: tabular}
 """
 _LANGUAGE = {"dataset": {"path": "data", "features": {"text": {"encoder": "bytes", "length": 8}}}, "task.kind": "language"}
 _RATINGS = {"task.kind": "recommendation"}
+_MASKS = {"task.kind": "segmentation"}
 _CLIENTS = {"kind": "federated", "client_column": "x"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.resize_seconds": ({"train.resize_seconds": 5}, {"train.workers": [1, 4]}),
@@ -75,6 +76,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         for name, value in {"widths": [2], "filters": 9}.items()
     },
     "task.temperature": ({**_LANGUAGE, "task.temperature": 0.5, "task.sample_tokens": 0}, {"task.sample_tokens": 200}),
+    "task.elastic_points": ({**_MASKS, "task.elastic_points": 8}, {"task.elastic": 4}),
+    "task.patches_per_row": ({**_MASKS, "task.patches_per_row": 2}, {"task.patch": [8, 8]}),
     "task.hidden": ({**_RATINGS, "task.hidden": [8]}, {"task.network": "dlrm"}),
     "task.user": ({**_RATINGS, "task.user": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),
     "task.item": ({**_RATINGS, "task.item": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),

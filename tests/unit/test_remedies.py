@@ -13,6 +13,7 @@ import remedies_of_frames
 import remedies_of_functions
 import remedies_of_init
 import remedies_of_machine
+import remedies_of_masks
 import remedies_of_models
 import remedies_of_strategies
 import remedies_of_targets
@@ -36,6 +37,7 @@ CASES = {
     **remedies_of_models.CASES,
     **remedies_of_training.CASES,
     **remedies_of_machine.CASES,
+    **remedies_of_masks.CASES,
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {

@@ -23,6 +23,11 @@ class EncoderSettings(Section):
         """The implementation; a subclass may choose it by its settings."""
         return self.implementation
 
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        """Python distributions that the implementation imports beyond those of every model, which a served one then requires too."""
+        return ()
+
     def inputs(self, feature: str) -> tuple[str, ...]:
         """Columns of the query that the encoder of this feature reads."""
         return (self.column or feature,)

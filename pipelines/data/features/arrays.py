@@ -30,13 +30,13 @@ class Array(Encoder[config.IdentitySettings]):
 
     @classmethod
     def refusal(cls, settings: config.IdentitySettings, kind: pa.DataType) -> str:
-        if not is_number(_nesting(kind, settings.shape)):
+        if not is_number(array_element(kind, settings.shape)):
             return "with a shape it takes arrays of numbers, flat or nested like the shape; remove the shape for single numbers"
         return "" if settings.impute == "none" else "it does not impute elements of arrays; COALESCE them in the query"
 
     @classmethod
     def fit(cls, settings: config.IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
-        return {"dtype": identity_dtype(_nesting(inputs[0].type, settings.shape))}
+        return {"dtype": identity_dtype(array_element(inputs[0].type, settings.shape))}
 
     @classmethod
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Array(Encoder[config.IdentitySettings]):
         return TensorColumn(name=name, dtype=self.state["dtype"], shape=self.settings.shape, role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        elements, has_shape = _flatten(inputs[0], self.settings.shape)
+        elements, has_shape = flatten_arrays(inputs[0], self.settings.shape)
         if types.is_integer(elements.type) and self.state["dtype"] != "float32":
             values, missing = elements.fill_null(0).to_numpy(zero_copy_only=False), elements.is_null().to_numpy(zero_copy_only=False)
         else:
@@ -54,7 +54,7 @@ class Array(Encoder[config.IdentitySettings]):
                 values = numbers(elements).astype(np.float32)
             missing = ~np.isfinite(values)
             values[missing] = 0
-        return _scatter(values.astype(self.state["dtype"]), missing, has_shape, self.settings.shape)
+        return scatter_arrays(values.astype(self.state["dtype"]), missing, has_shape, self.settings.shape)
 
 
 class Scale(Encoder[config.ScaleSettings]):
@@ -67,7 +67,7 @@ class Scale(Encoder[config.ScaleSettings]):
 
     @classmethod
     def refusal(cls, settings: config.ScaleSettings, kind: pa.DataType) -> str:
-        return "" if is_number(_nesting(kind, settings.shape)) else "it takes arrays of numbers, flat or nested like the shape"
+        return "" if is_number(array_element(kind, settings.shape)) else "it takes arrays of numbers, flat or nested like the shape"
 
     @classmethod
     def learning_refusal(cls, settings: config.ScaleSettings, kind: pa.DataType) -> str:
@@ -86,14 +86,14 @@ class Scale(Encoder[config.ScaleSettings]):
         return TensorColumn(name=name, dtype="float32", shape=self.settings.shape, role=role)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
-        elements, has_shape = _flatten(inputs[0], self.settings.shape)
+        elements, has_shape = flatten_arrays(inputs[0], self.settings.shape)
         mean, deviation = self._moments
         exact = (numbers(elements).reshape(-1, self.settings.shape[-1]) - mean) / deviation
         with np.errstate(over="ignore"):
             scaled = exact.astype(np.float32).ravel()
         missing = ~np.isfinite(scaled)
         scaled[missing] = 0
-        return _scatter(scaled, missing, has_shape, self.settings.shape)
+        return scatter_arrays(scaled, missing, has_shape, self.settings.shape)
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         mean, deviation = self._moments
@@ -112,7 +112,7 @@ class Image(Encoder[config.ImageSettings]):
 
     @classmethod
     def refusal(cls, settings: config.ImageSettings, kind: pa.DataType) -> str:
-        if is_bytes(kind) or is_number(_nesting(kind, settings.shape)):
+        if is_bytes(kind) or is_number(array_element(kind, settings.shape)):
             return ""
         return "it takes bytes, or arrays of numbers, flat or nested like the shape"
 
@@ -121,10 +121,10 @@ class Image(Encoder[config.ImageSettings]):
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         if not is_bytes(inputs[0].type):
-            elements, has_shape = _flatten(inputs[0], self.settings.shape)
+            elements, has_shape = flatten_arrays(inputs[0], self.settings.shape)
             values = numbers(elements)
             missing = ~((values >= 0) & (values <= 255) & (values == np.floor(values)))
-            return _scatter(np.where(missing, 0, values).astype(np.uint8), missing, has_shape, self.settings.shape)
+            return scatter_arrays(np.where(missing, 0, values).astype(np.uint8), missing, has_shape, self.settings.shape)
         rows = [self._pixels(value.as_py()) for value in inputs[0]]
         encoded = np.zeros((len(rows), *self.settings.shape), np.uint8)
         for row, pixels in enumerate(rows):
@@ -169,7 +169,7 @@ def _to_eight_bits(image: PIL.Image.Image) -> PIL.Image.Image:
     return PIL.Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
 
 
-def _nesting(kind: pa.DataType, shape: tuple[int, ...]) -> pa.DataType:
+def array_element(kind: pa.DataType, shape: tuple[int, ...]) -> pa.DataType:
     """Type of the elements of an array column that is flat or nested as deeply as the shape; null for any other nesting."""
     depth = 0
     while is_list(kind):
@@ -177,21 +177,21 @@ def _nesting(kind: pa.DataType, shape: tuple[int, ...]) -> pa.DataType:
     return kind if depth in (1, len(shape)) else pa.null()
 
 
-def _flatten(values: pa.Array, shape: tuple[int, ...]) -> tuple[pa.Array, np.ndarray]:
+def flatten_arrays(values: pa.Array, shape: tuple[int, ...]) -> tuple[pa.Array, np.ndarray]:
     """The concatenated elements of the rows that have the shape, and a mask of these rows."""
     nested = is_list(values.type.value_type)
     has_shape = pc.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False) == (shape[0] if nested else prod(shape))
     elements = values.filter(pa.array(has_shape)).flatten()
     if not nested:
         return elements, has_shape
-    elements, inner = _flatten(elements, shape[1:])
+    elements, inner = flatten_arrays(elements, shape[1:])
     inner_has_shape = inner.reshape(-1, shape[0]).all(axis=1)
     in_shaped_rows = np.repeat(np.repeat(inner_has_shape, shape[0])[inner], prod(shape[1:]))
     has_shape[has_shape] = inner_has_shape
     return elements.filter(pa.array(in_shaped_rows)), has_shape
 
 
-def _scatter(elements: np.ndarray, missing: np.ndarray, has_shape: np.ndarray, shape: tuple[int, ...]) -> pa.Array:
+def scatter_arrays(elements: np.ndarray, missing: np.ndarray, has_shape: np.ndarray, shape: tuple[int, ...]) -> pa.Array:
     """Tensors from the elements of the rows that have the shape; other rows, and rows with a missing element, are refused."""
     encoded = np.zeros((len(has_shape), prod(shape)), elements.dtype)
     encoded[has_shape] = elements.reshape(-1, prod(shape))

@@ -85,6 +85,10 @@ class Encoder(ABC, Generic[Settings]):
     def encode(self, *inputs: pa.Array) -> pa.Array:
         """Encode rows as `field(…).type`, with NULL for each refused row. Each row is encoded independently of the others."""
 
+    def fault(self, *values: Any) -> str:
+        """Why a row with these values of the inputs is refused, in a few words; empty if there is no more to say than that it is."""
+        return ""
+
     def field(self, name: str, role: Role) -> pa.Field:
         """The Arrow field that `encode` produces."""
         return self.column(name, role).field

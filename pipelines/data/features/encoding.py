@@ -1,7 +1,8 @@
 """Fits encoders from their settings and the statistics of the training split, and applies them to raw rows, in Spark tasks and in the
 served model."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -111,6 +112,7 @@ ENCODERS_VERSION = 1
 
 _SHOWN_CHARACTERS = 40
 _CANNOT = " cannot encode "
+_BYTES_WITH_FAULT = re.compile(r"\d bytes(: .+)")
 
 
 def implementation(settings: config.EncoderSettings) -> type[Encoder]:
@@ -152,7 +154,8 @@ class Encoders:
             inputs = [_array(raw.column(column)) for column in fitted.inputs]
             output = encoder.encode(*inputs)
             if output.null_count:
-                reasons = _add_reasons(reasons, output, f"{name}: {fitted.feature['encoder']}{_CANNOT}", fitted.inputs, inputs)
+                prefix = f"{name}: {fitted.feature['encoder']}{_CANNOT}"
+                reasons = _add_reasons(reasons, output, prefix, fitted.inputs, inputs, encoder.fault)
             outputs.append(output)
         accepted = pc.is_null(reasons)
         accepted_outputs = outputs if reasons.null_count == len(raw) else [output.filter(accepted) for output in outputs]
@@ -164,7 +167,8 @@ def refusal_kind(reason: str) -> str:
     encoder, cannot, value = reason.partition(_CANNOT)
     if not cannot:
         return reason
-    return f"{encoder}{_CANNOT}{'NULL' if value.endswith('NULL') else 'a value'}"
+    fault = _BYTES_WITH_FAULT.search(value)
+    return f"{encoder}{_CANNOT}{'NULL' if value.endswith('NULL') else 'a value'}{fault[1] if fault else ''}"
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
@@ -173,12 +177,16 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _add_reasons(reasons: pa.Array, output: pa.Array, prefix: str, names: tuple[str, ...], inputs: list[pa.Array]) -> pa.Array:
+def _add_reasons(
+    reasons: pa.Array, output: pa.Array, prefix: str, names: tuple[str, ...], inputs: list[pa.Array], fault: Callable[..., str]
+) -> pa.Array:
     """Add a reason for each row that this output refuses and that has no reason yet."""
     words = reasons.to_pylist()
     for row in np.flatnonzero(pc.and_(pc.is_null(output), pc.is_null(reasons)).to_numpy(zero_copy_only=False)):
-        values = {name: _short(column[int(row)].as_py()) for name, column in zip(names, inputs, strict=True)}
+        raw = [column[int(row)].as_py() for column in inputs]
+        values = {name: _short(value) for name, value in zip(names, raw, strict=True)}
         words[row] = prefix + (", ".join(f"{name} {value}" for name, value in values.items()) if len(values) > 1 else values[names[0]])
+        words[row] += f": {why}" if (why := fault(*raw)) else ""
     return pa.array(words, pa.string())
 
 

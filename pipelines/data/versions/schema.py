@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from pipelines.config.section import Section
 from pipelines.errors import DatasetError
 
-Dtype = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
+Dtype = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "float16"]
 Role = Literal["feature", "target", "carried"]
 """What a column is to the model, which does not see those that are `carried`."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelines.report.evaluation import SplitEvaluation
-from pipelines.report.figures import classes, forecasts, numbers, worst
+from pipelines.report.figures import classes, forecasts, masks, numbers, worst
 from pipelines.report.figures.canvas import UndefinedError
 
 Draw = Callable[[SplitEvaluation], tuple[bytes, str]]
@@ -18,6 +18,7 @@ FIGURES: dict[str, tuple[Draw, ...]] = {
     "forecast": (forecasts.errors_by_step, forecasts.forecasts, forecasts.worst_forecasts),
     "ranking": (numbers.first_ranks,),
     "windows": (numbers.likelihoods,),
+    "masks": (masks.worst_masks,),
 }
 """By kind of details."""
 

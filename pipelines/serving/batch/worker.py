@@ -22,6 +22,9 @@ from pipelines.serving.model.process import ModelProcess, Takes
 WRITTEN = "file string, rows long, report string"
 """The one row that a task returns: its file, empty if there is none, with its rows, and its report."""
 
+_WRITTEN_BYTES = 16 * 2**20
+"""Predictions that are written together, where a model computes only few rows at once."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -47,14 +50,24 @@ def predict_rows(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             rows = quarantine.set_aside(batch, batch.column(REASON)).drop_columns([REASON])
             if not len(rows):
                 continue
-            predicted = _model(job).predict(rows)
-            reasons = predicted.column(REFUSED)
-            accepted = quarantine.set_aside(rows, reasons, lambda reason: refusal_kind(drop_value(reason))).select(job.keep)
-            predicted = predicted.drop_columns([REFUSED]).filter(pc.is_null(reasons))
-            report.accepted += len(accepted)
-            names = [*accepted.schema.names, *predicted.schema.names]
-            part.write(pa.RecordBatch.from_arrays([*accepted.columns, *predicted.columns], names))
+            pieces: list[pa.RecordBatch] = []
+            count = _model(job).rows_at_once or len(rows)
+            for start in range(0, len(rows), count):
+                pieces.append(_predict_piece(job, rows.slice(start, count), quarantine, report))
+                if start + count >= len(rows) or sum(piece.nbytes for piece in pieces) > _WRITTEN_BYTES:
+                    part.write(pa.concat_batches(pieces) if len(pieces) > 1 else pieces[0])
+                    pieces = []
     yield pa.RecordBatch.from_pydict({"file": [part.file], "rows": [part.rows], "report": report.to_batch().column("report")})
+
+
+def _predict_piece(job: Job, rows: pa.RecordBatch, quarantine: Quarantine, report: Report) -> pa.RecordBatch:
+    """The accepted rows with their predictions."""
+    predicted = _model(job).predict(rows)
+    reasons = predicted.column(REFUSED)
+    accepted = quarantine.set_aside(rows, reasons, lambda reason: refusal_kind(drop_value(reason))).select(job.keep)
+    predicted = predicted.drop_columns([REFUSED]).filter(pc.is_null(reasons))
+    report.accepted += len(accepted)
+    return pa.RecordBatch.from_arrays([*accepted.columns, *predicted.columns], [*accepted.schema.names, *predicted.schema.names])
 
 
 def _model(job: Job) -> ModelProcess:

@@ -58,6 +58,7 @@ def describe_export(subject: Subject, target: str, written: TargetFiles) -> dict
         "rows": {field.name: str(field.type) for field in subject.raw_schema},
         "inputs": [_input(subject, column.name, first) for column in subject.columns],
         "packs": subject.packs,
+        "rows_at_once": subject.task.rows_at_once,
         "answer": answer_form(subject.task.prediction_form()),
         "classes": list(subject.task.data.classes),
         "notes": list(written.notes),

@@ -23,7 +23,7 @@ class ParitySums:
     metrics: MetricCollection
     rows: int = 0
     decided: int = 0
-    """Rows whose prediction is a class or an item, and not a quantity."""
+    """Rows, or pixels of rows, whose prediction is a class or an item, and not a quantity."""
     equal: int = 0
     max_difference: float = 0.0
     seconds: float = 0.0
@@ -72,13 +72,13 @@ def _add(sums: ParitySums, subject: Subject, rows: Rows, expected: np.ndarray, o
     sums.max_difference = max(sums.max_difference, float(np.nan_to_num(differences, nan=np.inf).max(initial=0)))
     if (decisions := _decisions(subject, expected)) is not None:
         equal = decisions == _decisions(subject, output)
-        sums.differing += [sums.rows + int(place) for place in np.flatnonzero(~equal)[:10]]
-        sums.decided, sums.equal = sums.decided + len(equal), sums.equal + int(equal.sum())
+        sums.differing += [sums.rows + int(row) for row in np.unique(np.nonzero(~equal)[0])[:10]]
+        sums.decided, sums.equal = sums.decided + equal.size, sums.equal + int(equal.sum())
     sums.rows += count_rows(rows)
 
 
 def _decisions(subject: Subject, output: np.ndarray) -> np.ndarray | None:
-    """The prediction of each row; None if it is a quantity, which has no equal or unequal."""
+    """The prediction of each row, of masks each pixel's; None if it is a quantity, which has no equal or unequal."""
     predicted = np.asarray(subject.task.predict(torch.from_numpy(output)).get("prediction", 0.0))
     return None if predicted.dtype.kind == "f" else predicted
 

@@ -11,6 +11,7 @@ from pipelines.serving.export.artifact import commit_folder, describe_export, re
 from pipelines.serving.export.examples import example_predictions, example_rows, rows_in_json
 from pipelines.serving.export.parity import Row, compare_outputs
 from pipelines.serving.export.script import SCRIPT, TOLERANCE, check_script, unknown_encoders, write_script
+from pipelines.serving.export.standalone.answers import LEFT_OUT
 from pipelines.serving.export.subject import Subject, read_subject
 from pipelines.serving.export.targets import target_writer
 from pipelines.tracking.models import log_export
@@ -54,7 +55,9 @@ def _write_predictions(folder: Path, config: Config, subject: Subject, descripti
         return [f"there is no {SCRIPT}, which lacks the encoder {', '.join(unknown)}; encode these columns yourself"]
     rows = example_rows(subject)
     is_exact = description["target"] == "onnx"
-    examples = {"rows": rows_in_json(rows), "predictions": example_predictions(subject, rows), "exact": is_exact, "tolerance": TOLERANCE}
+    left_out = LEFT_OUT.get(description["answer"]["form"], frozenset())
+    predictions = [{name: value for name, value in row.items() if name not in left_out} for row in example_predictions(subject, rows)]
+    examples = {"rows": rows_in_json(rows), "predictions": predictions, "exact": is_exact, "tolerance": TOLERANCE}
     write_script(folder, encoders, readme_text(config.name, description, config.source.sql, examples), examples)
     return []
 

@@ -63,6 +63,7 @@ def load_verified(folder: Path, takes_query: bool) -> tuple[dict[str, Any], Any]
         "pipeline": manifest.name,
         "dataset": manifest.digest,
         "source": manifest.identity.get("source", {}),
+        "rows_at_once": getattr(predictor, "rows_at_once", None),
         "table": served.table if served else "",
         "conditions": list(served.conditions) if served else [],
         "inputs": _text(predictor.inputs),

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
@@ -195,7 +195,7 @@ class VerifiedFlavor:
         loaded.predict(loaded.input_example)
 
 
-def software_requirements(task: TaskSettings, encoders: Iterable[EncoderSettings] = ()) -> tuple[list[str], list[str]]:
+def software_requirements(task: TaskSettings, encoders: Sequence[EncoderSettings] = ()) -> tuple[list[str], list[str]]:
     """Paths of a user's code to log with the model, and the required distributions as pip requirements.
 
     The code of the user's task and encoders is logged unless it belongs to an installed distribution. It is logged as it is, since it
@@ -207,7 +207,7 @@ def software_requirements(task: TaskSettings, encoders: Iterable[EncoderSettings
     modules += [module for settings in encoders for module in (type(settings).__module__, settings.implementation)]
     packages = {module.partition(":")[0].partition(".")[0] for module in modules} - {PACKAGE.name}
     installed = packages_distributions() if packages else {}  # it reads the files of every distribution, for a second
-    names, code = set(DISTRIBUTIONS), set()
+    names, code = set(DISTRIBUTIONS).union(*(settings.distributions for settings in encoders)), set()
     for package in packages:
         if package in installed:
             names.update(installed[package])

@@ -19,9 +19,9 @@ from pipelines.serving.model.columns import fitting_rows
 from pipelines.serving.model.series import add_windows_to_rows, series_inputs
 from pipelines.tasks.bind import build_task
 
+_BATCH_ROWS = 8_192
 REFUSED = "refused"
 """Column of the predictions with the reason why a row was refused, or NULL."""
-_BATCH_ROWS = 8_192
 _BATCH_WINDOWS = 64
 """Windows of documents in a batch; their activations take some 100 MB."""
 
@@ -34,6 +34,8 @@ class Predictor:
         self._encoders = Encoders(features)
         self._columns = tensor_columns(features)
         self._task = build_task(settings, manifest)
+        self.rows_at_once = self._task.rows_at_once
+        """Rows that are computed together, if few are: whoever has many gives them in such pieces, and so holds few predictions."""
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model = self._task.model()
         self._model.load_state_dict(dict(weights))
@@ -52,8 +54,8 @@ class Predictor:
 
         A row that an encoder refuses has NULL as prediction and the reason in `refused`. Raises SourceError if a column is missing.
         """
-        starts = range(0, max(len(raw), 1), _BATCH_ROWS)
-        return pd.concat([self._predict_batch(raw.slice(start, _BATCH_ROWS)) for start in starts], ignore_index=True)
+        count = self.rows_at_once or _BATCH_ROWS
+        return pd.concat([self._predict_batch(raw.slice(start, count)) for start in range(0, max(len(raw), 1), count)], ignore_index=True)
 
     def predict_frame(self, rows: pd.DataFrame) -> pd.DataFrame:
         """`predict` for the rows of a data frame, with the same index. A row with a value that a column's type does not have is refused

@@ -51,6 +51,8 @@ class ModelProcess:
             raise
         self.digest: str = self.about["digest"]
         """SHA-256 of the weights."""
+        self.rows_at_once: int | None = self.about.get("rows_at_once")
+        """Rows of a batch beyond which predictions take much memory; None if there is no such number."""
         self.inputs, self.outputs = _schema(self.about["inputs"]), _schema(self.about["outputs"])
 
     def predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,6 +10,8 @@ import numpy as np
 Answer = Callable[[np.ndarray, Mapping[str, Any]], list[dict[str, Any]]]
 ANSWERS: dict[str, Answer] = {}
 """By the name of the form: a prediction for each row of the output, given the form's settings."""
+LEFT_OUT = {"mask": frozenset({"prediction"})}
+"""Columns of a form that examples leave out: of hundreds of thousands of pixels, one between two classes may differ by rounding."""
 _FIRST_ITEM = 2
 """The number of the most frequent item; padding and unknown items are before it."""
 
@@ -119,6 +121,16 @@ def top_items(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any
     return [
         {"prediction": row[0], "items": row, "scores": scores[number, best[number]].astype(np.float64).tolist()}
         for number, row in enumerate(chosen)
+    ]
+
+
+@answer("mask")
+def masks(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The number of the most probable class of each pixel, nested lists, and the share of pixels of each class."""
+    predicted, names = output.argmax(axis=1), form["classes"]
+    return [
+        {"prediction": mask.tolist(), **{f"share_{name}": float((mask == number).mean()) for number, name in enumerate(names)}}
+        for mask in predicted
     ]
 
 

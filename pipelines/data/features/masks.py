@@ -1,0 +1,158 @@
+"""Encoder of masks: the class of each pixel or voxel."""
+
+import struct
+from collections.abc import Callable
+from io import BytesIO
+from math import prod
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pyarrow as pa
+
+from pipelines.config import features as config
+from pipelines.data.features.arrays import MAX_PIXELS, array_element, flatten_arrays, is_bytes, scatter_arrays
+from pipelines.data.features.base import Encoder, tensors_with_nulls
+from pipelines.data.features.nifti import MISSING, UnreadableError, Voxels, centre, has_nibabel, read_nifti, resample
+from pipelines.data.features.raw import is_number, numbers
+from pipelines.data.versions.schema import Role, TensorColumn
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_GREY = ("1", "L", "P", "I", "I;16", "I;16B")
+"""Pillow's modes of one number per pixel."""
+_FAULTS = (OSError, SyntaxError, ValueError, EOFError, struct.error, PIL.Image.DecompressionBombError)
+"""What Pillow raises for truncated or altered files."""
+
+
+class Mask(Encoder[config.MaskSettings]):
+    """uint8 classes of shape (height, width) or (right, front, up). Masks of another size, values without a class, and anything but PNG,
+    NIfTI, raw bytes of that shape and arrays are refused."""
+
+    @classmethod
+    def refusal(cls, settings: config.MaskSettings, kind: pa.DataType) -> str:
+        if is_bytes(kind):
+            return MISSING if len(settings.shape) == 3 and not has_nibabel() else ""
+        if settings.image:
+            return "to compare a mask with its image, both are bytes of files; leave image out"
+        return (
+            "" if is_number(array_element(kind, settings.shape)) else "it takes bytes, or arrays of integers, flat or nested like the shape"
+        )
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="uint8", shape=self.settings.shape, role=role, cardinality=len(self.settings.classes))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.settings.classes
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        if not is_bytes(inputs[0].type):
+            elements, has_shape = flatten_arrays(inputs[0], self.settings.shape)
+            classes, has_class = self._classify(numbers(elements))
+            return scatter_arrays(classes, ~has_class, has_shape, self.settings.shape)
+        encoded, refused = np.zeros((len(inputs[0]), *self.settings.shape), np.uint8), np.zeros(len(inputs[0]), bool)
+        for row in range(len(encoded)):
+            try:
+                encoded[row] = self._mask(*(column[row].as_py() for column in inputs))
+            except UnreadableError:
+                refused[row] = True
+        return tensors_with_nulls(encoded, refused)
+
+    def fault(self, *values: Any) -> str:
+        if isinstance(values[0], bytes):
+            try:
+                self._mask(*values)
+            except UnreadableError as error:
+                return str(error)
+        return ""
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        """The values of the files."""
+        return self._values[values.astype(np.int64)]
+
+    def names(self, count: int) -> list[str]:
+        return list(self.classes)
+
+    @property
+    def _values(self) -> np.ndarray:
+        return np.array(self.settings.values or range(len(self.settings.classes)), np.int64)
+
+    def _mask(self, content: bytes | None, image: bytes | None = None) -> np.ndarray:
+        """The classes of a mask. Raises UnreadableError with the reason why there are none."""
+        if content is None:
+            raise UnreadableError("")
+        if len(self.settings.shape) == 3 and len(content) != prod(self.settings.shape):
+            return self._volume(content, image)
+        if len(self.settings.shape) == 3 or (len(content) == prod(self.settings.shape) and not content.startswith(_PNG)):
+            return self._check_classes(np.frombuffer(content, np.uint8).reshape(self.settings.shape))
+        return self._picture(content, image)
+
+    def _picture(self, content: bytes, image: bytes | None) -> np.ndarray:
+        values = _read(content, ("PNG",), "PNG", _grey_values)
+        height, width = self.settings.shape
+        if self.settings.image:
+            size = _read(image or b"", ("PNG", "JPEG"), "PNG or JPEG", lambda picture: picture.size, "its image")
+            if size != values.shape[::-1]:
+                raise UnreadableError(f"it has {values.shape[1]}x{values.shape[0]} pixels, but its image {size[0]}x{size[1]}")
+        if values.shape != (height, width):
+            if not self.settings.resize:
+                raise UnreadableError(f"it has {values.shape[1]}x{values.shape[0]} pixels, and not {width}x{height}")
+            # The pixel whose middle is nearest, as Pillow's NEAREST has it.
+            rows, columns = (np.arange(height) + 0.5) * values.shape[0] / height, (np.arange(width) + 0.5) * values.shape[1] / width
+            values = values[rows.astype(np.int64)][:, columns.astype(np.int64)]
+        return self._check_classes(values)
+
+    def _volume(self, content: bytes, image: bytes | None) -> np.ndarray:
+        volume = read_nifti(content)
+        if self.settings.image:
+            _check_place(volume, image)
+        classes = self._check_classes(resample(volume, self.settings.spacing, is_linear=False).values)
+        return centre(classes, self.settings.shape)
+
+    def _check_classes(self, values: np.ndarray) -> np.ndarray:
+        classes, has_class = self._classify(values)
+        if not has_class.all():
+            other_value = values[~has_class][0]
+            raise UnreadableError(f"it has the value {other_value:g}, which is none of {self._values.tolist()}")
+        return classes
+
+    def _classify(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The class of each value, uint8, and whether it has one; both of the shape of the values."""
+        order = np.argsort(self._values)
+        ordered = self._values[order]
+        places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+        return order[places].astype(np.uint8), ordered[places] == values
+
+
+def _read(content: bytes, formats: tuple[str, ...], names: str, read: Callable[[Any], Any], subject: str = "it") -> Any:
+    """Open a picture, and return a reading of it. Raises UnreadableError if bytes are none of the formats, are damaged, or too large."""
+    try:
+        PIL.Image.open(BytesIO(content), formats=formats).verify()
+        with PIL.Image.open(BytesIO(content), formats=formats) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise UnreadableError(f"{subject} has {picture.width}x{picture.height} pixels, more than {MAX_PIXELS:,}")
+            return read(picture)
+    except UnreadableError:
+        raise
+    except _FAULTS as error:
+        raise UnreadableError(f"{subject} is no {names} file, or is damaged") from error
+
+
+def _grey_values(picture: Any) -> np.ndarray:
+    """Grey values or palette indices, shape (height, width)."""
+    if picture.mode not in _GREY:
+        raise UnreadableError(f"it has colours ({picture.mode}), not one number for each pixel")
+    return np.asarray(picture).astype(np.int64)
+
+
+def _check_place(volume: Voxels, image: bytes | None) -> None:
+    """Raise UnreadableError if a volume's image has another size or place."""
+    try:
+        other_volume = read_nifti(image or b"")
+    except UnreadableError as error:
+        raise UnreadableError(f"of its image: {error}") from error
+    if other_volume.values.shape != volume.values.shape:
+        sizes = ["x".join(map(str, compared.values.shape)) for compared in (volume, other_volume)]
+        raise UnreadableError(f"it has {sizes[0]} voxels, but its image {sizes[1]}")
+    if not np.allclose(other_volume.affine, volume.affine, rtol=0, atol=0.1 * min(volume.spacing)):
+        raise UnreadableError("its orientation or place is another than its image's")

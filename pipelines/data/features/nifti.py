@@ -1,0 +1,174 @@
+"""Reads NIfTI files, gzipped or not, as volumes whose axes go to the right, to the front and upwards (RAS).
+
+A header may claim any size, and a gzip stream may unpack to any: no more is unpacked than MAX_VOXELS take.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from pipelines.errors import ConfigError
+
+MAX_VOXELS = 64 * 2**20
+_MAX_OFFSET = 2**20
+"""Bytes of header and extensions before the voxels."""
+_HEADERS, _HEADER_BYTES = {348: "Nifti1Header", 540: "Nifti2Header"}, 540
+"""By the header's size, which is its first number in either byte order."""
+_NO_AFFINE = "its orientation is no valid affine matrix"
+MISSING = "it needs nibabel, which is not installed; pip install -c constraints.txt '.[medical]'"
+
+
+class UnreadableError(ValueError):
+    """Reason why a file cannot be encoded, in a few words."""
+
+
+@dataclass(frozen=True)
+class Voxels:
+    """A volume along the axes right, anterior, superior."""
+
+    values: np.ndarray
+    """Shape (right, front, up), float32."""
+    spacing: tuple[float, ...]
+    """Millimetres between voxels, along each axis."""
+    affine: np.ndarray
+    """Millimetres from indices, shape (4, 4)."""
+
+
+def has_nibabel() -> bool:
+    return find_spec("nibabel") is not None
+
+
+def read_nifti(content: bytes) -> Voxels:
+    """Read the bytes of a file.
+
+    Raises UnreadableError if they are no NIfTI, are cut off, have several volumes or no orientation, or claim too many voxels, and
+    ConfigError if nibabel is not installed.
+    """
+    if not has_nibabel():
+        raise ConfigError(f"a NIfTI file cannot be read: {MISSING}")
+    import nibabel  # noqa: PLC0415, only who reads volumes has it installed
+
+    head = _unpack(content, _HEADER_BYTES)
+    name = _HEADERS.get(int.from_bytes(head[:4], "little"), _HEADERS.get(int.from_bytes(head[:4], "big")))
+    if name is None:
+        raise UnreadableError("it is no NIfTI file")
+    faults = (ValueError, OverflowError, KeyError, nibabel.spatialimages.HeaderDataError, nibabel.wrapstruct.WrapStructError)
+    with np.errstate(all="ignore"):
+        try:
+            # Without nibabel's own check, which mends what it can and writes a line for each fault.
+            header: Any = getattr(nibabel, name).from_fileobj(BytesIO(head), check=False)
+            claim = _Claim(header)
+        except faults as error:
+            raise UnreadableError("its header is damaged") from error
+        claim.check()
+        values = _values(content, claim)
+        return _turn(nibabel, values, claim.affine)
+
+
+class _Claim:
+    """A header's account of the voxels behind it."""
+
+    def __init__(self, header: Any) -> None:
+        self.magic = bytes(header["magic"].item())[:3]
+        shape = tuple(map(int, header.get_data_shape()))
+        while len(shape) > 3 and shape[-1] == 1:
+            shape = shape[:-1]
+        self.shape, self.dtype = shape, header.get_data_dtype()
+        self.offset = max(int(header["vox_offset"]), header.single_vox_offset)
+        slope, intercept = header.get_slope_inter()
+        self.slope, self.intercept = slope or 1.0, intercept or 0.0
+        self.is_oriented = bool(int(header["qform_code"]) or int(header["sform_code"]))
+        self.affine: np.ndarray = header.get_best_affine()
+
+    def check(self) -> None:
+        """Raise UnreadableError for what no volume can have, or no machine can hold."""
+        if self.magic not in (b"n+1", b"n+2"):
+            raise UnreadableError("it is no NIfTI file in one piece (.nii or .nii.gz)")
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise UnreadableError(f"it has {_text(self.shape)} voxels; a volume has three dimensions")
+        if np.prod(self.shape, dtype=np.float64) > MAX_VOXELS:
+            raise UnreadableError(f"it claims {_text(self.shape)} voxels, more than {MAX_VOXELS:,}")
+        if self.dtype.kind not in "iuf":
+            raise UnreadableError(f"its voxels are {self.dtype}, no numbers")
+        if self.offset > _MAX_OFFSET:
+            raise UnreadableError("its header is damaged")
+        if not self.is_oriented:
+            raise UnreadableError("it has no orientation: qform_code and sform_code are 0")
+        if not np.isfinite(self.affine).all() or abs(np.linalg.det(self.affine[:3, :3])) < 1e-12:
+            raise UnreadableError(_NO_AFFINE)
+
+
+def resample(volume: Voxels, spacing: Sequence[float] | None, is_linear: bool) -> Voxels:
+    """The volume with this spacing, whose voxels cover the same millimetres: by linear interpolation, or by the nearest voxel.
+
+    Raises UnreadableError if it would have too many voxels.
+    """
+    if spacing is None or np.allclose(volume.spacing, spacing, rtol=1e-3, atol=0):
+        return volume
+    counts = [max(round(count * old / new), 1) for count, old, new in zip(volume.values.shape, volume.spacing, spacing, strict=True)]
+    if np.prod(counts, dtype=np.float64) > MAX_VOXELS:
+        raise UnreadableError(f"resampled it has {_text(counts)} voxels, more than {MAX_VOXELS:,}")
+    values = volume.values
+    for axis, count in enumerate(counts):
+        values = _resample_axis(values, axis, count, is_linear)
+    return Voxels(values, tuple(spacing), volume.affine)
+
+
+def centre(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """The middle of the values, with zeros at all sides where they are smaller than the shape."""
+    centred = np.zeros(shape, values.dtype)
+    counts = [min(have, want) for have, want in zip(values.shape, shape, strict=True)]
+    source = tuple(slice((have - count) // 2, (have - count) // 2 + count) for have, count in zip(values.shape, counts, strict=True))
+    target = tuple(slice((want - count) // 2, (want - count) // 2 + count) for want, count in zip(shape, counts, strict=True))
+    centred[target] = values[source]
+    return centred
+
+
+def _unpack(content: bytes, count: int) -> bytes:
+    """The first `count` bytes of a file that may be gzipped."""
+    if not content.startswith(b"\x1f\x8b"):
+        return content[:count]
+    try:
+        return zlib.decompressobj(wbits=31).decompress(content, count)
+    except zlib.error as error:
+        raise UnreadableError("its gzip stream is damaged") from error
+
+
+def _values(content: bytes, claim: _Claim) -> np.ndarray:
+    """The voxels in their own order, float32."""
+    count = int(np.prod(claim.shape))
+    needed = claim.offset + count * claim.dtype.itemsize
+    unpacked = _unpack(content, needed)
+    if len(unpacked) < needed:
+        raise UnreadableError(f"it is cut off: {len(unpacked):,} of {needed:,} bytes are there")
+    values = np.frombuffer(unpacked, claim.dtype, count, claim.offset).reshape(claim.shape, order="F").astype(np.float32)
+    return values if (claim.slope, claim.intercept) == (1, 0) else values * np.float32(claim.slope) + np.float32(claim.intercept)
+
+
+def _turn(nibabel: Any, values: np.ndarray, affine: np.ndarray) -> Voxels:
+    """Turn and mirror axes, so that each goes most nearly to the right, to the front and upwards."""
+    turns = nibabel.orientations.io_orientation(affine)
+    if np.isnan(turns).any():
+        raise UnreadableError(_NO_AFFINE)
+    turned = np.ascontiguousarray(nibabel.orientations.apply_orientation(values, turns))
+    turned_affine = affine @ nibabel.orientations.inv_ornt_aff(turns, values.shape)
+    return Voxels(turned, tuple(map(float, nibabel.affines.voxel_sizes(turned_affine))), turned_affine)
+
+
+def _resample_axis(values: np.ndarray, axis: int, count: int, is_linear: bool) -> np.ndarray:
+    size = values.shape[axis]
+    places = np.clip((np.arange(count) + 0.5) * size / count - 0.5, 0, size - 1)
+    if not is_linear:
+        return values.take(np.floor(places + 0.5).astype(np.int64), axis)
+    lower = np.floor(places).astype(np.int64)
+    share = (places - lower).astype(values.dtype).reshape([-1 if dim == axis else 1 for dim in range(values.ndim)])
+    return values.take(lower, axis) * (1 - share) + values.take(np.minimum(lower + 1, size - 1), axis) * share
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,241 @@
+"""Generated images and volumes with their masks, from files to a trained, exported model that answers with masks."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import PIL.Image
+import pyarrow.parquet as pq
+import pytest
+import torch
+from pyspark.sql import SparkSession
+from stores import new_store
+
+from pipelines.api import open_predictions
+from pipelines.config import Config, load
+from pipelines.data.loader import Loader, Order
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.versions import open_version
+from pipelines.etl.run import run
+from pipelines.report.evaluation import SplitEvaluation
+from pipelines.report.figures.svg_figures import draw_figures
+from pipelines.report.tables import mask_tables
+from pipelines.serving.batch.run import predict_tables
+from pipelines.serving.export.run import export
+from pipelines.serving.model import load_model, log_model
+from pipelines.tasks.bind import build_task
+from pipelines.tasks.details import EvaluationData
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.hooks import Hooks
+from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.state import Trained
+from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import Strategy
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROOT = Path(__file__).parents[2]
+ROWS = 30
+Scene = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Slice:
+    config: Config
+    manifest: Manifest
+    result: Trained
+    strategy: Strategy
+    evaluation: EvaluationData
+    """Of the test split."""
+    run_id: str
+    model: str
+
+
+class KeepingHooks(Hooks):
+    def __init__(self) -> None:
+        self.evaluations: dict[str, EvaluationData] = {}
+
+    def keep_evaluation(self, evaluation: EvaluationData) -> None:
+        self.evaluations[evaluation.split] = evaluation
+
+
+def draw_scene(number: int, size: tuple[int, ...]) -> Scene:
+    """Noise with a bright ball, and where the ball is."""
+    random = np.random.default_rng(number)
+    centre = [random.integers(length // 3, length - length // 3) for length in size]
+    places = np.meshgrid(*map(np.arange, size), indexing="ij")
+    inside = sum((place - middle) ** 2 for place, middle in zip(places, centre, strict=True)) < (min(size) / 3.5) ** 2
+    return random.integers(20, 90, size) + 110 * inside, inside.astype(np.uint8)
+
+
+def png_bytes(values: np.ndarray) -> bytes:
+    file = BytesIO()
+    PIL.Image.fromarray(values.astype(np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def nifti_bytes(values: np.ndarray) -> bytes:
+    nibabel = pytest.importorskip("nibabel")
+    return nibabel.Nifti1Image(values.astype(np.uint8), np.eye(4)).to_bytes()
+
+
+def write_files(folder: Path, to_bytes: Callable[[np.ndarray], bytes], end: str, size: tuple[int, ...], values: list[int]) -> None:
+    """Pairs of files, one image without a label, one label without an image, and one label of another size."""
+    for name in ("images", "labels"):
+        (folder / name).mkdir(parents=True)
+    for number in range(ROWS + 3):
+        image, mask = draw_scene(number, size)
+        mask = np.array(values)[mask]
+        if number == ROWS:
+            mask = mask[:-2]
+        for name, array in (("images", image), ("labels", mask)):
+            if (name, number) not in (("labels", ROWS + 1), ("images", ROWS + 2)):
+                (folder / name / f"{number}{end}").write_bytes(to_bytes(array))
+
+
+def fit(name: str, folder: Path, flags: dict[str, Any]) -> Slice:
+    places = {"dataset.path": str(folder / "data"), "tracking.uri": new_store(folder), "train.storage": str(folder / "runs")}
+    places |= {f"source.tables.{table}.path": str(folder / table) for table in ("images", "labels")} | {
+        "export.path": str(folder / "exports")
+    }
+    small = {"task.width": 8, "task.depth": 2, "task.elastic": 1.0, "train.workers": 1, "train.epochs": 6, "train.precision": "fp32"}
+    config = load(ROOT / f"conf/{name}.yaml", {**places, **small, "source.max_quarantined": 0.2, **flags})
+    manifest = run(config)
+    version = open_version(config.dataset.path, config.data_identity)
+    task = build_task(config.task, version.manifest)
+    torch.manual_seed(0)
+    strategy = create_strategy(config.train, task, WorkerContext())
+    checkpoints = Checkpoints(RunDirectory(str(folder / "checkpoints")), WorkerContext(), config.train.checkpoint.keep)
+    hooks = KeepingHooks()
+    result = Loop(config, version, task, strategy, checkpoints, hooks).run()
+    client = mlflow.MlflowClient(config.tracking.uri)
+    run_id = client.create_run(client.create_experiment(f"{name} models", artifact_location=f"{folder}/artifacts")).info.run_id
+    model = log_model(config, manifest, strategy.model.state_dict(), run_id)
+    return Slice(config, manifest, result, strategy, hooks.evaluations["test"], run_id, model)
+
+
+@pytest.fixture(scope="module")
+def images(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Slice:
+    folder = tmp_path_factory.mktemp("images")
+    write_files(folder, png_bytes, ".png", (32, 24), [255, 0])
+    flags = {"dataset.features.image.shape": [1, 32, 24], "dataset.target.label.shape": [32, 24], "task.patch": [16, 16]}
+    return fit("membrane", folder, {**flags, "export.max_batch_rows": 4})
+
+
+@pytest.fixture(scope="module")
+def volumes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Slice:
+    pytest.importorskip("nibabel")
+    folder = tmp_path_factory.mktemp("volumes")
+    write_files(folder, nifti_bytes, ".nii", (14, 12, 10), [0, 1])
+    shape = {f"dataset.{name}.shape": [16, 12, 12] for name in ("features.image", "target.label")}
+    return fit("hippocampus", folder, {**shape, "dataset.target.label.classes": ["background", "ball"], "train.epochs": 4})
+
+
+@pytest.fixture(params=["images", "volumes"])
+def trained_slice(request: pytest.FixtureRequest) -> Slice:
+    return request.getfixturevalue(request.param)
+
+
+def test_rows_without_a_partner_or_of_another_size_are_quarantined(trained_slice: Slice) -> None:
+    is_image = trained_slice.config.name == "membrane"
+    fault = "it has 24x30 pixels, but its image 24x32" if is_image else "it has 12x12x10 voxels, but its image 14x12x10"
+    assert trained_slice.manifest.quarantined == {
+        f"label: mask cannot encode a value: {fault}": 1,
+        "has a label": 1,
+        "has an image": 1,
+    }
+    assert sum(split.rows for split in trained_slice.manifest.splits.values()) == ROWS
+
+
+def test_training_beats_the_trivial_predictor(trained_slice: Slice) -> None:
+    metrics = trained_slice.result.metrics
+    name = "membrane" if trained_slice.config.name == "membrane" else "ball"
+    assert metrics["test/dice"] == pytest.approx(metrics[f"test/dice_{name}"])
+    assert float(metrics["test/dice"]) > 0.6
+    assert float(metrics["test/pixel_accuracy"]) > 0.9
+
+
+def predict_test_rows(trained_slice: Slice, column: str) -> tuple[Any, list[Any]]:
+    """Predictions of the test rows by the served model from raw bytes, and those of evaluation, by row in one order."""
+    version = open_version(trained_slice.config.dataset.path, trained_slice.config.data_identity)
+    task = build_task(trained_slice.config.task, version.manifest)
+    batches = list(Loader(version, "test", Order(1, 64, shuffle=False, remainder="keep")))
+    evaluated = [mask for batch in batches for mask in task.predict(trained_slice.strategy.predict(batch))[column]]
+    folder = Path(trained_slice.config.source.tables["images"].paths[0])
+    files = [file.read_bytes() for file in sorted(folder.iterdir())]
+    import pandas as pd
+
+    return load_model(trained_slice.config.tracking.uri, trained_slice.model).predict(pd.DataFrame({"image": files})), evaluated
+
+
+def test_a_served_model_takes_files_and_answers_with_masks(trained_slice: Slice) -> None:
+    served, evaluated = predict_test_rows(trained_slice, "prediction")
+    assert served["refused"].isna().all()
+    shape = trained_slice.manifest.target.shape
+    assert all(np.array(mask).shape == shape for mask in served["prediction"])
+    by_text = {json.dumps(mask) for mask in served["prediction"]}
+    assert len(evaluated) > 2 and all(json.dumps(mask) in by_text for mask in evaluated)
+    shares = served[[name for name in served if name.startswith("share_")]].sum(axis=1)
+    assert shares.to_numpy() == pytest.approx(np.ones(len(served)))
+
+
+def test_batch_prediction_writes_masks_of_images_that_have_no_labels(trained_slice: Slice, tmp_path: Path, spark: SparkSession) -> None:
+    folder = tmp_path / "new"
+    folder.mkdir()
+    size, end, to_bytes = ((32, 24), ".png", png_bytes) if trained_slice.config.name == "membrane" else ((14, 12, 10), ".nii", nifti_bytes)
+    scenes = [draw_scene(100 + number, size) for number in range(3)]
+    for number, (image, _) in enumerate(scenes):
+        (folder / f"{number}{end}").write_bytes(to_bytes(image))
+    (folder / f"9{end}").write_bytes(b"no picture")
+    inputs = [f"images={folder}", f"labels={folder}"]
+    config = trained_slice.config.model_copy(update={"source": trained_slice.config.source.model_copy(update={"max_quarantined": 0.5})})
+    key = trained_slice.config.dataset.key[0]
+    written = predict_tables(config, trained_slice.model, inputs, str(tmp_path / "out"), [key])
+    rows = open_predictions(str(tmp_path / "out")).to_table().sort_by(key)
+    assert rows.num_rows == 3
+    assert written.rows_out == 3 and list(written.refused.values()) == [1] and "image: " in next(iter(written.refused))
+    masks = [np.array(mask) for mask in rows["prediction"].to_pylist()]
+    if trained_slice.config.name == "membrane":
+        agreement = [(mask == scene).mean() for mask, (_, scene) in zip(masks, scenes, strict=True)]
+        assert min(agreement) > 0.9
+    assert all(mask.shape == trained_slice.manifest.target.shape for mask in masks)
+
+
+def test_the_page_shows_the_worst_masks_beside_their_images(trained_slice: Slice) -> None:
+    evaluation = trained_slice.evaluation
+    split = SplitEvaluation("test", evaluation.summary, evaluation.tables)
+    (figure,) = draw_figures(split)
+    assert figure.svg.startswith(b"<?xml") and figure.svg.count(b"<image") == 3 * len(evaluation.tables["masks"]["row"])
+    assert "with the least Dice" in figure.caption and len(figure.svg) < 400_000
+    (table,) = mask_tables([split])
+    assert [row[0] for row in table.rows] == list(trained_slice.manifest.encoders["label"].feature["classes"])
+
+
+def test_an_export_predicts_the_same_masks(trained_slice: Slice) -> None:
+    folder = export(trained_slice.config, trained_slice.run_id, "onnx")
+    report = {row["model"]: row for row in json.loads((folder / "parity.json").read_text())["rows"]}
+    assert report["onnx"]["rows"] == trained_slice.manifest.splits["test"].rows
+    assert report["onnx"]["max_difference"] < 1e-3 and report["onnx"]["equal_decisions"] > 0.9999
+    assert report["onnx"]["dice"] == pytest.approx(report["mlflow"]["dice"], abs=1e-3)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if trained_slice.config.name == "hippocampus":
+        assert not (folder / "predict.py").exists()
+        assert any("lacks the encoder volume; encode these columns yourself" in note for note in manifest["notes"])
+        return
+    examples = json.loads((folder / "examples.json").read_text())
+    assert set(examples["predictions"][0]) == {"share_cell", "share_membrane", "refused"}
+    assert manifest["answer"] == {"form": "mask", "classes": ["cell", "membrane"]}
+
+
+def test_a_version_holds_masks_as_bytes_and_volumes_as_float16(volumes: Slice) -> None:
+    version = open_version(volumes.config.dataset.path, volumes.config.data_identity)
+    group = version.split_row_groups("train")[0]
+    schema = pq.read_schema(f"{version.root}/{group.file}")
+    assert schema.field("image").type.byte_width == 2 * 16 * 12 * 12 and schema.field("label").type.byte_width == 16 * 12 * 12
