@@ -35,7 +35,8 @@ class SegmentationSettings(TaskSettings):
     elastic_points: Annotated[int, Field(ge=2, le=64)] = 4
     """Points of that grid along each axis."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Augmentation in training: how far contrast and brightness change, as a share of the deviation of each image."""
+    """Augmentation in training: how far the tones of a part bend. Its pixels, scaled from 0 to 1, are raised to a random power between
+    1 / (1 + jitter) and 1 + jitter."""
     loss: Literal["auto"] = "auto"
     """Always `auto`, because the task has a loss of its own."""
     target_weights: dict[str, NonNegativeFloat] = Field(default={}, max_length=0)

@@ -165,11 +165,26 @@ class Segmentation(Task):
             raise ConfigError(
                 f"task.flips is {list(self.settings.flips)}, but {self.mask.name} has the axes 0 to {len(self.size) - 1}; name those alone"
             )
+        self._check_spacing()
         smallest = min(*self.size, *(patch or ()), *(self.settings.tile or ()))
         if 2**self.settings.depth > smallest:
             raise ConfigError(
                 f"task.depth is {self.settings.depth}, which halves {smallest} pixels to less than one; set it to "
                 f"{smallest.bit_length() - 1} or less"
+            )
+
+    def _check_spacing(self) -> None:
+        """Voxels of a volume and of its mask lie on each other if both are resampled alike."""
+        spacing = {
+            name: self.data.encoders[name].feature.get("spacing")
+            for name in (self.image.name, self.mask.name)
+            if name in self.data.encoders
+        }
+        if len({str(list(values or ())) for values in spacing.values()}) > 1:
+            image, mask = (list(values) if values else "not set" for values in spacing.values())
+            raise ConfigError(
+                f"dataset.features.{self.image.name}.spacing is {image}, but that of {self.mask.name} is {mask}, so that a mask would "
+                "not lie on its volume; give both the same"
             )
 
     def _row_weights(self, losses: Tensor, batch: Batch) -> Tensor | None:

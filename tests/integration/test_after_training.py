@@ -73,8 +73,8 @@ def test_every_row_is_predicted_once_or_refused_with_its_reason(config: Config, 
 def test_the_same_input_is_up_to_date_and_new_files_alone_are_predicted(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
     inputs, output = raw(config, tmp_path / "in", 0), str(tmp_path / "out")
 
-    def predict(**keep: list[str]) -> Any:
-        return api.predict(config, good[1], output, [f"people={inputs}"], keep.get("keep", ["id"]))
+    def predict() -> Any:
+        return api.predict(config, good[1], output, [f"people={inputs}"], ["id"])
 
     first = predict()
     assert predict().attempt == first.attempt
@@ -84,11 +84,22 @@ def test_the_same_input_is_up_to_date_and_new_files_alone_are_predicted(config: 
     assert second.rows_in == 2 * first.rows_in
     ids = api.open_predictions(output).to_table()["id"].to_pylist()
     assert len(ids) == len(set(ids)) == second.rows_out
+
+
+@pytest.mark.full
+def test_an_altered_file_and_another_column_are_predicted_anew(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
+    inputs, output = raw(config, tmp_path / "in", 0), str(tmp_path / "out")
+
+    def predict(*keep: str) -> Any:
+        return api.predict(config, good[1], output, [f"people={inputs}"], list(keep))
+
+    first = predict("id")
+    raw(config, inputs, 1)
     (inputs / "0.csv").write_text("".join((inputs / "0.csv").read_text().splitlines(keepends=True)[:500]))
-    third = predict()
-    assert not third.continues and third.rows_in == 500 + ROWS // 3
+    second = predict("id")
+    assert not second.continues and second.rows_in == 500 + ROWS // 3
     assert api.open_predictions(f"{output}/{first.snapshot}").count_rows() == first.rows_out
-    assert not predict(keep=["id", "city"]).continues
+    assert not predict("id", "city").continues
 
 
 COLUMNS = ["id", "age", "height", "city", "job", "rich"]

@@ -89,6 +89,16 @@ def test_folds_without_rows_and_starts_that_are_no_days_make_no_version(tmp_path
     write_table(tmp_path)
     with pytest.raises(SourceError, match=r"no row has day from 2020-03-01, which is fold 4 of 4; leave that start out, or give others"):
         api.prepare(time_config(tmp_path, [*STARTS[:2], "2020-03-01"]))
+    for starts in (STARTS[::-1], [STARTS[0], STARTS[0]], ["2020-01-11", "soon"]):
+        with pytest.raises(ConfigError, match=r"fold_starts: column day is date; give values of it, each later than the one before \(got "):
+            api.prepare(time_config(tmp_path, starts))
+    assert not list((tmp_path / "data").rglob("manifest.json"))
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("spark")
+def test_folds_by_hours_and_what_errors_offer(tmp_path: Path) -> None:
+    write_table(tmp_path)
     with pytest.raises(SourceError, match=r"no row has day from 2020-01-11 12:00:00 and before 2020-01-11 18:00:00, which is fold 2 of 3"):
         api.prepare(
             time_config(
@@ -97,10 +107,6 @@ def test_folds_without_rows_and_starts_that_are_no_days_make_no_version(tmp_path
                 "SELECT s, x, CAST(day AS timestamp) AS day, x % 3 > 0 AS label FROM t",
             )
         )
-    for starts in (STARTS[::-1], [STARTS[0], STARTS[0]], ["2020-01-11", "soon"]):
-        with pytest.raises(ConfigError, match=r"fold_starts: column day is date; give values of it, each later than the one before \(got "):
-            api.prepare(time_config(tmp_path, starts))
-    assert not list((tmp_path / "data").rglob("manifest.json"))
     api.prepare(time_config(tmp_path, STARTS[:2]))  # without that start, and with another
     api.prepare(time_config(tmp_path, [STARTS[0], STARTS[2]]))  # values of it, in order
 

@@ -12,6 +12,7 @@ from torchmetrics.segmentation import DiceScore
 
 from pipelines.config.segmentation import SegmentationSettings
 from pipelines.data.loader.permutations import row_keys
+from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.answers import ANSWERS
@@ -382,3 +383,21 @@ def test_an_exported_script_answers_as_the_task_does() -> None:
     form = task.prediction_form()
     columns = task.predict(output)
     assert ANSWERS[form["form"]](output.numpy(), form) == [{name: values[row] for name, values in columns.items()} for row in range(4)]
+
+
+def test_a_volume_and_its_mask_have_one_spacing() -> None:
+    def check(*spacing: list[float] | None) -> None:
+        encoders = {
+            name: FittedEncoder(feature={"encoder": kind, "spacing": value}, inputs=(name,), state={}, column=column)
+            for (name, kind), value, column in zip({"image": "volume", "mask": "mask"}.items(), spacing, columns, strict=True)
+        }
+        Segmentation(SegmentationSettings(depth=2), Data(columns, ("a", "b"), encoders=encoders))
+
+    columns = (
+        TensorColumn(name="image", dtype="float16", shape=(1, 8, 8, 8)),
+        TensorColumn(name="mask", dtype="uint8", shape=(8, 8, 8), role="target", cardinality=2),
+    )
+    check([1, 1, 1], [1, 1, 1])
+    check(None, None)
+    with pytest.raises(ConfigError, match=r"features\.image\.spacing is \[1, 1, 1\], but that of mask is not set, .*; give both the same"):
+        check([1, 1, 1], None)

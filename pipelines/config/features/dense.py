@@ -18,7 +18,8 @@ class VolumeSettings(EncoderSettings):
     implementation: ClassVar[str] = "pipelines.data.features.volumes:Volume"
     encoder: Literal["volume"] = "volume"
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
-    """Voxels to the right, to the front and upwards. Smaller volumes are padded with their mean, and of larger ones the middle is kept."""
+    """Voxels to the right, to the front and upwards. Smaller volumes are padded with 0, which is the mean after
+    `z_score`, and of larger ones the middle is kept."""
     spacing: Spacing | None = None
     """Millimetres between voxels along each axis, to which every volume is resampled (linear); by default, voxels stay as they are."""
     normalize: Literal["z_score", "none"] = "z_score"
@@ -44,8 +45,8 @@ class MaskSettings(EncoderSettings):
     values: tuple[int, ...] = ()
     """The value that stands for each class in the files, such as [0, 255]; by default 0, 1, 2, …"""
     image: str = ""
-    """Column of the query with the image or volume of the mask. If it has another size or, of volumes, another place, the row is
-    quarantined."""
+    """Column of the query with the image or volume of the mask, both as files. If it has another size or, of volumes, another place,
+    the row is quarantined."""
     resize: bool = False
     """Brings masks of another size to the shape (nearest neighbour, as class numbers have no means in between). By default, such rows are
     quarantined."""

@@ -112,7 +112,10 @@ ENCODERS_VERSION = 1
 
 _SHOWN_CHARACTERS = 40
 _CANNOT = " cannot encode "
-_BYTES_WITH_FAULT = re.compile(r"\d bytes(: .+)")
+_VALUE = r"(?:[\d,]+ bytes|NULL)"
+_BYTES_WITH_FAULT = re.compile(rf"(?:{_VALUE}|\w+ {_VALUE}(?:, \w+ {_VALUE})+)(: .+)", re.DOTALL)
+_NUMBER_OF_A_ROW = re.compile(r"\d(?:[\d.,x]*\d)?(?![^\[]*\])")
+"""A number that is not in brackets, where the settings stand."""
 
 
 def implementation(settings: config.EncoderSettings) -> type[Encoder]:
@@ -167,8 +170,9 @@ def refusal_kind(reason: str) -> str:
     encoder, cannot, value = reason.partition(_CANNOT)
     if not cannot:
         return reason
-    fault = _BYTES_WITH_FAULT.search(value)
-    return f"{encoder}{_CANNOT}{'NULL' if value.endswith('NULL') else 'a value'}{fault[1] if fault else ''}"
+    fault = _BYTES_WITH_FAULT.fullmatch(value)
+    reason_of_all = _NUMBER_OF_A_ROW.sub("…", fault[1]) if fault else ""
+    return f"{encoder}{_CANNOT}{'NULL' if value.endswith('NULL') else 'a value'}{reason_of_all}"
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

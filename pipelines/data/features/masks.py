@@ -18,6 +18,8 @@ from pipelines.data.features.raw import is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 
 _PNG = b"\x89PNG\r\n\x1a\n"
+_STRETCHED = {"L;2": 85, "L;4": 17}
+"""By Pillow's name of the form of a PNG's pixels."""
 _GREY = ("1", "L", "P", "I", "I;16", "I;16B")
 """Pillow's modes of one number per pixel."""
 _FAULTS = (OSError, SyntaxError, ValueError, EOFError, struct.error, PIL.Image.DecompressionBombError)
@@ -139,10 +141,12 @@ def _read(content: bytes, formats: tuple[str, ...], names: str, read: Callable[[
 
 
 def _grey_values(picture: Any) -> np.ndarray:
-    """Grey values or palette indices, shape (height, width)."""
+    """Grey values as the file has them, or palette indices, shape (height, width). A file of one bit has 0 and 1."""
     if picture.mode not in _GREY:
         raise UnreadableError(f"it has colours ({picture.mode}), not one number for each pixel")
-    return np.asarray(picture).astype(np.int64)
+    # Pillow stretches grey values of two and of four bits to eight.
+    stretched_by = _STRETCHED.get(str(picture.tile[0][3]) if picture.tile else "", 1)
+    return np.asarray(picture).astype(np.int64) // stretched_by
 
 
 def _check_place(volume: Voxels, image: bytes | None) -> None:

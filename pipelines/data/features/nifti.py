@@ -17,6 +17,7 @@ from pipelines.errors import ConfigError
 MAX_VOXELS = 64 * 2**20
 _MAX_OFFSET = 2**20
 """Bytes of header and extensions before the voxels."""
+_GZIP = b"\x1f\x8b"
 _HEADERS, _HEADER_BYTES = {348: "Nifti1Header", 540: "Nifti2Header"}, 540
 """By the header's size, which is its first number in either byte order."""
 _NO_AFFINE = "its orientation is no valid affine matrix"
@@ -61,7 +62,9 @@ def read_nifti(content: bytes) -> Voxels:
     with np.errstate(all="ignore"):
         try:
             # Without nibabel's own check, which mends what it can and writes a line for each fault.
-            header: Any = getattr(nibabel, name).from_fileobj(BytesIO(head), check=False)
+            # Without the extensions behind the header, of which only a part may be there.
+            size = next(size for size, header_name in _HEADERS.items() if header_name == name)
+            header: Any = getattr(nibabel, name).from_fileobj(BytesIO(head[:size]), check=False)
             claim = _Claim(header)
         except faults as error:
             raise UnreadableError("its header is damaged") from error
@@ -114,8 +117,9 @@ def resample(volume: Voxels, spacing: Sequence[float] | None, is_linear: bool) -
     if np.prod(counts, dtype=np.float64) > MAX_VOXELS:
         raise UnreadableError(f"resampled it has {_text(counts)} voxels, more than {MAX_VOXELS:,}")
     values = volume.values
-    for axis, count in enumerate(counts):
-        values = _resample_axis(values, axis, count, is_linear)
+    # Axes that lose voxels come first, so that nothing between has more than the volume before or after.
+    for axis in sorted(range(len(counts)), key=lambda axis: counts[axis] / volume.values.shape[axis]):
+        values = _resample_axis(values, axis, counts[axis], is_linear)
     return Voxels(values, tuple(spacing), volume.affine)
 
 
@@ -129,21 +133,35 @@ def centre(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return centred
 
 
-def _unpack(content: bytes, count: int) -> bytes:
-    """The first `count` bytes of a file that may be gzipped."""
-    if not content.startswith(b"\x1f\x8b"):
+def _unpack(content: bytes, count: int, is_whole: bool = False) -> bytes:
+    """The first `count` bytes of a file that may be gzipped, in one member or several.
+
+    With `is_whole`, all is unpacked, so that checksums are compared; a few bytes more than `count` may be there."""
+    if not content.startswith(_GZIP):
         return content[:count]
+    limit = count + _MAX_OFFSET if is_whole else count
+    unpacked, place, stream = bytearray(), 0, zlib.decompressobj(wbits=31)
     try:
-        return zlib.decompressobj(wbits=31).decompress(content, count)
+        while place < len(content) and len(unpacked) < limit:
+            if stream.eof:
+                if not content.startswith(_GZIP, place):
+                    break
+                stream = zlib.decompressobj(wbits=31)
+            part = memoryview(content)[place : place + 2**16]
+            unpacked += stream.decompress(part, limit - len(unpacked))
+            place += len(part) - len(stream.unconsumed_tail) - len(stream.unused_data)
     except zlib.error as error:
         raise UnreadableError("its gzip stream is damaged") from error
+    if is_whole and not stream.eof and len(unpacked) >= count:
+        raise UnreadableError("its gzip stream is cut off, or has more bytes than the header claims")
+    return bytes(unpacked)
 
 
 def _values(content: bytes, claim: _Claim) -> np.ndarray:
     """The voxels in their own order, float32."""
     count = int(np.prod(claim.shape))
     needed = claim.offset + count * claim.dtype.itemsize
-    unpacked = _unpack(content, needed)
+    unpacked = _unpack(content, needed, is_whole=True)
     if len(unpacked) < needed:
         raise UnreadableError(f"it is cut off: {len(unpacked):,} of {needed:,} bytes are there")
     values = np.frombuffer(unpacked, claim.dtype, count, claim.offset).reshape(claim.shape, order="F").astype(np.float32)

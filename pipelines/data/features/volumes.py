@@ -56,7 +56,7 @@ class Volume(Encoder[config.VolumeSettings]):
             raise UnreadableError("it has NaN or ±∞")
         if self.settings.normalize == "z_score":
             centred = values - values.mean(dtype=np.float64).astype(np.float32)
-            deviation = float(np.sqrt(np.square(centred).mean(dtype=np.float64)))
+            deviation = float(np.sqrt(np.square(centred, dtype=np.float64).mean()))
             values = centred / np.float32(deviation or 1.0)
         with np.errstate(over="ignore"):
             stored = centre(values, self.settings.shape).astype(self.settings.dtype)
