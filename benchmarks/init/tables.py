@@ -80,6 +80,7 @@ def main() -> None:
         for case in CASES:
             if case.name in arguments.only and (raw / case.path).exists():
                 rows.append(measure_table(case, raw / case.path, Path(folder)))
+                show(case.name, rows[-1:])
             elif case.name in arguments.only:
                 print(f"skipping {case.name}: {raw / case.path} does not exist", file=sys.stderr)
     show("test splits: the draft of lockstep init, our trees, and others on the same rows", rows)
