@@ -124,7 +124,7 @@ def test_p2_p7_p8_a_version_of_folds_has_every_row_and_the_fold_of_each(tmp_path
     assert manifest.splits["train"].rows == 495 and manifest.balance and manifest.balance.refused == 5
     assert manifest.folds and {name: sum(rows) for name, rows in manifest.folds.rows.items()} == {"fold_1": 495, "fold_2": 495}
     assert all(max(rows) - min(rows) <= 1 for rows in manifest.folds.rows.values())
-    assert [column.name for column in manifest.columns if column.role == "feature"] == ["x", "y", "y_bins"]
+    assert [column.name for column in manifest.columns if column.role == "feature"] == ["x", "y"]
     assert "__fold" not in manifest.raw_schema and "__fold" not in pages[0]
     version = open_dataset(config)
     for training in (1, 7, 10):

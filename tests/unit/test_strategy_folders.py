@@ -18,8 +18,11 @@ MEANING_SOMETHING_ELSE = {
     ("config/strategies.py", "ddp"),
     ("serving/export/run.py", "exact"),
     ("serving/export/standalone/model.py", "exact"),
+    ("launch/baseline_models.py", "boosting"),
+    ("pipelines/launch/baseline_models.py", "boosting"),
+    ("pipelines/commands.py", "boosting"),
 }
-"""The default, and keys of a file of examples."""
+"""The default, keys of a file of examples, and a model of Spark ML."""
 TRAINS = """
 import sys
 from pathlib import Path
