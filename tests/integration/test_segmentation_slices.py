@@ -145,7 +145,7 @@ def trained_slice(request: pytest.FixtureRequest) -> Slice:
 
 def test_rows_without_a_partner_or_of_another_size_are_quarantined(trained_slice: Slice) -> None:
     is_image = trained_slice.config.name == "membrane"
-    fault = "it has 24x30 pixels, but its image 24x32" if is_image else "it has 12x12x10 voxels, but its image 14x12x10"
+    fault = f"it has … {'pixels' if is_image else 'voxels'}, but its image …"
     assert trained_slice.manifest.quarantined == {
         f"label: mask cannot encode a value: {fault}": 1,
         "has a label": 1,
