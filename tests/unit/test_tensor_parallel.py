@@ -27,13 +27,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 # Adam would magnify rounding: a bias before a batch norm has no other gradient.
 NORMED: dict[str, Any] = {"task": {"batch_norm": True, "dropout": 0.2}, "remainder": "drop", "epochs": 1, "optimizer": "sgd"}
-CHANGES: dict[str, dict[str, Any]] = {"plain": {}, "normed": NORMED, "members": {"task": {"members": 4}, "epochs": 1}}
+CHANGES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "normed": NORMED,
+    "members": {"task": {"members": 4}, "epochs": 1},
+    "embedded": {"task": {"number_embedding": {"kind": "piecewise"}}, "epochs": 1},
+}
 LAYOUTS: dict[str, tuple[int, dict[str, Any], str]] = {
     "tensor": (2, {"tensor": 2}, "plain"),
     "tensor, with batch norm and dropout": (2, {"tensor": 2}, "normed"),
     "tensor, with members": (2, {"tensor": 2}, "members"),
     "shard, with members": (2, {"shard": 2}, "members"),
     "pipeline, with members": (2, {"pipeline": 2}, "members"),
+    "shard, with embedded numbers": (2, {"shard": 2}, "embedded"),
+    "pipeline, with embedded numbers": (2, {"pipeline": 2}, "embedded"),
     "tensor and shard": (4, {"tensor": 2, "shard": 2, "reduce_every_pass": True}, "plain"),
     "tensor and replicate": (4, {"tensor": "auto", "shard": 1, "replicate": 2}, "plain"),
     "tensor and pipeline": (4, {"tensor": 2, "pipeline": 2}, "plain"),

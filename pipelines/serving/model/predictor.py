@@ -19,9 +19,9 @@ from pipelines.serving.model.columns import fitting_rows
 from pipelines.serving.model.series import add_windows_to_rows, series_inputs
 from pipelines.tasks.bind import build_task
 
-_BATCH_ROWS = 8_192
 REFUSED = "refused"
 """Column of the predictions with the reason why a row was refused, or NULL."""
+_BATCH_ROWS = 8_192
 _BATCH_WINDOWS = 64
 """Windows of documents in a batch; their activations take some 100 MB."""
 
