@@ -305,6 +305,7 @@ def test_a_refusal_names_the_gate_with_both_numbers(config: Config, registry: di
     assert not MlflowClient(config.tracking.uri).search_registered_models("name = 'refusals'")
 
 
+@pytest.mark.full
 def test_a_slice_has_its_own_bound(config: Config, good: tuple[str, str]) -> None:
     with pytest.raises(RefusedError, match=r"loss of the \d+ rows with city Bonn is [\d.]+, and at most 0.1 is wanted"):
         api.promote(registry_config(config, slices=("city",), slice_bound=0.1, slice_rows=20, model="slices"), good[0])

@@ -44,7 +44,7 @@ from pipelines.report.data_profile import profile_files
 from pipelines.spark.progress import Stages
 from pipelines.tracking.job_runs import EtlRun
 
-EXAMPLES = int(os.environ.get("LOCKSTEP_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("LOCKSTEP_EXAMPLES", "6"))
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_p2_every_document_is_in_the_windows_or_in_the_quarantine(small_spark: S
                 "path": str(folder / "data"),
                 "split": {"train": 1.0, "validation": 0.0, "test": 0.0},
                 "features": {"text": {"encoder": "bytes", "length": length}},
-                "part_bytes": 20,
+                "part_bytes": 60,
             },
             "task": {"kind": "language"},
         }

@@ -58,19 +58,23 @@ def content(folder: Path) -> tuple[Manifest, dict[tuple[str, int], str]]:
 
 
 @pytest.fixture(scope="module")
-def twins(tmp_path_factory: pytest.TempPathFactory, uri: str) -> tuple[Path, list[str]]:
-    """The dataset's folder, and what each of two jobs at once has printed. They cannot both be first."""
-    folder = tmp_path_factory.mktemp("twins")
-    jobs = [start(write_pipeline(folder, uri), "local[1]") for _ in range(2)]
-    return folder / "data", [finish(job) for job in jobs]
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, uri: str) -> Path:
+    """The folder of a dataset that one job on one core makes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    finish(start(write_pipeline(folder, uri), "local[1]"))
+    return folder / "data"
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
-def test_p8_two_runs_at_once_make_one_version(twins: tuple[Path, list[str]]) -> None:
-    folder, printed = twins
+def test_p8_two_runs_at_once_make_one_version(tmp_path: Path, uri: str, undisturbed: Path) -> None:
+    """They cannot both be first."""
+    jobs = [start(write_pipeline(tmp_path, uri), "local[1]") for _ in range(2)]
+    printed = [finish(job) for job in jobs]
     assert printed[0] == printed[1]
-    manifest, parts = content(folder)
-    assert {path.name for path in (folder / manifest.version).iterdir()} == {
+    manifest, parts = content(tmp_path / "data")
+    assert parts == content(undisturbed)[1]
+    assert {path.name for path in (tmp_path / "data" / manifest.version).iterdir()} == {
         "manifest.json",
         *(f"{kind}-{manifest.attempt}" for kind in ("data", "quarantine", "rows")),
         *(f"{kind}-{manifest.attempt}.parquet" for kind in ("row_groups", "sources")),
@@ -89,7 +93,7 @@ def assert_same_content(folder: Path, first: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_p6_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_equal_bytes_on_any_cores_with_any_partitions_from_any_files(
-    tmp_path: Path, uri: str, twins: tuple[Path, list[str]]
+    tmp_path: Path, uri: str, undisturbed: Path
 ) -> None:
     pipeline = write_pipeline(tmp_path, uri, files=4)
     job = start(pipeline)
@@ -106,7 +110,7 @@ def test_p6_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_equal_b
         open_version(str(tmp_path / "data"))
     finish(start(pipeline, "local[4]", spark_sql_shuffle_partitions="7", spark_sql_files_maxPartitionBytes="20000"))
     assert content(tmp_path / "data")[0].rows_parsed == ROWS
-    assert_same_content(tmp_path / "data", twins[0])
+    assert_same_content(tmp_path / "data", undisturbed)
 
 
 @pytest.fixture
@@ -117,7 +121,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("twins")
+@pytest.mark.usefixtures("undisturbed")
 def test_a_full_disk_is_told_in_a_line(small_disk: Path, tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a message of Java for each file. With room for its files, the same pipeline has made a version above."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(small_disk))

@@ -83,10 +83,19 @@ def runs_and_files(config: Config) -> dict[str, Any]:
     return {"runs": [(run.info.run_id, run.info.status, run.data.metrics, run.data.tags) for run in runs], "files": files}
 
 
-def test_p5_a_run_is_verified_on_other_workers(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"workers": 1}, id="1 worker"),
+        pytest.param({"workers": 3, "balance": BalanceSettings(kind="auto")}, id="3 workers", marks=pytest.mark.full),
+    ],
+)
+def test_p5_a_run_is_verified_on_other_workers(
+    exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str], settings: dict[str, Any]
+) -> None:
     config, result = exact
     before = runs_and_files(config)
-    assert verify(train_config(config, workers=3, balance=BalanceSettings(kind="auto")), result.run_id)
+    assert verify(train_config(config, **settings), result.run_id)
     output = capsys.readouterr().out
     assert f"identical: the losses of {STEPS} steps" in output and f"the model {result.model_digest}" in output
     after = runs_and_files(config)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
         pytest.param("Ray starts", "as timeout", signal.SIGTERM, marks=pytest.mark.full),
         pytest.param("workers start", "to its group", signal.SIGINT, marks=pytest.mark.full),
         pytest.param("validation", "to every process", signal.SIGTERM, marks=pytest.mark.full),
-        ("save", "as timeout", signal.SIGTERM),
+        pytest.param("save", "as timeout", signal.SIGTERM, marks=pytest.mark.full),
         pytest.param("filing", "to the process", signal.SIGINT, marks=pytest.mark.full),
     ],
 )
