@@ -41,7 +41,7 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "tabular": (Tabular, (NUMBER, KIND, YES), {"hidden": [8], "batch_norm": True, "dropout": 0.1}),
     "tabular of classes": (Tabular, (NUMBER, KIND, LABEL), {"hidden": [8], "class_weights": (1.0, 2.0, 0.5)}),
     "tabular of a quantity": (Tabular, (NUMBER, KIND, RATING), {"hidden": []}),
-    "vision": (Vision, (IMAGE, LABEL), {"dropout": 0.1}),
+    "vision": (Vision, (IMAGE, LABEL), {"dropout": 0.1, "shift_pixels": 1, "flips": [1], "masked_pixels": 2}),
     "text": (Text, (WORDS, LABEL), {"embedding": 8, "filters": 4}),
     "text of terms": (Text, (TERMS, LABEL), {}),
     "text of words and terms": (Text, (WORDS, TERMS, LABEL), {"embedding": 8, "filters": 4}),

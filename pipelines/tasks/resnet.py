@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 (He et al. 2016), with the stride in a bottleneck's 3x3 convolution ("v1.5")."""
+"""ResNet-18 and ResNet-50 (He et al. 2016), with the stride in a bottleneck's 3x3 convolution ("v1.5"), and their small ResNet-20."""
 
 from collections.abc import Sequence
 
@@ -32,6 +32,12 @@ class Residual(nn.Module):
         return self.activation(self.branch(inputs) + self.shortcut(inputs))
 
 
+def resnet20(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
+    """For images of shape (channels, height, width), as in section 4.2 for 32x32: three stages of 16, 32 and 64 channels. It has 272,474
+    parameters at three channels and 10 outputs; its shortcuts to another size are convolutions."""
+    return _resnet((3, 3, 3), False, shape, outputs, dropout, channels=16)
+
+
 def resnet18(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
     """For images of shape (channels, height, width). It has 11,689,512 parameters at 3 x 224 x 224 and 1,000 outputs."""
     return _resnet((2, 2, 2, 2), False, shape, outputs, dropout)
@@ -42,12 +48,15 @@ def resnet50(shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequentia
     return _resnet((3, 4, 6, 3), True, shape, outputs, dropout)
 
 
-def _resnet(depths: tuple[int, ...], bottleneck: bool, shape: Sequence[int], outputs: int, dropout: float) -> nn.Sequential:
-    small = max(shape[1:]) <= SMALL_SIDE
-    stem = [_conv_norm(shape[0], 64, 3)] if small else [_conv_norm(shape[0], 64, 7, 2), nn.MaxPool2d(3, 2, padding=1)]
-    stages, channels = [], 64
+def _resnet(
+    depths: tuple[int, ...], bottleneck: bool, shape: Sequence[int], outputs: int, dropout: float, channels: int = 64
+) -> nn.Sequential:
+    """`channels` are those of the first stage."""
+    small, first_width = max(shape[1:]) <= SMALL_SIDE, channels
+    stem = [_conv_norm(shape[0], channels, 3)] if small else [_conv_norm(shape[0], channels, 7, 2), nn.MaxPool2d(3, 2, padding=1)]
+    stages = []
     for stage, depth in enumerate(depths):
-        width = 64 * 2**stage
+        width = first_width * 2**stage
         for block in range(depth):
             stages.append(Residual(channels, width, 2 if stage and not block else 1, bottleneck))
             channels = 4 * width if bottleneck else width

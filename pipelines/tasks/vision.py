@@ -8,9 +8,11 @@ from torch import Tensor, nn
 from pipelines.config import TaskSettings
 from pipelines.config.did_you_mean import name_list
 from pipelines.config.task import VisionSettings as Settings
+from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.resnet import Residual, resnet18, resnet50
+from pipelines.tasks.picture_changes import change_pictures
+from pipelines.tasks.resnet import Residual, resnet18, resnet20, resnet50
 from pipelines.tasks.stages import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
 
@@ -19,7 +21,7 @@ class Vision(Supervised):
     settings: Settings
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the features are not one image column."""
+        """Raises ConfigError if the features are not one image column, or if shifts or masks could cover all of it."""
         super().__init__(settings, data)
         shapes = [column.shape for column in data.features]
         if len(shapes) != 1 or len(shapes[0]) not in (2, 3):
@@ -28,11 +30,18 @@ class Vision(Supervised):
                 f"task.kind is vision, which takes one image column, (channels, height, width) per row, but got {columns_text}"
             )
         self.image = data.features[0]
+        height, width = self.image.shape[-2:]
+        if max(self.settings.shift_pixels, self.settings.masked_pixels) >= min(height, width):
+            raise ConfigError(
+                f"task.shift_pixels {self.settings.shift_pixels}, masked_pixels {self.settings.masked_pixels}: {self.image.name} has only "
+                f"{width}x{height} pixels; each setting must be smaller"
+            )
+        self.draws = bool(self.settings.shift_pixels or self.settings.flips or self.settings.masked_pixels)
 
     def model(self) -> nn.Module:
         shape = (1, *self.image.shape) if len(self.image.shape) == 2 else self.image.shape
-        build = {"small": small, "fedavg": fedavg, "resnet18": resnet18, "resnet50": resnet50}[self.settings.network]
-        return OverImages(self.image.name, build(shape, self.outputs, self.settings.dropout))
+        build = {"small": small, "fedavg": fedavg, "resnet20": resnet20, "resnet18": resnet18, "resnet50": resnet50}[self.settings.network]
+        return OverImages(self.image.name, build(shape, self.outputs, self.settings.dropout), self.settings)
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         return [module for module in model.modules() if isinstance(module, Residual)]
@@ -44,11 +53,12 @@ class Vision(Supervised):
 
 
 class OverImages(nn.Module):
-    """Applies a network to the image column of a batch. Bytes are scaled to numbers from 0 to 1 on the device of the network."""
+    """Applies a network to the image column of a batch, which is augmented in training. Bytes are scaled to numbers from 0 to 1 on the
+    device of the network."""
 
-    def __init__(self, column: str, network: nn.Module) -> None:
+    def __init__(self, column: str, network: nn.Module, settings: Settings) -> None:
         super().__init__()
-        self.column = column
+        self.column, self.settings = column, settings
         self.network = network
         for module in network.modules():
             # The layout of a kernel with one channel or one pixel is ambiguous: DDP warns unless it is that of the gradient.
@@ -63,6 +73,8 @@ class OverImages(nn.Module):
         """The input of the network."""
         images = batch[self.column]
         images = images if images.dim() == 4 else images.unsqueeze(1)
+        if self.training and ROW_KEYS in batch:
+            images = change_pictures(images, batch[ROW_KEYS], self.settings)
         # With channels last, a step of `small` with 64 images of three channels takes three quarters of the time on one CPU thread.
         # ExecuTorch 1.5.1 does not run `to(memory_format=…)` of images with one channel.
         pixels = images.contiguous(memory_format=torch.channels_last).to(torch.float32)

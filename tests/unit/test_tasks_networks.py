@@ -89,13 +89,21 @@ def test_the_small_network_is_sized_from_the_data(shape: tuple[int, ...], flat: 
     assert model(images(shape, 0)).shape == (0, 10)
 
 
+def test_the_resnet_for_small_pictures_has_as_many_parameters_as_its_layers_say() -> None:
+    with torch.device("meta"):
+        model = vision((3, 32, 32), network="resnet20").model()
+    convolutions = 3 * 16 + 6 * 16 * 16 + 16 * 32 + 5 * 32 * 32 + 32 * 64 + 5 * 64 * 64
+    norms = 2 * (7 * 16 + 7 * 32 + 7 * 64)  # of one more in the stem, and of the shortcuts of the second and third stage
+    assert parameters(model) == 9 * convolutions + 16 * 32 + 32 * 64 + norms + 65 * 10
+
+
 @pytest.mark.parametrize(("network", "count"), [("resnet18", 11_689_512), ("resnet50", 25_557_032)])
 def test_resnets_have_the_published_number_of_parameters(network: str, count: int) -> None:
     with torch.device("meta"):
         assert parameters(vision((3, 224, 224), classes=1_000, network=network).model()) == count
 
 
-@pytest.mark.parametrize("network", ["resnet18", "resnet50"])
+@pytest.mark.parametrize("network", ["resnet20", "resnet18", "resnet50"])
 def test_resnets_take_small_images_and_large(network: str) -> None:
     for shape in ((1, 28, 28), (3, 96, 64)):
         assert vision(shape, network=network).model().eval()(images(shape, 2)).shape == (2, 10)
@@ -124,7 +132,7 @@ def test_a_few_steps_lower_the_loss(network: str) -> None:
     assert losses[-1] < 0.8 * losses[0]
 
 
-@pytest.mark.parametrize("network", ["small", "resnet18", "resnet50"])
+@pytest.mark.parametrize("network", ["small", "resnet20", "resnet18", "resnet50"])
 def test_weights_have_the_layout_of_their_gradients_and_the_one_that_safetensors_takes(network: str) -> None:
     task = vision((1, 8, 8), network=network)
     model = task.model()
