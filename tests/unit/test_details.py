@@ -141,6 +141,15 @@ def test_of_several_classes_each_area_is_that_of_the_class_against_the_rest() ->
     assert evaluation.result("test", {}).summary["areas"][3] == {"class": "never", "roc": None, "precision": None}
 
 
+def test_a_probability_of_one_is_a_score_like_any_other() -> None:
+    column = TensorColumn(name="kind", dtype="int32", cardinality=3, role="target")
+    data, kind = Data((X, column), ("a", "b", "c")), torch.arange(30) % 3
+    output = torch.nn.functional.one_hot(kind, 3) * 1e30
+    evaluation = add_batches(binary(TabularSettings(), data), (output, batch(30, kind=kind))).result("test", {})
+    assert [areas["roc"] for areas in evaluation.summary["areas"]] == [1.0, 1.0, 1.0]
+    assert sum(evaluation.tables["scores"]["rows_of_class"]) == 30
+
+
 def test_with_too_many_scores_to_keep_they_are_counted_in_bins_whoever_has_them() -> None:
     evaluation, evaluation_of_parts = score_rows(3_000, limit=2_999), score_rows(1_500, 1_500, limit=2_999)
     assert "areas" not in evaluation.summary and "areas" not in evaluation_of_parts.summary

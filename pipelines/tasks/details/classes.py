@@ -90,7 +90,8 @@ class ClassDetails(Details):
     def _score(self, logits: np.ndarray, true: np.ndarray) -> None:
         """Count the scores, shape (rows, curves), of rows that are of a class, and of those that are not: shape (2, curves, bins)."""
         curves = logits.shape[1]
-        scaled = np.nan_to_num(logits, nan=0.0) * (SCORE_BINS / (2 * SCORE_LIMIT)) + SCORE_BINS / 2
+        finite = np.nan_to_num(logits, nan=0.0).clip(-SCORE_LIMIT, SCORE_LIMIT)  # a probability of 1 has an infinite logit
+        scaled = finite * (SCORE_BINS / (2 * SCORE_LIMIT)) + SCORE_BINS / 2
         bins = np.clip(scaled, 0, SCORE_BINS - 1).astype(np.int64)
         is_one = (true == 1)[:, None] if self.kind == "binary" else true[:, None] == np.arange(curves)
         places = ((~is_one) * curves + np.arange(curves)) * SCORE_BINS + bins
