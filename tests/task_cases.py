@@ -14,6 +14,7 @@ from pipelines.tasks.language import Language
 from pipelines.tasks.next_item import NextItem
 from pipelines.tasks.recommendation import Recommendation
 from pipelines.tasks.segmentation import Segmentation
+from pipelines.tasks.series import Series
 from pipelines.tasks.speech import Speech
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.text import Text
@@ -29,6 +30,7 @@ IMAGE = TensorColumn(name="image", dtype="uint8", shape=(1, 12, 12))
 WORDS = TensorColumn(name="words", dtype="int32", shape=(9,), cardinality=30)
 TERMS = TensorColumn(name="terms", dtype="int32", shape=(6, 2), cardinality=30, counted=True)
 SOUND = TensorColumn(name="sound", dtype="float32", shape=(8, 20))
+SERIES = TensorColumn(name="series", dtype="float32", shape=(3, 15))
 HISTORY = TensorColumn(name="history", dtype="int32", shape=(12,), cardinality=40)
 NEXT = HISTORY.model_copy(update={"name": "next", "role": "target"})
 WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=30)
@@ -46,6 +48,8 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "text of terms": (Text, (TERMS, LABEL), {}),
     "text of words and terms": (Text, (WORDS, TERMS, LABEL), {"embedding": 8, "filters": 4}),
     "speech": (Speech, (SOUND, LABEL), {"filters": [4, 8], "shift_frames": 3, "masked_frames": 4, "masked_mels": 2}),
+    "series": (Series, (SERIES, LABEL), {"network": "convolution", "filters": [4, 8], "dropout": 0.1}),
+    "series of kernels": (Series, (SERIES, RATING), {"kernels": 20}),
     "recommendation, factors": (Recommendation, (KIND, ITEM, RATING), {"width": 4, "user": ["kind"], "item": ["item"]}),
     "recommendation, dlrm": (Recommendation, (KIND, ITEM, YES), {"width": 4, "hidden": [8], "network": "dlrm"}),
     "next_item": (NextItem, (HISTORY, NEXT), {"width": 8, "negatives": 10}),

@@ -27,7 +27,7 @@ from pipelines.config.segmentation import SegmentationSettings
 from pipelines.config.source import Table
 from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.tabular import NumberEmbedding, TabularSettings
-from pipelines.config.task import LanguageSettings, RecommendationSettings, TextSettings
+from pipelines.config.task import LanguageSettings, RecommendationSettings, SeriesTaskSettings, TextSettings
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:
@@ -80,6 +80,8 @@ TABLE = (
     Use("task.patches_per_row", ".patch", fits=is_given, remedy="set task.patch to a size such as [256, 256]",
         section_class=SegmentationSettings, unless=lambda config: bool(config.task.flips or config.task.elastic or config.task.jitter)),
     Use("task.hidden", ".network", ("dlrm",), section_class=RecommendationSettings),
+    Use("task.filters", ".network", ("convolution",), section_class=SeriesTaskSettings),
+    Use("task.kernels", ".network", ("rocket",), section_class=SeriesTaskSettings),
     Use("task.user", ".network", ("factors",), section_class=RecommendationSettings),
     Use("task.item", ".network", ("factors",), section_class=RecommendationSettings),
     Use("task.quantiles", ".loss", ("quantiles",)),

@@ -114,6 +114,23 @@ class SpeechSettings(TaskSettings):
     """Augmentation in training: maximum number of adjacent bands that are masked."""
 
 
+class SeriesTaskSettings(TaskSettings):
+    """A network for one column of series (encoder `series`), each of its own length. It sees a series scaled to mean 0 and deviation 1, and
+    beside it mean, deviation, lowest and highest value and length."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.series:Series"
+    kind: Literal["series"] = "series"
+    network: Literal["rocket", "convolution"] = "rocket"
+    """`rocket` has random kernels, and trains one linear layer on how often and how much they respond (Dempster et al. 2020);
+    `convolution` is a small convolutional network (Wang et al. 2017)."""
+    filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (64, 128, 64)
+    """For `convolution`: number of filters of each layer."""
+    kernels: PositiveInt = 2_000
+    """For `rocket`: number of random kernels."""
+    dropout: Probability = 0.0
+    """Dropout probability before the last layer, in training."""
+
+
 class RecommendationSettings(TaskSettings):
     """Predicts how a user rates an item, from features of both."""
 
@@ -166,6 +183,7 @@ KINDS: dict[str, type[TaskSettings]] = {
     "vision": VisionSettings,
     "text": TextSettings,
     "speech": SpeechSettings,
+    "series": SeriesTaskSettings,
     "recommendation": RecommendationSettings,
     "next_item": NextItemSettings,
     "language": LanguageSettings,

@@ -7,8 +7,8 @@
 3. `supervised`  is the base class of tasks with such a target, for any network, with weights of classes and rows.
 4. `tabular`     is a perceptron over numbers, perhaps with a `number_embedding`, and indices, or an `ensemble` of several that share
                  weights; `trees` is a `forest` of decision trees over the same; `vision` a small network or a `resnet` over images,
-                 which `picture_changes` shifts, mirrors and masks in training; `text` and `speech` convolutions over words and
-                 spectrograms, a text also a `bag` of terms, and `recommendation` matrix factorization or DLRM.
+                 which `picture_changes` shifts, mirrors and masks in training; `text`, `speech` and `series` convolutions over words,
+                 spectrograms and series, a text also a `bag` of terms, and `recommendation` matrix factorization or DLRM.
                  `network_function` has the network that a function of the user's makes.
 5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` a DLinear over the
                  history of series. `segmentation` is a `unet` over images or volumes, of which it is trained on `patches`, with

@@ -1,6 +1,6 @@
 """Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.data.features` implements them.
 
-`numbers`, `categories`, `terms`, `arrays`, `dense`, `tokens` and `targets` define the settings of the built-in encoders, all derived from
+`numbers`, `categories`, `terms`, `arrays`, `series`, `dense`, `tokens` and `targets` define the settings of the built-in encoders, all derived from
 the class in `base`. `auto` stands for any of them, and has the names that stand for many columns.
 """
 
@@ -24,6 +24,7 @@ from pipelines.config.features.numbers import (
     QuantileSettings,
     StandardizeSettings,
 )
+from pipelines.config.features.series import SeriesSettings
 from pipelines.config.features.targets import CountSettings, LabelsSettings, VectorSettings, WeightSettings
 from pipelines.config.features.terms import TermsSettings
 from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokensSettings
@@ -31,17 +32,17 @@ from pipelines.config.plugins import is_class_path, plugin_settings
 
 __all__ = [
     "ALONE", "BUILT_IN", "COLUMN_KINDS", "AutoSettings", "BinarySettings", "BpeSettings", "BytesSettings", "CharactersSettings",
-    "CountSettings", "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings", "IdentitySettings",
-    "ImageSettings", "LabelSettings", "LabelsSettings", "Log1pSettings", "LogMelSettings", "MaskSettings", "MinMaxSettings",
-    "NormalQuantileSettings", "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings", "StandardizeSettings",
-    "TermsSettings", "TokensSettings", "VectorSettings", "VocabularySettings", "VolumeSettings", "WeightSettings", "encoder_settings",
-    "is_pattern", "matches_name", "split_pattern",
+    "CountSettings", "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings", "IdentitySettings", "ImageSettings",
+    "LabelSettings", "LabelsSettings", "Log1pSettings", "LogMelSettings", "MaskSettings", "MinMaxSettings", "NormalQuantileSettings",
+    "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings", "SeriesSettings", "StandardizeSettings", "TermsSettings",
+    "TokensSettings", "VectorSettings", "VocabularySettings", "VolumeSettings", "WeightSettings", "encoder_settings", "is_pattern",
+    "matches_name", "split_pattern",
 ]  # fmt: skip
 
 BUILT_IN = (
     StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | FourierSettings |
     IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | TermsSettings | HashSettings | BinarySettings |
-    LabelSettings | ImageSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
+    LabelSettings | ImageSettings | SeriesSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
     CountSettings | VectorSettings | LabelsSettings | VolumeSettings | MaskSettings
 )  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""

@@ -3,10 +3,10 @@
 1. `raw`         converts columns of the query to numbers and to text. Nothing else does.
 2. `statistics`  summarise a column of the training split. Sums are computed by `exact_sums`, independent of the order of rows;
                  numbers are sampled (`sample`), and pieces of text (`pretokenize`, `ngrams`) counted.
-3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `terms`, `arrays` and `audio`
-                 (a `spectrogram`) implement encoders with one output row per row, `targets` those of weights, counts, labels and
-                 several numbers, `tokens` those that pack documents into windows. `masks` and `volumes` are encoders of what
-                 `nifti` and pictures hold.
+3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `terms`, `arrays`, `audio`
+                 (a `spectrogram`) and `series` (their `padding`) implement encoders with one output row per row, `targets` those of
+                 weights, counts, labels and several numbers, `tokens` those that pack documents into windows. `masks` and `volumes`
+                 are encoders of what `nifti` and pictures hold.
 4. `patterns`    names the columns that a pattern stands for. `auto` chooses encoders as `lockstep init` does, by a sample, and
                  `auto_exact` corrects the choice by statistics of all rows. Their rules are `encoder_choice` and `column_roles`, which rest
                  on `column_facts`.

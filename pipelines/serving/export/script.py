@@ -13,15 +13,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipelines.data.features import spectrogram
+from pipelines.data.features import padding, spectrogram
 from pipelines.errors import ExportError
-from pipelines.serving.export.standalone import answers, arrays, categories, columns, model, numbers, sound, tokens, words
+from pipelines.serving.export.standalone import answers, arrays, categories, columns, model, numbers, series, sound, tokens, words
 
 SCRIPT, EXAMPLES, README = "predict.py", "examples.json", "README.md"
 TOLERANCE = 1e-3
 """Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
-_ENCODING = (numbers, categories, words, tokens, arrays, sound)
-_NEEDS = {sound.__name__: (spectrogram,)}
+_ENCODING = (numbers, categories, words, tokens, arrays, sound, series)
+_NEEDS = {sound.__name__: (spectrogram,), series.__name__: (padding,)}
 _CHECK_SECONDS = 300
 
 

@@ -1,0 +1,72 @@
+"""Encoder of series of numbers, each of its own length."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.config import features as config
+from pipelines.data.features.base import Encoder, tensors_with_nulls
+from pipelines.data.features.padding import SeriesError, pad_series
+from pipelines.data.features.raw import is_list, is_number, numbers
+from pipelines.data.versions.schema import Role, TensorColumn
+
+
+class Series(Encoder[config.SeriesSettings]):
+    """float32 of shape (channels + 1, steps), as `pad_series` makes it; series that it refuses are refused."""
+
+    @classmethod
+    def refusal(cls, settings: config.SeriesSettings, kind: pa.DataType) -> str:
+        depth = 0
+        while is_list(kind):
+            kind, depth = kind.value_type, depth + 1
+        if is_number(kind) and (depth == 2 or (depth == 1 and settings.channels == 1)):
+            return ""
+        if settings.channels == 1:
+            return "it takes arrays of numbers; make them in the query, as by array_agg or transform"
+        return (
+            f"with {settings.channels} channels it takes arrays of arrays of {settings.channels} numbers; make them in the query, as by "
+            "transform"
+        )
+
+    def column(self, name: str, role: Role) -> TensorColumn:
+        return TensorColumn(name=name, dtype="float32", shape=(self.settings.channels + 1, self.settings.steps), role=role)
+
+    def encode(self, *inputs: pa.Array) -> pa.Array:
+        series, encoded = inputs[0], np.zeros((len(inputs[0]), *self.column("", "feature").shape), np.float32)
+        refused = np.zeros(len(encoded), bool)
+        for row in range(len(encoded)):
+            try:
+                encoded[row] = self._pad(_values(series[row]))
+            except SeriesError:
+                refused[row] = True
+        return tensors_with_nulls(encoded, refused)
+
+    def fault(self, *values: Any) -> str:
+        try:
+            self._pad(_values(pa.array([values[0]])[0]))
+        except SeriesError as error:
+            return str(error)
+        except pa.ArrowInvalid:
+            return ""
+        return ""
+
+    def example(self, kind: pa.DataType) -> Any:
+        return [[0.0] * self.settings.channels] if is_list(kind.value_type) else [0.0]
+
+    def _pad(self, values: np.ndarray) -> np.ndarray:
+        return pad_series(values, self.settings.channels, self.settings.steps, self.settings.keep == "last")
+
+
+def _values(series: pa.Scalar) -> np.ndarray:
+    """The numbers of a series, float64 of shape (length,) or (length, channels). Raises SeriesError if steps differ in their channels."""
+    if not series.is_valid or not len(series.values):
+        return np.empty(0)
+    steps = series.values
+    if not is_list(steps.type):
+        return numbers(steps)
+    lengths = set(pc.list_value_length(steps).to_pylist())
+    if len(lengths) != 1 or None in lengths:
+        raise SeriesError("its steps have not all the same channels")
+    return numbers(steps.flatten()).reshape(len(steps), -1)
