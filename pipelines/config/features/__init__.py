@@ -1,7 +1,7 @@
 """Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.data.features` implements them.
 
-`numbers`, `categories`, `terms`, `arrays`, `series`, `dense`, `tokens` and `targets` define the settings of the built-in encoders, all derived from
-the class in `base`. `auto` stands for any of them, and has the names that stand for many columns.
+`numbers`, `categories`, `terms`, `arrays`, `series`, `dense`, `tokens` and `targets` define the settings of the built-in encoders, all
+derived from the class in `base`. `auto` stands for any of them, and has the names that stand for many columns.
 """
 
 from collections.abc import Mapping
