@@ -13,7 +13,7 @@ from pipelines.config.task import SeriesTaskSettings
 from pipelines.data.features.series import Series
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
-from pipelines.serving.export.standalone.columns import ENCODERS, Column
+from pipelines.serving.export.standalone.columns import ENCODERS, FAULTS, Column
 from pipelines.serving.export.standalone.series import series as standalone_series
 from pipelines.tasks.data import Data
 from pipelines.tasks.series import Series as SeriesTask
@@ -52,7 +52,7 @@ def test_a_missing_number_is_that_of_its_channel_before_it_or_after_it() -> None
     assert encode([[1, None, 3, None, None, None]])[0][0, 0].tolist() == [3, 3, 3, 3], "numbers before the cut are known"
 
 
-FAULTS = {
+REASONS = {
     "it has no step": ([], 1),
     "its steps have not 2 numbers each": ([[1.0, 2.0, 3.0]], 2),
     "its steps have not all the same channels": ([[1.0, 2.0], [3.0]], 2),
@@ -61,9 +61,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("reason", FAULTS)
+@pytest.mark.parametrize("reason", REASONS)
 def test_a_series_that_is_none_is_refused_with_its_reason(reason: str) -> None:
-    values, channels = FAULTS[reason]
+    values, channels = REASONS[reason]
     kind = TWO if channels == 2 else ONE
     encoded, refused = encode([values, [[0.0] * channels] if channels == 2 else [0.0]], kind, channels=channels)
     assert refused == [True, False] and encoded[1, -1].tolist() == [1, 0, 0, 0]
@@ -80,13 +80,17 @@ def test_an_exported_folder_encodes_as_etl_does() -> None:
     draw = np.random.default_rng(0)
     rows: list[Any] = [draw.normal(size=(length, 2)).round(3).tolist() for length in draw.integers(1, 9, 40)]
     rows[3][0][1] = None
-    rows += [values for values, channels in FAULTS.values() if channels == 2] + [[], None, [[1.0, 2.0], None]]
+    rows += [values for values, channels in REASONS.values() if channels == 2] + [[], None, [[1.0, 2.0], None]]
     encoded, refused = encode(rows, TWO, channels=2)
     settings = SeriesSettings(steps=4, channels=2).model_dump(mode="json")
     assert ENCODERS["series"] is standalone_series
     alone, alone_refused = standalone_series(settings, {}, Column("list<item: list<item: double>>", json.loads(json.dumps(rows))))
     assert alone_refused.tolist() == refused and sum(refused) == 6
     np.testing.assert_array_equal(alone[~alone_refused], encoded[~alone_refused])
+    etl = Series(SeriesSettings(steps=4, channels=2), {})
+    reasons = [etl.fault(row) for row in rows]
+    assert [FAULTS["series"](settings, row) for row in rows] == reasons
+    assert [bool(reason) for reason in reasons] == [is_refused and row is not None for row, is_refused in zip(rows, refused, strict=True)]
 
 
 @pytest.mark.parametrize(

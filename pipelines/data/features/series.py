@@ -44,6 +44,8 @@ class Series(Encoder[config.SeriesSettings]):
         return tensors_with_nulls(encoded, refused)
 
     def fault(self, *values: Any) -> str:
+        if values[0] is None:
+            return ""
         try:
             self._pad(_values(pa.array([values[0]])[0]))
         except SeriesError as error:
@@ -53,7 +55,9 @@ class Series(Encoder[config.SeriesSettings]):
         return ""
 
     def example(self, kind: pa.DataType) -> Any:
-        return [[0.0] * self.settings.channels] if is_list(kind.value_type) else [0.0]
+        """Three steps, whose numbers all differ."""
+        steps = [[step * (channel + 1.5) for channel in range(self.settings.channels)] for step in range(3)]
+        return steps if is_list(kind.value_type) else [step[0] for step in steps]
 
     def _pad(self, values: np.ndarray) -> np.ndarray:
         return pad_series(values, self.settings.channels, self.settings.steps, self.settings.keep == "last")

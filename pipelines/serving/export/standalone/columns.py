@@ -15,6 +15,8 @@ Encode = Callable[..., tuple[np.ndarray, np.ndarray]]
 """Encodes columns, given the settings and the state of an encoder: values of shape (rows, …), and a mask of the refused rows."""
 ENCODERS: dict[str, Encode] = {}
 """By the encoder's name in the manifest."""
+FAULTS: dict[str, Callable[..., str]] = {}
+"""Says why an encoder refuses a row, given its settings and the row's raw values; of the encoders that say so in ETL."""
 
 _INTEGER = re.compile(r"(u?)int(8|16|32|64)")
 _DECIMAL = re.compile(r"decimal\d*\((\d+), (-?\d+)\)")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.serving.export.standalone.answers import ANSWERS, LEFT_OUT
-from pipelines.serving.export.standalone.columns import ENCODERS, Column, float_values, parse_columns
+from pipelines.serving.export.standalone.columns import ENCODERS, FAULTS, Column, float_values, parse_columns
 
 _CANNOT, _MAX_CHARACTERS = " cannot encode ", 40
 _BATCH_ROWS = 1_024
@@ -65,7 +65,9 @@ class Model:
             for row in np.flatnonzero(refused).tolist():
                 texts = [short(column.values[row]) for column in read]
                 named = texts if len(texts) == 1 else [f"{name} {text}" for name, text in zip(raw, texts, strict=True)]
-                reasons[row] = reasons[row] or f"{entry['name']}: {settings['encoder']}{_CANNOT}{', '.join(named)}"
+                fault = FAULTS.get(encoder_name(settings), lambda *_: "")(settings, *[column.values[row] for column in read])
+                reason = f"{entry['name']}: {settings['encoder']}{_CANNOT}{', '.join(named)}{f': {fault}' if fault else ''}"
+                reasons[row] = reasons[row] or reason
             inputs[entry["name"]] = float_values(*read) if "refuses" in entry else values
         return inputs, reasons
 

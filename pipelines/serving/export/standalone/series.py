@@ -6,20 +6,37 @@ from typing import Any
 import numpy as np
 
 from pipelines.data.features.padding import SeriesError, pad_series
-from pipelines.serving.export.standalone.columns import Column, encoder
+from pipelines.serving.export.standalone.columns import FAULTS, Column, encoder
 
 
 @encoder("series")
 def series(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
-    channels, steps = settings["channels"], settings["steps"]
-    encoded = np.zeros((len(column.values), channels + 1, steps), np.float32)
+    encoded = np.zeros((len(column.values), settings["channels"] + 1, settings["steps"]), np.float32)
     refused = np.zeros(len(encoded), bool)
     for row, value in enumerate(column.values):
         try:
-            encoded[row] = pad_series(_numbers(value), channels, steps, settings["keep"] == "last")
-        except (SeriesError, TypeError):
+            encoded[row] = _pad(settings, value)
+        except SeriesError:
             refused[row] = True
     return encoded, refused
+
+
+def series_fault(settings: Mapping[str, Any], value: Any) -> str:
+    """Why a series is refused; empty if it is not, and for NULL, of which there is no more to say."""
+    if value is None:
+        return ""
+    try:
+        _pad(settings, value)
+    except SeriesError as error:
+        return str(error)
+    return ""
+
+
+FAULTS["series"] = series_fault
+
+
+def _pad(settings: Mapping[str, Any], value: Any) -> np.ndarray:
+    return pad_series(_numbers(value), settings["channels"], settings["steps"], settings["keep"] == "last")
 
 
 def _numbers(value: Any) -> np.ndarray:
