@@ -14,7 +14,7 @@ from pipelines.tasks.language import Language
 from pipelines.tasks.next_item import NextItem
 from pipelines.tasks.recommendation import Recommendation
 from pipelines.tasks.segmentation import Segmentation
-from pipelines.tasks.series import Series
+from pipelines.tasks.series import SeriesTask
 from pipelines.tasks.speech import Speech
 from pipelines.tasks.tabular import Tabular
 from pipelines.tasks.text import Text
@@ -48,8 +48,8 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "text of terms": (Text, (TERMS, LABEL), {}),
     "text of words and terms": (Text, (WORDS, TERMS, LABEL), {"embedding": 8, "filters": 4}),
     "speech": (Speech, (SOUND, LABEL), {"filters": [4, 8], "shift_frames": 3, "masked_frames": 4, "masked_mels": 2}),
-    "series": (Series, (SERIES, LABEL), {"network": "convolution", "filters": [4, 8], "dropout": 0.1}),
-    "series of kernels": (Series, (SERIES, RATING), {"kernels": 20}),
+    "series": (SeriesTask, (SERIES, LABEL), {"network": "convolution", "filters": [4, 8], "dropout": 0.1}),
+    "series of kernels": (SeriesTask, (SERIES, RATING), {"kernels": 20}),
     "recommendation, factors": (Recommendation, (KIND, ITEM, RATING), {"width": 4, "user": ["kind"], "item": ["item"]}),
     "recommendation, dlrm": (Recommendation, (KIND, ITEM, YES), {"width": 4, "hidden": [8], "network": "dlrm"}),
     "next_item": (NextItem, (HISTORY, NEXT), {"width": 8, "negatives": 10}),

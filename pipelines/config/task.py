@@ -118,7 +118,7 @@ class SeriesTaskSettings(TaskSettings):
     """A network for one column of series (encoder `series`), each of its own length. It sees a series scaled to mean 0 and deviation 1, and
     beside it mean, deviation, lowest and highest value and length."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.series:Series"
+    implementation: ClassVar[str] = "pipelines.tasks.series:SeriesTask"
     kind: Literal["series"] = "series"
     network: Literal["rocket", "convolution"] = "rocket"
     """`rocket` has random kernels, and trains one linear layer on how often and how much they respond (Dempster et al. 2020);

@@ -19,7 +19,7 @@ _LEVELS = 4
 _KERNEL_SIZES = (7, 9, 11)
 
 
-class Series(Supervised):
+class SeriesTask(Supervised):
     settings: Settings
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:

@@ -16,7 +16,7 @@ from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.columns import ENCODERS, FAULTS, Column
 from pipelines.serving.export.standalone.series import series as standalone_series
 from pipelines.tasks.data import Data
-from pipelines.tasks.series import Series as SeriesTask
+from pipelines.tasks.series import SeriesTask
 
 ONE, TWO = pa.list_(pa.float64()), pa.list_(pa.list_(pa.float64()))
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)
@@ -39,9 +39,9 @@ def test_a_series_begins_at_the_first_step_and_its_mask_says_how_long_it_is() ->
     assert refused == [False] * 3
 
 
-@pytest.mark.parametrize(("keep", "kept"), [("last", [3, 4, 5, 6]), ("first", [1, 2, 3, 4])])
-def test_a_longer_series_is_cut(keep: str, kept: list[int]) -> None:
-    assert encode([[1, 2, 3, 4, 5, 6]], keep=keep)[0][0].tolist() == [kept, [1] * 4]
+@pytest.mark.parametrize(("keep", "expected"), [("last", [3, 4, 5, 6]), ("first", [1, 2, 3, 4])])
+def test_a_longer_series_is_cut(keep: str, expected: list[int]) -> None:
+    assert encode([[1, 2, 3, 4, 5, 6]], keep=keep)[0][0].tolist() == [expected, [1] * 4]
 
 
 def test_a_missing_number_is_that_of_its_channel_before_it_or_after_it() -> None:
