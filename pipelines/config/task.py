@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.segmentation import SegmentationSettings
@@ -22,8 +22,8 @@ class VisionSettings(TaskSettings):
     dropout: Probability = 0.0
     """Dropout probability between layers, in training."""
     shift_pixels: NonNegativeInt = 0
-    """Augmentation in training: maximum number of pixels by which a picture is shifted along each axis; what comes in is black."""
-    flips: tuple[Annotated[int, Field(ge=0, le=1)], ...] = ()
+    """Augmentation in training: maximum number of pixels by which a picture is shifted along each axis; 0, which is black, comes in."""
+    flips: Annotated[tuple[Annotated[int, Field(ge=0, le=1)], ...], AfterValidator(lambda axes: tuple(sorted(axes)))] = ()
     """Augmentation in training: axes along which half of the pictures are mirrored; 0 is upside down, 1 left for right."""
     masked_pixels: NonNegativeInt = 0
     """Augmentation in training: side of a square, at a random place, that is replaced by the mean colour of the picture."""

@@ -17,6 +17,8 @@ from pipelines.tasks.supervised import Supervised
 _LEVELS = 4
 """Numbers that tell a channel's level: mean, deviation, lowest and highest value."""
 _KERNEL_SIZES = (7, 9, 11)
+_NUMBERS_AT_ONCE = 2**24
+"""Steps times kernels, or filters, of the rows that the served model computes at once: 64 MB for each tensor of them."""
 
 
 class SeriesTask(Supervised):
@@ -25,11 +27,18 @@ class SeriesTask(Supervised):
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the features are not one column of the encoder `series`."""
         super().__init__(settings, data)
+        fitted = [data.encoders.get(column.name) for column in data.features]
+        encoders = [str(encoder.feature.get("encoder")) if encoder else "series" for encoder in fitted]
         shapes = [column.shape for column in data.features]
-        if len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] < 2:
+        if encoders != ["series"] or len(shapes[0]) != 2 or shapes[0][0] < 2 or data.features[0].dtype != "float32":
             columns_text = name_list([f"{column.name} {column.shape}" for column in data.features])
             raise ConfigError(f"task.kind is series, which takes one column of the encoder series, but got {columns_text}")
         self.series = data.features[0]
+
+    @property
+    def rows_at_once(self) -> int:
+        widest = self.settings.kernels if self.settings.network == "rocket" else max(self.settings.filters)
+        return max(1, _NUMBERS_AT_ONCE // (self.series.shape[1] * widest))
 
     def model(self) -> nn.Module:
         channels, steps = self.series.shape[0] - 1, self.series.shape[1]
@@ -56,13 +65,37 @@ class OverSeries(nn.Module):
         """Output of shape (rows, outputs)."""
         values, is_step = batch[self.column][:, :-1].float(), (batch[self.column][:, -1:] > 0).float()
         length = is_step.sum(2).clamp(min=1)
-        mean = (values * is_step).sum(2) / length
-        centred = (values - mean.unsqueeze(2)) * is_step
-        deviation = (centred.square().sum(2) / length).sqrt()
-        standard = centred / (deviation + 1e-6 * (1 + mean.abs())).unsqueeze(2)
-        lowest = -_peaks(-values, is_step)
-        levels = torch.cat([mean, deviation, lowest, _peaks(values, is_step), length.log()], 1)
-        return self.output(self.dropout(torch.cat([self.network(standard, is_step), self.levels(levels)], 1)))
+        # From the first step on, which leaves a constant series exactly 0, and digits for small changes at a high level.
+        changes = (values - values[:, :, :1]) * is_step
+        mean_change = changes.sum(2) / length
+        centred = (changes - mean_change.unsqueeze(2)) * is_step
+        furthest = centred.abs().amax(2, keepdim=True).clamp(min=1e-30)
+        relative_deviation = ((centred / furthest).square().sum(2) / length).sqrt()
+        standard = centred / furthest / relative_deviation.clamp(min=1e-6).unsqueeze(2)
+        mean, deviation = values[:, :, 0] + mean_change, relative_deviation * furthest.squeeze(2)
+        levels = torch.cat([mean, deviation, -_peaks(-values, is_step), _peaks(values, is_step), length.log()], 1)
+        return self.output(self.dropout(torch.cat([self.network(standard, is_step), bound(self.levels(levels))], 1)))
+
+
+def bound(features: Tensor) -> Tensor:
+    """Features after batch norm, at most 10 deviations from their mean: one that hardly varied in training may be anywhere later."""
+    return features.clamp(-10, 10)
+
+
+class NormOverSteps(nn.Module):
+    """Batch norm over the steps of series, without their padding."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(channels)
+
+    def forward(self, hidden: Tensor, is_step: Tensor) -> Tensor:
+        """`hidden` has the shape (rows, channels, steps); what lies beyond a series becomes 0."""
+        if not self.training:
+            return self.norm(hidden) * is_step
+        steps = is_step.squeeze(1) > 0
+        by_step = hidden.transpose(1, 2)
+        return torch.zeros_like(by_step).masked_scatter(steps.unsqueeze(2), self.norm(by_step[steps])).transpose(1, 2)
 
 
 class Convolutions(nn.Module):
@@ -73,15 +106,16 @@ class Convolutions(nn.Module):
         super().__init__()
         sizes = (7, 5, *[3] * len(filters))
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.Conv1d(before, after, size, padding=size // 2, bias=False), nn.BatchNorm1d(after), nn.ReLU())
+            nn.Conv1d(before, after, size, padding=size // 2, bias=False)
             for before, after, size in zip((channels, *filters), filters, sizes, strict=False)
         )
+        self.norms = nn.ModuleList(NormOverSteps(count) for count in filters)
         self.features = 2 * filters[-1]
 
     def forward(self, standard: Tensor, is_step: Tensor) -> Tensor:
         hidden = torch.cat([standard, is_step], 1)
-        for layer in self.layers:
-            hidden = layer(hidden) * is_step  # so that padding stays 0
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            hidden = norm(layer(hidden), is_step).relu()
         return torch.cat([hidden.sum(2) / is_step.sum(2).clamp(min=1), hidden.amax(2)], 1)
 
 
@@ -115,9 +149,9 @@ class Rocket(nn.Module):
             output = functional.conv1d(standard, weights, biases, padding=padding, dilation=dilation).float()
             share = ((output > 0) * is_step).sum(2) / is_step.sum(2).clamp(min=1)
             features += [share, _peaks(output, is_step)]
-        return self.norm(torch.cat(features, 1))
+        return bound(self.norm(torch.cat(features, 1)))
 
 
 def _peaks(values: Tensor, is_step: Tensor) -> Tensor:
     """The highest value over the steps of each series, shape (rows, channels); 0 for a series without one."""
-    return values.masked_fill(is_step == 0, -torch.inf).amax(2).clamp(min=torch.finfo(torch.float32).min)
+    return torch.where(is_step.amax(2) > 0, values.masked_fill(is_step == 0, -torch.inf).amax(2), 0.0)

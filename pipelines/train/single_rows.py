@@ -8,6 +8,7 @@ from torch import nn
 
 from pipelines.config.train import Train
 from pipelines.data.loader import shard_range
+from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Batch, Task
@@ -19,20 +20,24 @@ _WHY = "the model has a batch norm, which finds no variance in it"
 
 def may_have_batch_norm(task: Task) -> bool:
     """Whether the model has a batch norm; true for one that can only be built with values."""
+    return _meta_model(task) is None or has_batch_norm(task)
+
+
+def has_batch_norm(task: Task) -> bool:
+    """Whether the model has a batch norm; false for one that can only be built with values."""
     model = _meta_model(task)
-    return model is None or any(isinstance(module, BatchNorm) for module in model.modules())
+    return model is not None and any(isinstance(module, BatchNorm) for module in model.modules())
 
 
 def check_single_rows(settings: Train, task: Task, rows: int) -> None:
     """Raise ConfigError if a pass over one row has no variance in this model, and an epoch of `rows` rows has such a pass.
 
-    Without values, on the meta device. A model that computes only with values, or that draws random numbers for rows, is checked by its
-    first pass of a single row.
+    Without values, on the meta device. A model that computes only with values is checked by its first pass of a single row.
     """
     if settings.sync_batch_norm:
         return
     size = next((size for size in _step_sizes(settings, rows) if 1 in _fewest_pass_rows(settings, size)), None)
-    if size is None or task.draws or not _refuses_single_row(task):
+    if size is None or not _refuses_single_row(task):
         return
     if size == settings.global_batch:
         remedy = "raise train.global_batch, or lower train.shards or train.grad_accum_steps"
@@ -81,4 +86,5 @@ def _meta_model(task: Task) -> nn.Module | None:
 
 def _single_row(task: Task) -> Batch:
     columns = (*task.data.columns, *task.data.carried)
-    return {column.name: torch.zeros((1, *column.shape), dtype=getattr(torch, column.dtype), device="meta") for column in columns}
+    batch = {column.name: torch.zeros((1, *column.shape), dtype=getattr(torch, column.dtype), device="meta") for column in columns}
+    return {**batch, ROW_KEYS: torch.zeros(1, dtype=torch.int64, device="meta")} if task.draws else batch

@@ -428,7 +428,7 @@ def test_a_client_whose_batch_has_a_single_row_is_refused_with_batch_norm(
     if not message:
         check_training(config, open_dataset(config))
         return
-    with pytest.raises(ConfigError, match=f"task.batch_norm is true, but {message} clients of writer have a batch, or a part of one"):
+    with pytest.raises(ConfigError, match=f"the model has a batch norm, but {message} clients of writer have a batch, or a part of one"):
         check_training(config, open_dataset(config))
 
 

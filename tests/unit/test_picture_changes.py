@@ -101,3 +101,4 @@ def test_runs_of_before_keep_their_identity() -> None:
     plain, changed = VisionSettings(), VisionSettings(flips=(1,))
     assert {"shift_pixels", "flips", "masked_pixels"} <= plain.excluded_from_identity
     assert "flips" not in changed.excluded_from_identity
+    assert VisionSettings(flips=(1, 0)) == VisionSettings(flips=(0, 1))

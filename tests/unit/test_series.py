@@ -10,13 +10,15 @@ import torch
 
 from pipelines.config.features import SeriesSettings
 from pipelines.config.task import SeriesTaskSettings
+from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.series import Series
+from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.columns import ENCODERS, FAULTS, Column
 from pipelines.serving.export.standalone.series import series as standalone_series
 from pipelines.tasks.data import Data
-from pipelines.tasks.series import SeriesTask
+from pipelines.tasks.series import OverSeries, SeriesTask, bound
 
 ONE, TWO = pa.list_(pa.float64()), pa.list_(pa.list_(pa.float64()))
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)
@@ -54,10 +56,10 @@ def test_a_missing_number_is_that_of_its_channel_before_it_or_after_it() -> None
 
 REASONS = {
     "it has no step": ([], 1),
-    "its steps have not 2 numbers each": ([[1.0, 2.0, 3.0]], 2),
+    "its steps have another number of channels": ([[1.0, 2.0, 3.0]], 2),
     "its steps have not all the same channels": ([[1.0, 2.0], [3.0]], 2),
     "a channel has no number": ([[1.0, None], [2.0, None]], 2),
-    "it has ±∞, or a number that float32 does not hold": ([1.0, float("inf")], 1),
+    "it has ±∞, or a number beyond [1e15]": ([1.0, float("inf")], 1),
 }
 
 
@@ -68,6 +70,36 @@ def test_a_series_that_is_none_is_refused_with_its_reason(reason: str) -> None:
     encoded, refused = encode([values, [[0.0] * channels] if channels == 2 else [0.0]], kind, channels=channels)
     assert refused == [True, False] and encoded[1, -1].tolist() == [1, 0, 0, 0]
     assert Series(SeriesSettings(steps=4, channels=channels), {}).fault(values) == reason
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "channels"),
+    [
+        ([None, None], ONE, 1),
+        ([float("nan")], ONE, 1),
+        ([[None, None]], TWO, 2),
+        ([[], []], TWO, 2),
+        ([None], TWO, 2),
+        ([[None], [None]], TWO, 1),
+        ([2**63, None], pa.list_(pa.uint64()), 2),
+    ],
+)
+def test_series_without_numbers_are_rows_for_the_quarantine(values: Any, kind: pa.DataType, channels: int) -> None:
+    fitted = FittedEncoder(
+        feature=SeriesSettings(steps=4, channels=channels).model_dump(mode="json"),
+        inputs=("s",),
+        column=Series(SeriesSettings(steps=4, channels=channels), {}).column("s", "feature"),
+        state={},
+    )
+    _, (reason,) = Encoders({"s": fitted}).encode(pa.table({"s": pa.array([values], kind)}))
+    assert reason.as_py().startswith("s: series cannot encode [")
+    fault = Series(SeriesSettings(steps=4, channels=channels), {}).fault(values)
+    assert fault and refusal_kind(reason.as_py()) == f"s: series cannot encode a value: {fault}"
+
+
+def test_of_first_steps_none_is_filled_by_a_later_one() -> None:
+    encoded, refused = encode([[None, 1, None, None, 7], [None, None, None, None, 7]], keep="first")
+    assert encoded[0, 0].tolist() == [1, 1, 1, 1] and refused == [False, True]
 
 
 def test_null_and_1e300_are_refused_and_zero_has_no_sign() -> None:
@@ -150,13 +182,48 @@ def test_a_network_learns_frequencies_at_any_level_and_length(settings: dict[str
 
 @pytest.mark.parametrize("settings", [{"kernels": 50}, {"network": "convolution", "filters": [4, 4]}])
 def test_padding_changes_nothing(settings: dict[str, Any]) -> None:
-    """What lies beyond a series is not seen, whatever it holds; more room changes a convolution's edge not at all."""
+    """What lies beyond a series is not seen, whatever it holds and however long it is, in training neither."""
     torch.manual_seed(0)
     model = task(**settings).model().eval()
     batch = waves(8)
     filled = batch["series"].clone()
     filled[:, :2] = torch.where(filled[:, 2:] > 0, filled[:, :2], 1e6)
     torch.testing.assert_close(model({"series": filled}), model({"series": batch["series"]}))
+    more_room = torch.nn.functional.pad(batch["series"], (0, 200))
+    for training in (False, True):
+        torch.testing.assert_close(model.train(training)({"series": more_room}), model({"series": batch["series"]}), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e-9, 0.0), (1.0, 1e5), (1e12, 0.0)])
+def test_a_series_looks_alike_at_any_scale_and_level(scale: float, offset: float) -> None:
+    class Recorder(torch.nn.Module):
+        features = 1
+
+        def forward(self, standard: torch.Tensor, is_step: torch.Tensor) -> torch.Tensor:
+            self.standard = standard
+            return is_step.sum(2)
+
+    network, batch = Recorder(), waves(6)["series"]
+    model = OverSeries("series", 2, network, 1, 0.0).eval()
+    model({"series": batch})
+    expected = network.standard
+    deviation = expected.square().sum(2) / batch[:, 2].sum(1, keepdim=True)
+    torch.testing.assert_close(deviation, torch.ones(6, 2))
+    moved = torch.cat([batch[:, :2] * scale + offset * batch[:, 2:], batch[:, 2:]], 1)
+    model({"series": moved})
+    torch.testing.assert_close(network.standard, expected, atol=5e-2 if offset else 1e-4, rtol=1e-3)
+
+
+def test_a_level_that_never_varied_decides_little_later() -> None:
+    """All series of training have one length."""
+    model = task(kernels=50).model()
+    batch = torch.nn.functional.pad(torch.randn(16, 3, 60).abs(), (0, 0))
+    batch[:, 2] = 1
+    for _ in range(200):
+        model({"series": batch})
+    batch[:, 2, 30:] = 0
+    assert model.eval().levels(torch.full((1, 9), 50.0)).abs().max() > 100, "it would be far away"
+    assert bound(model.levels(torch.full((1, 9), 50.0))).abs().max() == 10
 
 
 def test_a_constant_series_has_a_finite_output() -> None:
@@ -164,6 +231,11 @@ def test_a_constant_series_has_a_finite_output() -> None:
     constant = torch.full((2, 3, 60), 1e8)
     constant[:, 2] = 1
     assert model({"series": constant}).isfinite().all()
+    largest = constant * 1e7
+    largest[:, 2] = 1
+    largest[0, :2, ::2] *= -1
+    model.train()
+    assert model({"series": largest}).isfinite().all() and model.levels.running_var.isfinite().all()
 
 
 def test_the_kernels_are_drawn_from_the_seed_and_reach_over_the_series() -> None:
@@ -183,3 +255,7 @@ def test_a_column_of_another_encoder_is_refused() -> None:
     flat = TensorColumn(name="x", dtype="float32", shape=(4,))
     with pytest.raises(ConfigError, match=r"task.kind is series, which takes one column of the encoder series, but got x \(4,\)"):
         SeriesTask(SeriesTaskSettings(), Data((flat, LABEL), classes=("a", "b", "c")))
+    sound = TensorColumn(name="x", dtype="float32", shape=(8, 20))
+    fitted = {"x": FittedEncoder(feature={"encoder": "log_mel"}, inputs=("x",), column=sound, state={})}
+    with pytest.raises(ConfigError, match=r"which takes one column of the encoder series, but got x \(8, 20\)"):
+        SeriesTask(SeriesTaskSettings(), Data((sound, LABEL), classes=("a", "b", "c"), encoders=fitted))

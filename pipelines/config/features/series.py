@@ -10,7 +10,7 @@ from pipelines.config.features.base import EncoderSettings
 class SeriesSettings(EncoderSettings):
     """Series of one or more numbers a step, each of its own length, as float32 of shape (channels + 1, steps): the channels from the first
     step on, then 1 for each step and 0 for the padding. A missing number is the one before it, or else the one after it. A series without
-    a step, or with a channel without a number, is quarantined."""
+    a step, with a channel without a number, or with a number beyond 1e15 is quarantined."""
 
     implementation: ClassVar[str] = "pipelines.data.features.series:Series"
     encoder: Literal["series"] = "series"

@@ -112,7 +112,7 @@ ENCODERS_VERSION = 1
 
 _SHOWN_CHARACTERS = 40
 _CANNOT = " cannot encode "
-_VALUE = r"(?:[\d,]+ bytes|NULL)"
+_VALUE = r"(?:[\d,]+ bytes|NULL|\[[-\[\]\d., +naifeNone]*…?)"
 _BYTES_WITH_FAULT = re.compile(rf"(?:{_VALUE}|\w+ {_VALUE}(?:, \w+ {_VALUE})+)(: .+)", re.DOTALL)
 _NUMBER_OF_A_ROW = re.compile(r"\d(?:[\d.,x]*\d)?(?![^\[]*\])")
 """A number that is not in brackets, where the settings stand."""

@@ -8,9 +8,11 @@ import pyarrow.compute as pc
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, tensors_with_nulls
-from pipelines.data.features.padding import SeriesError, pad_series
+from pipelines.data.features.padding import SeriesError, pad_series, series_fault
 from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
+
+_EXAMPLE_STEPS = 30
 
 
 class Series(Encoder[config.SeriesSettings]):
@@ -38,29 +40,23 @@ class Series(Encoder[config.SeriesSettings]):
         refused = np.zeros(len(encoded), bool)
         for row in range(len(encoded)):
             try:
-                encoded[row] = self._pad(_values(series[row]))
+                encoded[row] = pad_series(_values(series[row]), *self._limits)
             except SeriesError:
                 refused[row] = True
         return tensors_with_nulls(encoded, refused)
 
     def fault(self, *values: Any) -> str:
-        if values[0] is None:
-            return ""
-        try:
-            self._pad(_values(pa.array([values[0]])[0]))
-        except SeriesError as error:
-            return str(error)
-        except pa.ArrowInvalid:
-            return ""
-        return ""
+        return series_fault(values[0], *self._limits)
 
     def example(self, kind: pa.DataType) -> Any:
-        """Three steps, whose numbers all differ."""
-        steps = [[step * (channel + 1.5) for channel in range(self.settings.channels)] for step in range(3)]
+        """A series that is cut, unless it may be long; its numbers all differ."""
+        length = min(self.settings.steps + 1, _EXAMPLE_STEPS)
+        steps = [[step * (channel + 1.5) for channel in range(self.settings.channels)] for step in range(length)]
         return steps if is_list(kind.value_type) else [step[0] for step in steps]
 
-    def _pad(self, values: np.ndarray) -> np.ndarray:
-        return pad_series(values, self.settings.channels, self.settings.steps, self.settings.keep == "last")
+    @property
+    def _limits(self) -> tuple[int, int, bool]:
+        return self.settings.channels, self.settings.steps, self.settings.keep == "last"
 
 
 def _values(series: pa.Scalar) -> np.ndarray:

@@ -17,6 +17,7 @@ from pipelines.errors import ConfigError
 from pipelines.strategies.federated.privacy import check_accountant
 from pipelines.strategies.federated.settings import Settings
 from pipelines.tasks.base import Task
+from pipelines.train.single_rows import has_batch_norm
 from pipelines.train.strategies import meta_model
 
 _NATS = 35.0
@@ -88,17 +89,18 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
         )
     if clients.noise and clients.delta * count >= 1:
         raise ConfigError(f"train.strategy.delta is {clients.delta:g}; it must be less than 1 / {count}, the number of clients; lower it")
-    if getattr(task.settings, "batch_norm", False) and (too_small := int((_smallest_pass(settings, client_rows.counts) == 1).sum())):
+    if (too_small := int((_smallest_pass(settings, client_rows.counts) == 1).sum())) and has_batch_norm(task):
+        without = "set task.batch_norm to false" if "batch_norm" in type(task.settings).model_fields else "take a network without one"
         raise ConfigError(
-            f"task.batch_norm is true, but {too_small} of {count} clients of {clients.client_column} have a batch, or a part of "
+            f"the model has a batch norm, but {too_small} of {count} clients of {clients.client_column} have a batch, or a part of "
             "one, with a single row, which has no variance; leave these clients out in source.query, "
-            f"{_larger_passes(settings, client_rows.counts)}or set task.batch_norm to false"
+            f"{_larger_passes(settings, client_rows.counts)}or {without}"
         )
     check_accountant(clients)
     if clients.noise and (buffers := [name for name, _ in meta_model(task).named_buffers()]):
         raise ConfigError(
             f"train.strategy.noise is {clients.noise:g}, but the model has buffers, such as {buffers[0]}, to which no noise is added; "
-            "leave out batch norm"
+            "take a model without batch norm or other buffers"
         )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.data.features.padding import SeriesError, pad_series
+from pipelines.data.features.padding import SeriesError, pad_series, read_series, series_fault
 from pipelines.serving.export.standalone.columns import FAULTS, Column, encoder
 
 
@@ -15,35 +15,14 @@ def series(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column
     refused = np.zeros(len(encoded), bool)
     for row, value in enumerate(column.values):
         try:
-            encoded[row] = _pad(settings, value)
+            encoded[row] = pad_series(read_series(value or []), *_limits(settings))
         except SeriesError:
             refused[row] = True
     return encoded, refused
 
 
-def series_fault(settings: Mapping[str, Any], value: Any) -> str:
-    """Why a series is refused; empty if it is not, and for NULL, of which there is no more to say."""
-    if value is None:
-        return ""
-    try:
-        _pad(settings, value)
-    except SeriesError as error:
-        return str(error)
-    return ""
+def _limits(settings: Mapping[str, Any]) -> tuple[int, int, bool]:
+    return settings["channels"], settings["steps"], settings["keep"] == "last"
 
 
-FAULTS["series"] = series_fault
-
-
-def _pad(settings: Mapping[str, Any], value: Any) -> np.ndarray:
-    return pad_series(_numbers(value), settings["channels"], settings["steps"], settings["keep"] == "last")
-
-
-def _numbers(value: Any) -> np.ndarray:
-    """A list of numbers, or of lists of them, with NaN for None. Raises SeriesError if steps differ in their channels."""
-    steps = list(value or [])
-    if not any(isinstance(step, list) for step in steps):
-        return np.array([np.nan if step is None else float(step) for step in steps])
-    if None in steps or len({len(step) for step in steps}) != 1:
-        raise SeriesError("its steps have not all the same channels")
-    return np.array([[np.nan if number is None else float(number) for number in step] for step in steps])
+FAULTS["series"] = lambda settings, value: series_fault(value, *_limits(settings))
