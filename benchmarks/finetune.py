@@ -1,0 +1,125 @@
+"""Measures what a training gains from the weights of another: MNIST's digits first, and then a few of scikit-learn's.
+
+    LOCKSTEP_RAW=FOLDER python -m benchmarks.finetune [--shares 0.01 0.1 1] [--seeds 1 2 3] [--folder FOLDER] [--results FOLDER]
+
+MNIST's pictures of 28x28 pixels become 8x8 in the query, the size of the other digits. Three trainings for each share of the rows and each
+seed, which draws the rows too: from nothing, fine-tuned, and with a frozen trunk. The last layer always starts from nothing, and the test
+rows are always the same, about 30 % of all. There is no validation: the model is that of the last epoch, after about 400 steps.
+A measurement that was broken off goes on where it stopped if `--folder` names the same folder.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmarks.report import RESULTS, Row, package_versions, save, show
+from pipelines import api
+
+SMALL_MNIST = """
+SELECT label, split, transform(sequence(0, 63), place -> CAST(aggregate(sequence(0, 8), 0, (total, cell) -> total + CAST(
+    conv(hex(substring(image, (2 + place DIV 8 * 3 + cell DIV 3) * 28 + 3 + place % 8 * 3 + cell % 3, 1)), 16, 10) AS int
+  )) DIV 9 AS int)) AS image
+FROM (SELECT image, label, 'train' AS split FROM train UNION ALL SELECT image, label, 'test' AS split FROM test)
+"""
+"""Means of 3x3 pixels, without the outer two of 28 on each side."""
+SOME_DIGITS = """
+SELECT transform(slice(cells, 1, 64), cell -> try_cast(cell AS int) * 255 DIV 16) AS image, try_cast(get(cells, 64) AS int) AS label, split
+FROM (
+  SELECT split(line, ',') AS cells, pmod(xxhash64(line, {seed}), 1000) AS draw,
+    CASE WHEN pmod(xxhash64(line), 10) < 3 THEN 'test' ELSE 'train' END AS split
+  FROM digits
+)
+WHERE split = 'test' OR draw < {draws}
+"""
+BATCHES = {0.01: (8, 200), 0.1: (32, 100), 1.0: (64, 20)}
+"""By share of the rows: rows of a step, and epochs."""
+CLASSES = [str(digit) for digit in range(10)]
+TRUNK = {"strict": False, "rename": {"network\\.11\\.": "classes."}}
+"""All layers of MNIST's network but the last, whose classes are another task's."""
+WAYS: dict[str, dict[str, Any]] = {
+    "from nothing": {"train.lr": 8e-3},
+    "fine-tuned": {"train.lr": 2e-3},
+    "frozen trunk": {"train.lr": 8e-3, "train.freeze": ["network.[038].*"]},
+}
+
+
+def places(home: Path, name: str) -> dict[str, Any]:
+    uri = f"sqlite:///{home}/mlflow.db"
+    return {"dataset.path": f"{home}/data-{name}", "train.storage": f"{home}/runs", "tracking.uri": uri, "train.workers": 1}
+
+
+def pretrain(home: Path, epochs: int) -> str:
+    """ID of a training on MNIST's pictures of 8x8 pixels."""
+    changes = {"source.query": SMALL_MNIST, "dataset.features.image.shape": [1, 8, 8], "train.epochs": epochs}
+    config = api.read_config("conf/mnist.yaml", {**places(home, "mnist"), **changes})
+    api.prepare(config)
+    result = api.train(config)
+    print(f"MNIST in 8x8 pixels: test accuracy {result.metrics['test/accuracy']:.4f}, run {result.run_id}", flush=True)
+    return result.run_id
+
+
+def accuracy(home: Path, share: float, seed: int, way: str, run_id: str) -> tuple[float, int]:
+    """The test accuracy of one training, and the rows that it was trained on."""
+    batch, epochs = BATCHES[share]
+    query = SOME_DIGITS.format(seed=seed, draws=round(1000 * share))
+    origin = {} if way == "from nothing" else {"train.init_from": {"run": run_id, **TRUNK}}
+    changes = {
+        "source.query": query,
+        "dataset.split": {"by": "split"},
+        "dataset.target": {"label": {"encoder": "label", "order": CLASSES}},
+        "train.remainder": "keep",
+        "train.global_batch": batch,
+        "train.epochs": epochs,
+        "train.seed": seed,
+        **WAYS[way],
+        **origin,
+    }
+    config = api.read_config("conf/digits.yaml", {**places(home, f"digits-{share:g}-{seed}"), **changes})
+    manifest = api.prepare(config)
+    return api.train(config).metrics["test/accuracy"], manifest.splits["train"].rows
+
+
+def measure(home: Path, shares: list[float], seeds: list[int], epochs: int) -> list[Row]:
+    """A row for each share: the mean and the range over seeds of each way's test accuracy."""
+    notes = home / "accuracies.json"
+    known: dict[str, Any] = json.loads(notes.read_text()) if notes.exists() else {}
+    run_id = known.setdefault("run", "") or pretrain(home, epochs)
+    table: list[Row] = []
+    for share in shares:
+        row: Row = {"share of the rows": f"{share:.0%}"}
+        for way in WAYS:
+            for seed in seeds:
+                key = f"{share:g} {seed} {way}"
+                known |= {"run": run_id, key: known.get(key) or accuracy(home, share, seed, way, run_id)}
+                notes.write_text(json.dumps(known))
+                print(key, *known[key], flush=True)
+            values, rows = zip(*(known[f"{share:g} {seed} {way}"] for seed in seeds), strict=True)
+            row["rows"] = round(mean(rows))
+            row[way] = mean(values)
+            row[f"{way}, range"] = f"{min(values):.3f} to {max(values):.3f}"
+        table.append(row)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shares", nargs="+", type=float, choices=BATCHES, default=list(BATCHES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--epochs", type=int, default=5, help="of the training on MNIST")
+    parser.add_argument("--folder", type=Path, help="of data, runs and mlflow.db; a temporary one by default")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="finetune-", dir="/tmp") as temporary:
+        home = arguments.folder or Path(temporary)
+        home.mkdir(parents=True, exist_ok=True)
+        rows = measure(home, arguments.shares, arguments.seeds, arguments.epochs)
+    title = f"test accuracy on scikit-learn's digits, mean of {len(arguments.seeds)} seeds"
+    show(title, rows)
+    print(save("finetune", {title: rows}, package_versions("torch"), arguments.results))
+
+
+if __name__ == "__main__":
+    main()
