@@ -16,6 +16,8 @@ _WHOLE = ("model.safetensors", WEIGHTS)
 _INDEXES = ("model.safetensors.index.json", WEIGHTS_INDEX)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _CONVERT = "convert it where it is trusted, by safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE)"
+_PICKLED = (b"PK", b"\x80")
+"""First bytes of pickles. A safetensors file may begin with them too."""
 _POINTER = b"version https://git-lfs"
 """First bytes of what git checks out in place of a large file."""
 
@@ -55,13 +57,14 @@ def _read_shards(folder: str, index: str) -> dict[str, Tensor]:
 
 def _read_file(place: str) -> dict[str, Tensor]:
     content = _content(place)
-    if content.startswith(_POINTER):
-        raise TrainingError(f"train.init_from: {place} is a pointer of Git LFS instead of the weights; fetch them by git lfs pull")
-    if content.startswith((b"PK", b"\x80")):
-        raise TrainingError(f"train.init_from: {place} is a pickle, in spite of its name; {_CONVERT}")
     try:
         return from_bytes(content)
     except (SafetensorError, ValueError, KeyError) as error:
+        if content.startswith(_POINTER):
+            fault = f"{place} is a pointer of Git LFS instead of the weights; fetch them by git lfs pull"
+            raise TrainingError(f"train.init_from: {fault}") from error
+        if content.startswith(_PICKLED):
+            raise TrainingError(f"train.init_from: {place} is a pickle, in spite of its name; {_CONVERT}") from error
         raise TrainingError(f"train.init_from: {place} cannot be read as safetensors: {error}; download or write it again") from error
 
 

@@ -115,7 +115,7 @@ def damage(folder: Path, name: str) -> InitFrom:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("no file", r"none.safetensors does not exist; name a file or folder that does$"),
+        ("no file", r"x.safetensors does not exist; name a file or folder that does$"),
         ("cut", r"x.safetensors cannot be read as safetensors: .*; download or write it again$"),
         ("no weights", r"x.safetensors cannot be read as safetensors: .*; download or write it again$"),
         ("pointer", r"x.safetensors is a pointer of Git LFS instead of the weights; fetch them by git lfs pull$"),
@@ -263,15 +263,16 @@ def test_the_short_form_is_what_runs_have_recorded(home: Path) -> None:
     assert training(home, init_from={"run": "a1b2", "strict": False}).model_identity != config.model_identity
 
 
-def test_a_flag_is_the_id_of_a_run_as_it_stands(home: Path, tmp_path: Path) -> None:
+def test_a_flag_is_the_id_of_a_run_as_it_stands(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
     file = tmp_path / "x.yaml"
     file.write_text(json.dumps(training(home).model_dump(mode="json", by_alias=True, exclude_unset=True)))
     digits = "01234567890123456789012345678901"
     assert from_command_line("train", [str(file), "--train.init_from", digits]).train.init_from.run == digits
     config = from_command_line("train", [str(file), "--train.init_from.file", "a.safetensors", "--train.init_from.strict", "false"])
-    assert (config.train.init_from.file, config.train.init_from.strict) == (str(Path.cwd() / "a.safetensors"), False)
+    assert (config.train.init_from.file, config.train.init_from.strict) == (str(tmp_path / "a.safetensors"), False)
     config = from_command_line("train", [str(file), "--train.init_from", "{folder: b}"])
-    assert config.train.init_from.folder == str(Path.cwd() / "b")
+    assert config.train.init_from.folder == str(tmp_path / "b")
 
 
 def test_the_identity_has_the_digest_and_not_the_place(home: Path, tmp_path: Path) -> None:
