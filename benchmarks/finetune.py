@@ -85,18 +85,18 @@ def accuracy(home: Path, share: float, seed: int, way: str, run_id: str) -> tupl
 def measure(home: Path, shares: list[float], seeds: list[int], epochs: int) -> list[Row]:
     """A row for each share: the mean and the range over seeds of each way's test accuracy."""
     notes = home / "accuracies.json"
-    known: dict[str, Any] = json.loads(notes.read_text()) if notes.exists() else {}
-    run_id = known.setdefault("run", "") or pretrain(home, epochs)
+    answers: dict[str, Any] = json.loads(notes.read_text()) if notes.exists() else {}
+    run_id = answers.setdefault("run", "") or pretrain(home, epochs)
     table: list[Row] = []
     for share in shares:
         row: Row = {"share of the rows": f"{share:.0%}"}
         for way in WAYS:
             for seed in seeds:
                 key = f"{share:g} {seed} {way}"
-                known |= {"run": run_id, key: known.get(key) or accuracy(home, share, seed, way, run_id)}
-                notes.write_text(json.dumps(known))
-                print(key, *known[key], flush=True)
-            values, rows = zip(*(known[f"{share:g} {seed} {way}"] for seed in seeds), strict=True)
+                answers |= {"run": run_id, key: answers.get(key) or accuracy(home, share, seed, way, run_id)}
+                notes.write_text(json.dumps(answers))
+                print(key, *answers[key], flush=True)
+            values, rows = zip(*(answers[f"{share:g} {seed} {way}"] for seed in seeds), strict=True)
             row["rows"] = round(mean(rows))
             row[way] = mean(values)
             row[f"{way}, range"] = f"{min(values):.3f} to {max(values):.3f}"

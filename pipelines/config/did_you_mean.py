@@ -27,5 +27,5 @@ def name_list(names: Collection[str], name: str = "") -> str:
 
 def list_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
     """The first names of tensors with their shapes, and the number of all others."""
-    shown = [f"{name} ({', '.join(map(str, shape))})" for name, shape in list(shapes.items())[:_MOST_SHAPES]]
-    return ", ".join(shown) + (f" and {len(shapes) - len(shown):,} more" if len(shapes) > len(shown) else "")
+    first = [f"{name} ({', '.join(map(str, shape))})" for name, shape in list(shapes.items())[:_MOST_SHAPES]]
+    return ", ".join(first) + (f" and {len(shapes) - len(first):,} more" if len(shapes) > len(first) else "")

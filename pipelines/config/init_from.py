@@ -62,7 +62,7 @@ class InitFrom(Section):
 
     @property
     def identity(self) -> Any:
-        """What of it determines a model, in plain values: of a file or folder its digest, wherever it is."""
+        """Plain values of the settings that determine a model: of a file or folder the digest, wherever it is."""
         if self.is_short:
             return self.run
         source = {"run": self.run} if self.run else {"digest": self.digest}

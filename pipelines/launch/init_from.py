@@ -27,7 +27,7 @@ class InitialWeights:
     """Which tensors it has and which it has not; None for all those of a run."""
 
     def to_file(self) -> bytes:
-        """What the run files about it, as JSON."""
+        """The JSON that the run files about it."""
         return json.dumps(self.fit.to_values() if self.fit else {}, indent=1).encode()
 
 
@@ -54,7 +54,7 @@ def initial_weights(config: Config, version: Version) -> InitialWeights | None:
         return None
     model = meta_model(build_task(config.task, version.manifest))
     if not settings.run:
-        weights = read_weight_files(settings)
+        weights: Mapping[str, Tensor] = read_weight_files(settings)
         if settings.digest and (digest := model_digest(weights)) != settings.digest:
             raise TrainingError(
                 f"train.init_from.digest is {settings.digest[:12]}, but the weights in {settings.origin} have {digest}; restore them, or "

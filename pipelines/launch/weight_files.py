@@ -28,8 +28,8 @@ def read_weight_files(settings: InitFrom) -> dict[str, Tensor]:
         return _read_file(settings.file)
     folder = settings.folder.rstrip("/")
     names = _file_names(folder)
-    if whole := next((name for name in _WHOLE if name in names), ""):
-        return _read_file(f"{folder}/{whole}")
+    if file := next((name for name in _WHOLE if name in names), ""):
+        return _read_file(f"{folder}/{file}")
     if index := next((name for name in _INDEXES if name in names), ""):
         return _read_shards(folder, index)
     if pickle := next((name for name in sorted(names) if PurePosixPath(name).suffix in _PICKLES), ""):

@@ -79,7 +79,7 @@ def _optimizer_facts(data: RunData, train: Mapping[str, Any]) -> Facts:
 
 
 def _origin_facts(train: Mapping[str, Any], fit: Mapping[str, Any]) -> Facts:
-    """What a training began from, and which tensors of the two sides did not fit."""
+    """The weights that a training began from, and the tensors of both sides that did not fit."""
     origin = train.get("init_from") or ""
     if isinstance(origin, Mapping):
         origin = next((origin[name] for name in ("run", "file", "folder") if origin.get(name)), "")

@@ -30,7 +30,7 @@ def keep_statistics(norm: BatchNorm) -> None:
     """Make a batch norm normalise by its running statistics, which then stay, while the model around it is trained."""
     if norm.track_running_stats and not isinstance(norm, _KeepsStatistics):
         norm.eval()
-        norm.__class__ = _frozen_class(type(norm))
+        norm.__class__ = _frozen_class(type(norm))  # type: ignore[arg-type]  # a class has a hash
 
 
 class _KeepsStatistics(nn.Module):

@@ -75,9 +75,9 @@ def _factors(lr_factors: Mapping[str, float], parameters: Mapping[str, Any], tra
 
 def _matches(pattern: str, names: Iterable[str], setting: str) -> list[str]:
     """The names that match a pattern. Raises ConfigError, with names that are near, if none does."""
-    known = list(names)
-    if not (matches := [name for name in known if fnmatchcase(name, pattern)]):
-        near = name_list(known, pattern)
+    candidates = list(names)
+    if not (matches := [name for name in candidates if fnmatchcase(name, pattern)]):
+        near = name_list(candidates, pattern)
         raise ConfigError(f"{setting}: {pattern} matches no parameter of the model, which has {near}; write a name, or a pattern of names")
     return matches
 

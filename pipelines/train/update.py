@@ -22,7 +22,8 @@ def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Seque
     """Create the optimizer that the config names, in its fused form: one kernel for all parameters, or for each group, on CPUs too."""
     rate, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
-        fused = not any(is_dtensor(parameter) for parameter in parameters)  # torch has no fused form for those
+        # torch has no fused form for those.
+        fused = not any(isinstance(parameter, Tensor) and is_dtensor(parameter) for parameter in parameters)
         return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
     kind = Adam if settings.optimizer == "adam" else AdamW
     return kind(parameters, lr=rate, weight_decay=decay, fused=True)

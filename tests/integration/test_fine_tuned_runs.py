@@ -37,13 +37,13 @@ def file(home: Path) -> Path:
     return home / "base.safetensors"
 
 
-def tuned(home: Path, file: Path, **changes: Any) -> Config:
+def tuning(home: Path, file: Path, **changes: Any) -> Config:
     return training(home, init_from={"file": str(file), "strict": False, "rename": {"base\\.": ""}}, **{**SETTINGS, **changes})
 
 
 @pytest.fixture(scope="module")
 def run(home: Path, file: Path) -> tuple[Config, Result]:
-    config = tuned(home, file, workers=2)
+    config = tuning(home, file, workers=2)
     return config, train(config)
 
 
@@ -60,9 +60,9 @@ def test_what_does_not_fit_is_said_and_filed(
     config, result = run
     copy = file.with_name("copy.safetensors")
     copy.write_bytes(file.read_bytes())
-    again = train(tuned(home, copy, workers=1))
+    second = train(tuning(home, copy, workers=1))
     assert LINE.format(copy) in capsys.readouterr().out
-    assert again.model_digest == result.model_digest, "neither the place of the file nor the workers matter"
+    assert second.model_digest == result.model_digest, "neither the place of the file nor the workers matter"
     artifact = download_artifacts(run_id=result.run_id, artifact_path="init_from.json", tracking_uri=config.tracking.uri)
     filed = json.loads(Path(artifact).read_text())
     assert (filed["loaded"], len(filed["initialised"]), len(filed["unused"])) == (
@@ -92,9 +92,9 @@ def test_a_verification_reads_the_file_again_and_compares_its_digest(
     (folder / INITIAL).unlink()
     moved = file.with_name("moved.safetensors")
     moved.write_bytes(file.read_bytes())
-    assert verify(tuned(home, moved, workers=1), result.run_id)
+    assert verify(tuning(home, moved, workers=1), result.run_id)
     assert "which is used, and not" not in capsys.readouterr().out
     weights = load_file(file)
     save_file({name: values + 1 for name, values in weights.items()}, moved)
     with pytest.raises(TrainingError, match=r"train.init_from.digest is \w{12}, but the weights in .*moved.safetensors have"):
-        verify(tuned(home, moved, workers=1), result.run_id)
+        verify(tuning(home, moved, workers=1), result.run_id)

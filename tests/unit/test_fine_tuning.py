@@ -215,20 +215,20 @@ def test_a_strategy_trains_so_or_refuses_in_one_line(kind: str) -> None:
         Train.model_validate({name: GIVEN[name], "strategy": "exact"})
     supported = {name: value for name, value in GIVEN.items() if name not in refused}
     if supported:
-        assert trained_names(create_strategy(settings(strategy=strategy, **supported), task(), WorkerContext())) == [
+        assert names_in_training(create_strategy(settings(strategy=strategy, **supported), task(), WorkerContext())) == [
             name for name, _ in task().model().named_parameters() if not name.startswith("layers.0.")
         ]
 
 
-def trained_names(strategy: Strategy) -> list[str]:
+def names_in_training(strategy: Strategy) -> list[str]:
     return [name for name, parameter in strategy.model.named_parameters() if parameter.requires_grad]
 
 
 def test_servers_divide_only_what_is_trained() -> None:
     servers = {"kind": "parameter_server", "servers": 3}
-    whole, part = settings(strategy=servers), settings(strategy=servers, freeze=["layers.[02].*"])
-    strategy_class(whole).check(whole, task(), None)  # type: ignore[arg-type]
-    assert "can only be divided among 2" in line(lambda: strategy_class(part).check(part, task(), None))  # type: ignore[arg-type]
+    all_layers, last_layer = settings(strategy=servers), settings(strategy=servers, freeze=["layers.[02].*"])
+    strategy_class(all_layers).check(all_layers, task(), None)  # type: ignore[arg-type]
+    assert "can only be divided among 2" in line(lambda: strategy_class(last_layer).check(last_layer, task(), None))  # type: ignore[arg-type]
 
 
 class Normalised(nn.Sequential):

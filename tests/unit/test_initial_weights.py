@@ -181,14 +181,14 @@ def test_names_are_replaced_from_their_beginning_by_the_first_rule_that_matches(
 
 
 def test_with_strict_every_name_and_shape_must_be_the_model_s() -> None:
-    whole = dict(Model().state_dict())
-    assert fit_weights(Model(), whole, InitFrom(file="x.safetensors")).weights.keys() == whole.keys()
+    own_weights = dict(Model().state_dict())
+    assert fit_weights(Model(), own_weights, InitFrom(file="x.safetensors")).weights.keys() == own_weights.keys()
     refused = line(lambda: fit_weights(Model(), WEIGHTS, InitFrom(file="x.safetensors")))
     assert "x.safetensors, whose weights differ from this model's in head.bias, head.weight; names and shapes must be the same" in refused
     assert refused.endswith("or set train.init_from.strict to false, which loads the weights that fit")
-    moved = {f"model.{name}": values for name, values in whole.items()}
+    moved = {f"model.{name}": values for name, values in own_weights.items()}
     fit = fit_weights(Model(), moved, InitFrom(file="x.safetensors", rename={"model\\.": ""}))
-    assert fit.weights.keys() == whole.keys() and not fit.unused
+    assert fit.weights.keys() == own_weights.keys() and not fit.unused
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def random_weights(config: Config) -> dict[str, Tensor]:
 
 def test_the_short_form_is_what_runs_have_recorded(home: Path) -> None:
     config, section = training(home, init_from="a1b2"), training(home, init_from={"run": "a1b2"})
-    for each in (config, section):
-        assert each.model_dump(mode="json")["train"]["init_from"] == "a1b2"
-        assert each.model_identity == config.model_identity
+    for same in (config, section):
+        assert same.model_dump(mode="json")["train"]["init_from"] == "a1b2"
+        assert same.model_identity == config.model_identity
     assert training(home).model_dump(mode="json")["train"]["init_from"] == ""
     assert training(home, init_from={"run": "a1b2", "strict": False}).model_identity != config.model_identity
 
@@ -306,8 +306,8 @@ def test_weights_of_another_digest_are_refused(home: Path, tmp_path: Path) -> No
 def test_a_verification_takes_the_place_of_its_config_and_the_digest_of_the_run(home: Path, tmp_path: Path) -> None:
     weights = random_weights(training(home))
     recorded = add_digest(training(home, strategy="exact", init_from={"file": write(tmp_path / "a.safetensors", weights)}))
-    here = training(home, strategy="exact", init_from={"folder": str(tmp_path / "elsewhere")})
-    placed = _place(recorded, here, "a1b2", TrainingProgress()).train.init_from
+    moved = training(home, strategy="exact", init_from={"folder": str(tmp_path / "elsewhere")})
+    placed = _place(recorded, moved, "a1b2", TrainingProgress()).train.init_from
     assert (placed.file, placed.folder, placed.digest) == ("", str(tmp_path / "elsewhere"), model_digest(weights))
-    assert _decisive(recorded) == _decisive(here)
-    assert line(lambda: initial_weights(_place(recorded, here, "a1b2", TrainingProgress()), open_dataset(here)))
+    assert _decisive(recorded) == _decisive(moved)
+    assert line(lambda: initial_weights(_place(recorded, moved, "a1b2", TrainingProgress()), open_dataset(moved)))
