@@ -2,9 +2,10 @@
 
     LOCKSTEP_RAW=FOLDER python -m benchmarks.finetune [--shares 0.01 0.1 1] [--seeds 1 2 3] [--folder FOLDER] [--results FOLDER]
 
-MNIST's pictures of 28x28 pixels become 8x8 in the query, the size of the other digits. Three trainings for each share of the rows and each
-seed, which draws the rows too: from nothing, fine-tuned, and with a frozen trunk. The last layer always starts from nothing, and the test
-rows are always the same, about 30 % of all. There is no validation: the model is that of the last epoch, after about 400 steps.
+MNIST's pictures of 28x28 pixels become 8x8 in the query, the size of the other digits. Four trainings for each share of the rows and each
+seed, which draws the rows too: from nothing, fine-tuned, with a frozen trunk, both with a new last layer, and fine-tuned with all layers,
+as the classes are the same. The test rows are always the same, about 30 % of all. There is no validation: the model is that of the last
+epoch, after about 400 steps.
 A measurement that was broken off goes on where it stopped if `--folder` names the same folder.
 """
 
@@ -39,11 +40,13 @@ BATCHES = {0.01: (8, 200), 0.1: (32, 100), 1.0: (64, 20)}
 CLASSES = [str(digit) for digit in range(10)]
 TRUNK = {"strict": False, "rename": {"network\\.11\\.": "classes."}}
 """All layers of MNIST's network but the last, whose classes are another task's."""
-WAYS: dict[str, dict[str, Any]] = {
-    "from nothing": {"train.lr": 8e-3},
-    "fine-tuned": {"train.lr": 2e-3},
-    "frozen trunk": {"train.lr": 8e-3, "train.freeze": ["network.[038].*"]},
+WAYS: dict[str, tuple[dict[str, Any] | None, dict[str, Any]]] = {
+    "from nothing": (None, {"train.lr": 8e-3}),
+    "fine-tuned": (TRUNK, {"train.lr": 2e-3}),
+    "frozen trunk": (TRUNK, {"train.lr": 8e-3, "train.freeze": ["network.[038].*"]}),
+    "all layers": ({}, {"train.lr": 2e-3}),
 }
+"""Options of `train.init_from`, None for random weights; and the settings that differ from those of conf/digits.yaml."""
 
 
 def places(home: Path, name: str) -> dict[str, Any]:
@@ -65,7 +68,8 @@ def accuracy(home: Path, share: float, seed: int, way: str, run_id: str) -> tupl
     """The test accuracy of one training, and the rows that it was trained on."""
     batch, epochs = BATCHES[share]
     query = SOME_DIGITS.format(seed=seed, draws=round(1000 * share))
-    origin = {} if way == "from nothing" else {"train.init_from": {"run": run_id, **TRUNK}}
+    options, settings = WAYS[way]
+    origin = {} if options is None else {"train.init_from": {"run": run_id, **options}}
     changes = {
         "source.query": query,
         "dataset.split": {"by": "split"},
@@ -74,7 +78,7 @@ def accuracy(home: Path, share: float, seed: int, way: str, run_id: str) -> tupl
         "train.global_batch": batch,
         "train.epochs": epochs,
         "train.seed": seed,
-        **WAYS[way],
+        **settings,
         **origin,
     }
     config = api.read_config("conf/digits.yaml", {**places(home, f"digits-{share:g}-{seed}"), **changes})

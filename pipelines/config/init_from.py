@@ -35,7 +35,7 @@ class InitFrom(Section):
     file: str = ""
     """Path or URI of a `.safetensors` file. Where it is does not matter for the identity of a run, its `digest` does."""
     folder: str = ""
-    """Path or URI of a folder with `model.safetensors`, or with several such files and `model.safetensors.index.json`, as Hugging Face's
+    """Path or URI of a folder with model.safetensors, or with several such files and model.safetensors.index.json, as Hugging Face's
     libraries write them."""
     digest: str = ""
     """Digest of the weights in the file or folder, as runs log it for their model; others are refused. By default, a training notes that

@@ -50,7 +50,7 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], settings: InitF
 
     Raises TrainingError for a rule of `rename` that does nothing, if no tensor fits, or, with `strict`, if one does not.
     """
-    old_names = rename(list(weights), settings)
+    old_names = rename(sorted(weights), settings)  # a file has them in any order
     renamed = {name: weights[old] for name, old in old_names.items()}
     tensors = model.state_dict()
     fitting = {name: tensor for name, tensor in renamed.items() if name in tensors and _fits(tensor, tensors[name])}

@@ -204,7 +204,7 @@ def test_with_strict_every_name_and_shape_must_be_the_model_s() -> None:
         (
             WEIGHTS,
             {"rename": {"aa": "b"}},
-            "no name in x.safetensors begins with aa, or an earlier rule has it; names are a.weight, a.bias, head.weight; correct the "
+            "no name in x.safetensors begins with aa, or an earlier rule has it; names are a.bias, a.weight, head.weight; correct the "
             "rule, or remove it",
             {"rename": {}},
         ),
