@@ -1,6 +1,7 @@
 """Checks before a training starts; ETL makes them too, as soon as it can. Loads no Ray."""
 
 import logging
+from contextlib import suppress
 
 from pipelines.config import Config
 from pipelines.config.effect_rules import PlannedRun
@@ -34,7 +35,8 @@ def check_training(config: Config, version: Version) -> None:
     task.details()
     task.check()
     if settings.freeze or settings.lr_factors:
-        check_fine_tuning(settings, meta_model(task))
+        with suppress(NotImplementedError, RuntimeError):  # a model that can only be built with values is checked by the workers
+            check_fine_tuning(settings, meta_model(task))
     strategy_class(settings).check(settings, task, version)
     check_single_rows(settings, task, rows)
     _check_effects(config, version, task, steps)

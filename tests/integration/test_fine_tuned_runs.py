@@ -98,3 +98,10 @@ def test_a_verification_reads_the_file_again_and_compares_its_digest(
     save_file({name: values + 1 for name, values in weights.items()}, moved)
     with pytest.raises(TrainingError, match=r"train.init_from.digest is \w{12}, but the weights in .*moved.safetensors have"):
         verify(tuning(home, moved, workers=1), result.run_id)
+
+
+def test_servers_hold_what_is_trained_and_have_the_weights_of_exact(home: Path, file: Path) -> None:
+    """The servers have no factors of the rate."""
+    frozen = {"workers": 2, "lr_factors": {}, "freeze": ["layers.[02].*"]}
+    by_exact, by_servers = (train(tuning(home, file, **frozen, strategy=kind)) for kind in ("exact", "parameter_server"))
+    assert by_servers.model_digest == by_exact.model_digest

@@ -101,13 +101,18 @@ def test_ddp_sends_no_gradient_of_frozen_parameters(home: Path, tmp_path: Path) 
             torch.testing.assert_close(answer[1][name], values, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "exact", {"kind": "local_sgd", "inner_steps": 3}])
+CLIENTS = {"kind": "federated", "client_column": "label", "per_round": 2, "local_epochs": 1, "rounds_per_epoch": 8}
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "exact", {"kind": "local_sgd", "inner_steps": 3}, CLIENTS])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_p4_a_resumed_run_is_the_uninterrupted_one(home: Path, tmp_path: Path, strategy: Any, optimizer: str) -> None:
     changes = {"strategy": strategy, "optimizer": optimizer}
     expected, expected_weights, _ = fit(WorkerContext(), home, tmp_path / "whole", changes)
     stopped, _, _ = fit(WorkerContext(), home, tmp_path / "resumed", changes, stop_after=8)
     assert not stopped.finished
+    start = initial(training(home, **{**SETTINGS, **changes}))
+    assert all(torch.equal(values, expected_weights[name]) == name.startswith(("layers.0", "layers.1")) for name, values in start.items())
     fitted, weights, _ = fit(WorkerContext(), home, tmp_path / "resumed", changes)
     assert model_digest(weights) == model_digest(expected_weights)
     assert fitted.metrics == expected.metrics
