@@ -5,19 +5,23 @@
 MNIST's pictures of 28x28 pixels become 8x8 in the query, the size of the other digits. Four trainings for each share of the rows and each
 seed, which draws the rows too: from nothing, fine-tuned, with a frozen trunk, both with a new last layer, and fine-tuned with all layers,
 as the classes are the same. The test rows are always the same, about 30 % of all. There is no validation: the model is that of the last
-epoch, after about 400 steps.
+epoch, after 400 to 500 steps.
 A measurement that was broken off goes on where it stopped if `--folder` names the same folder.
 """
 
 import argparse
 import json
 import tempfile
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from pipelines import api
+from pipelines.config import Config
+from pipelines.data.versions.versions import open_version
+from pipelines.launch.cluster import cluster
 
 SMALL_MNIST = """
 SELECT label, split, transform(sequence(0, 63), place -> CAST(aggregate(sequence(0, 8), 0, (total, cell) -> total + CAST(
@@ -35,6 +39,7 @@ FROM (
 )
 WHERE split = 'test' OR draw < {draws}
 """
+Answers = dict[tuple[float, str], list[list[float]]]
 BATCHES = {0.01: (8, 200), 0.1: (32, 100), 1.0: (64, 20)}
 """By share of the rows: rows of a step, and epochs."""
 CLASSES = [str(digit) for digit in range(10)]
@@ -64,14 +69,13 @@ def pretrain(home: Path, epochs: int) -> str:
     return result.run_id
 
 
-def accuracy(home: Path, share: float, seed: int, way: str, run_id: str) -> tuple[float, int]:
-    """The test accuracy of one training, and the rows that it was trained on."""
+def digits_config(home: Path, share: float, seed: int, way: str, run_id: str) -> Config:
+    """The config of one training on a share of scikit-learn's digits."""
     batch, epochs = BATCHES[share]
-    query = SOME_DIGITS.format(seed=seed, draws=round(1000 * share))
     options, settings = WAYS[way]
     origin = {} if options is None else {"train.init_from": {"run": run_id, **options}}
     changes = {
-        "source.query": query,
+        "source.query": SOME_DIGITS.format(seed=seed, draws=round(1000 * share)),
         "dataset.split": {"by": "split"},
         "dataset.target": {"label": {"encoder": "label", "order": CLASSES}},
         "train.remainder": "keep",
@@ -81,31 +85,36 @@ def accuracy(home: Path, share: float, seed: int, way: str, run_id: str) -> tupl
         **settings,
         **origin,
     }
-    config = api.read_config("conf/digits.yaml", {**places(home, f"digits-{share:g}-{seed}"), **changes})
-    manifest = api.prepare(config)
-    return api.train(config).metrics["test/accuracy"], manifest.splits["train"].rows
+    return api.read_config("conf/digits.yaml", {**places(home, f"digits-{share:g}-{seed}"), **changes})
 
 
-def measure(home: Path, shares: list[float], seeds: list[int], epochs: int) -> list[Row]:
-    """A row for each share: the mean and the range over seeds of each way's test accuracy."""
+def measure(home: Path, shares: list[float], seeds: list[int], epochs: int) -> Answers:
+    """The test accuracy and the rows of every training, by share, way and seed; those in the folder's notes are not repeated."""
     notes = home / "accuracies.json"
-    answers: dict[str, Any] = json.loads(notes.read_text()) if notes.exists() else {}
-    run_id = answers.setdefault("run", "") or pretrain(home, epochs)
-    table: list[Row] = []
-    for share in shares:
-        row: Row = {"share of the rows": f"{share:.0%}"}
-        for way in WAYS:
-            for seed in seeds:
-                key = f"{share:g} {seed} {way}"
-                answers |= {"run": run_id, key: answers.get(key) or accuracy(home, share, seed, way, run_id)}
-                notes.write_text(json.dumps(answers))
-                print(key, *answers[key], flush=True)
-            values, rows = zip(*(answers[f"{share:g} {seed} {way}"] for seed in seeds), strict=True)
-            row["rows"] = round(mean(rows))
-            row[way] = mean(values)
-            row[f"{way}, range"] = f"{min(values):.3f} to {max(values):.3f}"
-        table.append(row)
-    return table
+    notes_by_key = json.loads(notes.read_text()) if notes.exists() else {}
+    run_id = notes_by_key.setdefault("run", "") or pretrain(home, epochs)
+    answers: Answers = {}
+    for share, seed, way in product(shares, seeds, WAYS):
+        key, config = f"{share:g} {seed} {way}", digits_config(home, share, seed, way, run_id)
+        if key not in notes_by_key:
+            if way == next(iter(WAYS)) or not Path(config.dataset.path).exists():
+                api.prepare(config)
+            version = open_version(config.dataset.path, config.data_identity)
+            notes_by_key |= {"run": run_id, key: [api.train(config).metrics["test/accuracy"], version.rows("train")]}
+            notes.write_text(json.dumps(notes_by_key))
+        answers.setdefault((share, way), []).append(notes_by_key[key])
+        print(key, *notes_by_key[key], flush=True)
+    return answers
+
+
+def table(answers: Answers) -> list[Row]:
+    """A row for each share, with the mean and the range over seeds of each way."""
+    rows: dict[float, Row] = {}
+    for (share, way), trainings in answers.items():
+        accuracies, counts = zip(*trainings, strict=True)
+        row = rows.setdefault(share, {"share of the rows": f"{share:.0%}", "rows": round(mean(counts))})
+        row |= {way: mean(accuracies), f"{way}, range": f"{min(accuracies):.3f} to {max(accuracies):.3f}"}
+    return list(rows.values())
 
 
 def main() -> None:
@@ -119,7 +128,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="finetune-", dir="/tmp") as temporary:
         home = arguments.folder or Path(temporary)
         home.mkdir(parents=True, exist_ok=True)
-        rows = measure(home, arguments.shares, arguments.seeds, arguments.epochs)
+        with cluster(api.read_config("conf/digits.yaml", {"train.workers": 1}).train):
+            rows = table(measure(home, arguments.shares, arguments.seeds, arguments.epochs))
     title = f"test accuracy on scikit-learn's digits, mean of {len(arguments.seeds)} seeds"
     show(title, rows)
     print(save("finetune", {title: rows}, package_versions("torch"), arguments.results))
