@@ -10,5 +10,7 @@
 `planted`: trainings with one fault each, to try whether logs and pages lead to its cause (`run`).
 `conf`: the pipelines of conf/: the `figures` that they reach, and the `digests` that a refactoring must not change.
 
+`finetune`: what a training gains from the weights of another, on few rows.
+
 `report` prints tables and saves them in results/; `turns` alternates programs, so that the machine's speed affects them alike.
 """

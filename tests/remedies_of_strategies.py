@@ -11,6 +11,7 @@ from layouts import gpt, gpt_settings
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from pipelines.config.init_from import InitFrom
 from pipelines.config.task import LanguageSettings, VisionSettings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
@@ -21,6 +22,7 @@ from pipelines.tasks.language import Language
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.vision import Vision
 from pipelines.train.exact.deterministic import check_model
+from pipelines.train.initial_fit import fit_weights
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import check_weights_fit, strategy_class
@@ -210,7 +212,7 @@ def check_servers(servers: int, model: nn.Module | None = None, strategy: str = 
 
 
 def weights_fit(width: int) -> None:
-    check_weights_fit(nn.Linear(2, 3), nn.Linear(2, width).state_dict(), "a1b2")
+    check_weights_fit(nn.Linear(2, 3), nn.Linear(2, width).state_dict(), InitFrom(run="a1b2"))
 
 
 def spreadable(model: nn.Module) -> None:
@@ -364,7 +366,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "whose weights differ from this model's in": (
         lambda folder: weights_fit(4),
-        (lambda folder: weights_fit(3),),
+        (
+            lambda folder: weights_fit(3),
+            lambda folder: fit_weights(nn.Linear(2, 3), {"bias": torch.zeros(3)}, InitFrom(run="a1b2", strict=False)),
+        ),
     ),
     "the model's parameters can only be divided among": (
         lambda folder: check_servers(4),

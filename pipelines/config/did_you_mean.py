@@ -1,9 +1,10 @@
 """Suggests the known name that is closest to an unknown one, and shows few of many names."""
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 MOST_SHOWN = 8
+_MOST_SHAPES = 3
 
 
 def suggestion(name: str, names: Iterable[str], otherwise: str = "") -> str:
@@ -22,3 +23,9 @@ def name_list(names: Collection[str], name: str = "") -> str:
     )
     chosen = near or list(names)[: MOST_SHOWN // 2]
     return f"{', '.join(chosen)} and {len(names) - len(chosen):,} more"
+
+
+def list_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
+    """The first names of tensors with their shapes, and the number of all others."""
+    first = [f"{name} ({', '.join(map(str, shape))})" for name, shape in list(shapes.items())[:_MOST_SHAPES]]
+    return ", ".join(first) + (f" and {len(shapes) - len(first):,} more" if len(shapes) > len(first) else "")

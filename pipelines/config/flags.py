@@ -57,7 +57,7 @@ def convert_flag_values(values: dict[str, Any], flags: frozenset[str], model: ty
 
 
 def _value(key: str, texts: list[str], model: type[BaseModel]) -> Any:
-    if len(texts) == 1 and _kinds(model, key.split(".")) == {str}:
+    if len(texts) == 1 and _takes_text(_kinds(model, key.split(".")), texts[0]):
         return texts[0]
     values = []
     for text in texts:
@@ -68,6 +68,11 @@ def _value(key: str, texts: list[str], model: type[BaseModel]) -> Any:
                 f"--{key}: not a YAML value: {describe_yaml_error(error)}; quote the text (got {show_value(text)})"
             ) from error
     return () if not values else values[0] if len(values) == 1 else values
+
+
+def _takes_text(kinds: set[Any], text: str) -> bool:
+    """Whether the text of a flag is its value as it stands: that of a setting, or of a section for which a text is short."""
+    return kinds == {str} or (not text.startswith("{") and any(getattr(kind, "short_for", "") for kind in kinds))
 
 
 def _kinds(model: Any, keys: list[str]) -> set[Any]:

@@ -20,6 +20,7 @@ from pipelines.config import flags as command_line
 from pipelines.config.effects import ineffective_settings
 from pipelines.config.functions import task_settings
 from pipelines.config.help import help_text, is_topic, short_help
+from pipelines.config.init_from import expand_run
 from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
 from pipelines.config.reading import read_yaml_file
@@ -159,6 +160,9 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
     paths = {"dataset": "path", "train": "storage", "export": "path", "endpoint": "token_file"}
     sections = {name: getattr(config, name) for name in paths}
     changes = {name: section.model_copy(update={paths[name]: resolve(getattr(section, paths[name]))}) for name, section in sections.items()}
+    origin, train = config.train.init_from, changes["train"]
+    origin = origin.model_copy(update={name: absolute_path(getattr(origin, name), folder) for name in ("file", "folder")})
+    changes["train"] = train.model_copy(update={"init_from": origin}) if origin.is_given else train
     changes["source"] = config.source.model_copy(update={"tables": {**config.source.tables, **tables}})
     return config.model_copy(update={**changes, "tracking": config.tracking.model_copy(update={"uri": uri})})
 
@@ -175,6 +179,8 @@ def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
             inner = values[section] = strategy_section(inner)
         elif ".".join(sections[: number + 1]) in SHORT_SECTIONS:
             inner = values[section] = expand_kind(inner)
+        elif sections[: number + 1] == ["train", "init_from"]:
+            inner = values[section] = expand_run(inner)
         if not isinstance(inner, dict):
             path = ".".join(sections[: number + 1])
             raise ConfigError(f"--{dotted}: {section} is a value, not a section; write --{path} VALUE (got {show_value(inner)})")

@@ -29,6 +29,8 @@ PLACEMENT = frozenset(
     {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
     | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
+_NEWER = ("fold", "freeze", "lr_factors")
+"""Settings of `train` that are newer than the identities of earlier runs, which have none of them."""
 
 
 def _check_name(name: str) -> str:
@@ -62,8 +64,8 @@ class Config(Section):
     @model_validator(mode="after")
     def _holds_no_secret(self) -> "Config":
         """A config is logged, shown and stored with the dataset. An error about the whole config does not repeat its values."""
-        sql: Any = {"source": {"query", "expect"}}
-        if secrets := list(find_secrets(self.model_dump(mode="json", by_alias=True, exclude=sql))):
+        words: Any = {"source": {"query", "expect"}, "train": {"init_from": {"rename"}}}  # a tensor may be called token_type
+        if secrets := list(find_secrets(self.model_dump(mode="json", by_alias=True, exclude=words))):
             raise ValueError(f"{', '.join(secrets)}: holds a password or a token, {ELSEWHERE}")
         return self
 
@@ -159,6 +161,7 @@ class Config(Section):
         excluded: Any = {**self.placement, "task": self.task.excluded_from_identity}
         settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=excluded)
         settings["train"] = to_recorded(settings["train"])
-        if settings["train"]["fold"] is None:  # as before there were folds
-            del settings["train"]["fold"]
+        settings["train"] |= {"init_from": self.train.init_from.identity, "lr_factors": list(self.train.lr_factors.items())}
+        for name in [name for name in _NEWER if not settings["train"][name]]:
+            del settings["train"][name]
         return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -9,6 +9,7 @@ from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.features import BUILT_IN, AutoSettings, EncoderSettings
 from pipelines.config.folds import ByFold, ByTimeFold
 from pipelines.config.functions import FunctionSettings
+from pipelines.config.init_from import InitFrom
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
 from pipelines.config.setting_words import one_line, setting_schemas, table_cell, value_words
@@ -61,6 +62,7 @@ def _sections() -> list[str]:
         "`train`": Train,
         "`train.checkpoint`": Checkpoint,
         "`train.balance`": BalanceSettings,
+        "`train.init_from`": InitFrom,
         "`tracking`": Tracking,
         "`registry`": Registry,
         "`export`": Export,

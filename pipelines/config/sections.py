@@ -25,6 +25,7 @@ from pipelines.config.features import (
     WeightSettings,
 )
 from pipelines.config.folds import ByFold, ByTimeFold
+from pipelines.config.init_from import InitFrom
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source import Source, Table
 from pipelines.config.tabular import NumberEmbedding, TabularSettings
@@ -45,9 +46,9 @@ from pipelines.config.train_base import BalanceSettings, Checkpoint
 __all__ = [
     "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFold", "ByFraction", "ByTime", "ByTimeFold", "BytesSettings",
     "CharactersSettings", "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings",
-    "IdentitySettings", "ImageSettings", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "MinMaxSettings",
-    "NextItemSettings", "NormalQuantileSettings", "NumberEmbedding", "QuantileSettings", "RecommendationSettings", "Registry",
-    "ScaleSettings", "SequenceSettings", "SeriesSettings", "SeriesTaskSettings", "Source", "SpeechSettings", "StandardizeSettings",
-    "Table", "TabularSettings", "TermsSettings", "TextSettings", "Tracking", "Train", "VisionSettings", "VocabularySettings",
-    "WeightSettings",
+    "IdentitySettings", "ImageSettings", "InitFrom", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings",
+    "MinMaxSettings", "NextItemSettings", "NormalQuantileSettings", "NumberEmbedding", "QuantileSettings", "RecommendationSettings",
+    "Registry", "ScaleSettings", "SequenceSettings", "SeriesSettings", "SeriesTaskSettings", "Source", "SpeechSettings",
+    "StandardizeSettings", "Table", "TabularSettings", "TermsSettings", "TextSettings", "Tracking", "Train", "VisionSettings",
+    "VocabularySettings", "WeightSettings",
 ]  # fmt: skip

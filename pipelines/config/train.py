@@ -40,6 +40,11 @@ class Train(Training):
     @model_validator(mode="after")
     def _strategy_fits(self) -> "Train":
         self.strategy.check(self)
+        if refused := next((name for name in self.strategy.unsupported if getattr(self, name)), ""):
+            raise ValueError(
+                f"{refused} is given, which strategy {self.strategy.kind} does not support; set strategy to ddp or exact, or "
+                f"remove {refused}"
+            )
         if self.max_readers > self.shards:
             readers = "" if self.max_readers == self.max_workers else f", of which {self.max_readers} read different rows"
             raise ValueError(f"workers is {self.max_workers}{readers}; it must be at most {self.shards}, the number of shards")

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
+from pipelines.config.init_from import InitFrom, NamedInitFrom
 from pipelines.config.profile import Profile
 from pipelines.config.section import Section, Seed, Text, expand_kind
 
@@ -139,8 +140,14 @@ class Training(Section):
     lower loss, then by the earlier epoch; where it is not defined, the loss decides."""
     early_stopping: PositiveInt | None = None
     """Number of epochs without improvement of `monitor` after which training ends."""
-    init_from: str = ""
-    """ID of an MLflow run whose weights initialize the model."""
+    init_from: NamedInitFrom = InitFrom()
+    """Weights that initialize the model: the ID of an MLflow run, or a section that names a run, a file or a folder."""
+    freeze: tuple[Text, ...] = ()
+    """Parameters that are not trained, by their names or by patterns such as `network.0.*`. A batch norm whose parameters are all frozen
+    keeps its running statistics, and normalises by them."""
+    lr_factors: dict[Text, Annotated[float, Field(gt=0)]] = {}
+    """Factors of the learning rate by names or patterns of parameters, such as `{"network.*": 0.1}`; 1 for those that none matches. Of
+    several that match one, the first counts."""
 
     @property
     def workers_range(self) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 1. `run`        is the driver: checks settings, opens the MLflow run, starts the training, logs the model.
    `checks`     is what it refuses before it starts, which ETL also says.
    `folds`      trains the model of each fold of a cross-validation.
-   `init_from`  fetches the initial weights from another run, if the config names one.
+   `init_from`  fetches the initial weights from another run, or from files by `weight_files`, if the config names some.
 2. `cluster`    joins or starts a Ray cluster, and sets the workers' environment. `own_ray` starts one on this machine, whose files are
                 private, with processes that wait for the workers: `preload` imports what they need. `ray_output` shows what tasks
                 print and keeps Ray's own reports.

@@ -1,26 +1,89 @@
-"""Fetches a run's initial weights from another run, and checks that they fit the model, before anything else starts."""
+"""Fetches a run's initial weights from another run or from files, and checks that they fit the model, before anything else starts."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from safetensors import SafetensorError
+from torch import Tensor
 
 from pipelines import tracking
 from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
+from pipelines.launch.weight_files import read_weight_files
 from pipelines.runtime.weights import from_bytes, model_digest, to_bytes
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.run_directory import INITIAL, RunDirectory
+from pipelines.train.initial_fit import Fit, fit_weights
 from pipelines.train.strategies import check_weights_fit, meta_model
 
 
-def initial_weights(config: Config, version: Version) -> bytes | None:
-    """The safetensors file of the run that `train.init_from` names; None if it names none.
+@dataclass(frozen=True)
+class InitialWeights:
+    content: bytes
+    """The safetensors file for the workers."""
+    fit: Fit | None = None
+    """Which tensors it has and which it has not; None for all those of a run."""
+
+    def to_file(self) -> bytes:
+        """The JSON that the run files about it."""
+        return json.dumps(self.fit.to_values() if self.fit else {}, indent=1).encode()
+
+
+def add_digest(config: Config) -> Config:
+    """Add to a config the digest of the weights that `train.init_from` takes from a file or folder, which is part of a run's identity.
+
+    Raises TrainingError if they cannot be read; if the config has a digest, they are not.
+    """
+    settings = config.train.init_from
+    if not (settings.file or settings.folder) or settings.digest:
+        return config
+    settings = settings.model_copy(update={"digest": model_digest(read_weight_files(settings))})
+    return config.model_copy(update={"train": config.train.model_copy(update={"init_from": settings})})
+
+
+def initial_weights(config: Config, version: Version) -> InitialWeights | None:
+    """The weights that `train.init_from` names; None if it names none.
 
     Raises TrackingError if MLflow has no such run or no weights of it. Raises TrainingError if the weights cannot be read, lack
-    the logged digest, or do not fit this model.
+    the logged digest or that of the config, or do not fit this model.
     """
-    origin = config.train.init_from
-    if not origin:
+    settings = config.train.init_from
+    if not settings.is_given:
         return None
+    model = meta_model(build_task(config.task, version.manifest))
+    if not settings.run:
+        weights: Mapping[str, Tensor] = read_weight_files(settings)
+        if settings.digest and (digest := model_digest(weights)) != settings.digest:
+            raise TrainingError(
+                f"train.init_from.digest is {settings.digest[:12]}, but the weights in {settings.origin} have {digest}; restore them, or "
+                "remove digest for a new run"
+            )
+    else:
+        contents, weights = _run_weights(config)
+        if settings.is_short:
+            check_weights_fit(model, weights, settings)
+            return InitialWeights(contents[0] if len(contents) == 1 else to_bytes(weights))
+    fit = fit_weights(model, weights, settings)
+    return InitialWeights(to_bytes(fit.weights), fit)
+
+
+def has_initial_weights(config: Config, version: Version) -> bool:
+    """Whether this command resumes a run whose directory already has its initial weights."""
+    directory = tracking.resumable_folder(config, version) if config.train.init_from.is_given else ""
+    return bool(directory) and RunDirectory(directory).has(INITIAL)
+
+
+def write_initial_weights(initial: InitialWeights | None, directory: RunDirectory) -> None:
+    """Write the initial weights into the run's directory for the workers, unless it has some."""
+    if initial is not None and not directory.has(INITIAL):
+        directory.put_with_checksum(INITIAL, initial.content)
+
+
+def _run_weights(config: Config) -> tuple[list[bytes], Mapping[str, Tensor]]:
+    """The files and the weights of a run, which are those that it logged."""
+    origin = config.train.init_from.run
     contents, digest = tracking.download_weights(config.tracking.uri, origin)
     try:
         weights = {name: tensor for content in contents for name, tensor in from_bytes(content).items()}
@@ -31,17 +94,4 @@ def initial_weights(config: Config, version: Version) -> bytes | None:
             f"train.init_from is {origin}, whose weights are not the ones that it logged "
             f"(digest {weights_digest[:12]}, and not {digest[:12]}); train that run again"
         )
-    check_weights_fit(meta_model(build_task(config.task, version.manifest)), weights, origin)
-    return contents[0] if len(contents) == 1 else to_bytes(weights)
-
-
-def has_initial_weights(config: Config, version: Version) -> bool:
-    """Whether this command resumes a run whose directory already has its initial weights."""
-    directory = tracking.resumable_folder(config, version) if config.train.init_from else ""
-    return bool(directory) and RunDirectory(directory).has(INITIAL)
-
-
-def write_initial_weights(content: bytes | None, directory: RunDirectory) -> None:
-    """Write the initial weights into the run's directory for the workers, unless it has some."""
-    if content is not None and not directory.has(INITIAL):
-        directory.put_with_checksum(INITIAL, content)
+    return contents, weights

@@ -17,7 +17,7 @@ from pipelines.launch.checks import check_training
 from pipelines.launch.cluster import cluster, host_names, job_tags, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.diagnostics import file_diagnostics
 from pipelines.launch.driver_monitor import watch
-from pipelines.launch.init_from import has_initial_weights, initial_weights, write_initial_weights
+from pipelines.launch.init_from import InitialWeights, add_digest, has_initial_weights, initial_weights, write_initial_weights
 from pipelines.launch.preemption import Preemption
 from pipelines.launch.ray_output import RayOutput
 from pipelines.launch.trainer import create_trainer
@@ -25,6 +25,7 @@ from pipelines.launch.training_progress import TrainingProgress, metric_fields, 
 from pipelines.monitor.heartbeat import HEARTBEATS, HUNG
 from pipelines.monitor.worker_monitor import WorkerMonitor
 from pipelines.report.filing import REPORT, file_report
+from pipelines.report.run_data import INIT_FROM
 from pipelines.runtime.notebook_html import html_summary, metrics_table
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
@@ -68,7 +69,7 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
     Resumes an interrupted run of the same model and dataset. When a signal interrupts it, the run becomes KILLED, can be
     resumed, and SystemExit is raised with 128 + the signal's number. Also raises DatasetError, TrainingError, TrackingError.
     """
-    version = version or open_fold(config)
+    version, config = version or open_fold(config), add_digest(config)
     check_training(config, version)
     initial = None if has_initial_weights(config, version) else initial_weights(config, version)
     progress = TrainingProgress()
@@ -79,7 +80,7 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
         tags |= _fold_tags(config, parent_run_id)
         with tracking.tracked_run(lambda: tracking.open_training(config, version, tags), ends_job=not parent_run_id) as run:
             progress.say(_opening(config, version, run, gpus))
-            directory = _prepare_directory(initial, run)
+            directory = _prepare_directory(initial, run, progress)
             try:
                 with strategy_class(config.train).actors(config.train) as actors:
                     trained = _train_on_workers(config, version, run, directory, progress, gpus=gpus, actors=actors)
@@ -153,10 +154,13 @@ def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: 
     )
 
 
-def _prepare_directory(initial: bytes | None, run: tracking.TrainingRun) -> RunDirectory:
-    """The run's directory, without the messages of an earlier command, and with the initial weights."""
+def _prepare_directory(initial: InitialWeights | None, run: tracking.TrainingRun, progress: TrainingProgress) -> RunDirectory:
+    """The run's directory, without the messages of an earlier command, and with the initial weights. Says which of them fit."""
     directory = RunDirectory(run.folder)
     _forget_messages(directory)
+    if initial and initial.fit:
+        progress.say(initial.fit.describe(), "init_from", **initial.fit.to_values())
+        run.file(INIT_FROM, initial.to_file())
     write_initial_weights(initial, directory)
     return directory
 

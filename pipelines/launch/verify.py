@@ -17,7 +17,7 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster, uses_gpus, warn_of_missing_cpus
 from pipelines.launch.driver_monitor import watch
-from pipelines.launch.init_from import initial_weights, write_initial_weights
+from pipelines.launch.init_from import InitialWeights, initial_weights, write_initial_weights
 from pipelines.launch.replay import ReplayComparison, replay
 from pipelines.launch.trainer import create_trainer
 from pipelines.launch.training_progress import TrainingProgress
@@ -49,7 +49,8 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     parent = rerun_config.train.storage.rstrip("/")
     name = f"{rerun_config.name}-verify-{uuid4().hex[:8]}"
     directory = RunDirectory(f"{parent}/{name}")
-    initial = before.get_with_checksum(INITIAL) or initial_weights(rerun_config, version)
+    filed_weights = before.get_with_checksum(INITIAL)
+    initial = InitialWeights(filed_weights) if filed_weights else initial_weights(rerun_config, version)
     with cluster(rerun_config.train):
         gpus = uses_gpus(rerun_config.train)
         warn_of_missing_cpus(rerun_config.train)
@@ -149,6 +150,9 @@ def _place(recorded_config: Config, config: Config, run_id: str, progress: Train
         if settings.get(key) != recorded_settings.get(key):
             progress.say(f"{key} was {recorded_settings.get(key)} in the run, which is used, and not {settings.get(key)}")
     placement: dict[str, Any] = {name: getattr(config.train, name) for name in PLACEMENT}
+    if (origin := config.train.init_from).file or origin.folder:
+        places = {"file": origin.file, "folder": origin.folder}
+        placement["init_from"] = recorded_config.train.init_from.model_copy(update=places if recorded_config.train.init_from.digest else {})
     train = recorded_config.train.model_copy(update={**placement, "max_failures": 0, "balance": BalanceSettings(kind="equal")})
     dataset = recorded_config.dataset.model_copy(update={"path": config.dataset.path})
     rerun_config = recorded_config.model_copy(update={"train": train, "dataset": dataset, "tracking": config.tracking})
@@ -156,8 +160,11 @@ def _place(recorded_config: Config, config: Config, run_id: str, progress: Train
 
 
 def _decisive(config: Config) -> dict[str, Any]:
-    """The settings that decide dataset and model, by dotted key."""
-    return flatten({**config.data_identity, **config.model_dump(mode="json", include={"task", "train"}, exclude=config.placement)})
+    """The settings that decide dataset and model, by dotted key; of weights in a file neither its place nor their digest."""
+    settings = config.model_dump(mode="json", include={"task", "train"}, exclude=config.placement)
+    if not config.train.init_from.run:
+        settings["train"]["init_from"] = config.train.init_from.model_copy(update={"digest": ""}).identity
+    return flatten({**config.data_identity, **settings})
 
 
 def _version(config: Config, run: TrainingRecord, progress: TrainingProgress) -> Version:

@@ -107,7 +107,8 @@ def prepare_training(
 ) -> tuple[Task, Strategy, Checkpoints]:
     """Create what a loop needs."""
     task = build_task(config.task, assignment.version.manifest)
-    strategy = create_strategy(config.train, task, context, partial(_initial_weights, directory) if config.train.init_from else None)
+    read_weights = partial(_initial_weights, directory) if config.train.init_from.is_given else None
+    strategy = create_strategy(config.train, task, context, read_weights)
     checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
     return task, strategy, checkpoints
 

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +24,9 @@ from pipelines.tracking.training import FOLDER as RUN_FOLDER
 log = logging.getLogger(__name__)
 
 ATTEMPTS = "attempts.json"
-_FILES = ("config.json", "manifest.json", FOLDER, "samples", ATTEMPTS)
+INIT_FROM = "init_from.json"
+"""Which of the weights that a training started from it has loaded, as `Fit.to_values` has them."""
+_FILES = ("config.json", "manifest.json", FOLDER, "samples", ATTEMPTS, INIT_FROM)
 _MOST_SAMPLES = 6
 
 
@@ -57,6 +59,8 @@ class RunData:
     """The run whose weights it began with, if MLflow still has it."""
     samples: Mapping[str, str]
     """Texts that the model wrote, by file: the first ones, and the last."""
+    init_from: Mapping[str, Any] = field(default_factory=dict)
+    """Which of the initial weights fit; empty for all those of a run, or for random ones."""
 
     @property
     def is_baseline(self) -> bool:
@@ -88,6 +92,7 @@ def read_run_data(uri: str, run_id: str) -> RunData:
             splits=read_splits(folder / FOLDER),
             parent=_parent(uri, config),
             samples=_samples(folder / "samples"),
+            init_from=_values(folder / INIT_FROM),
         )
 
 
@@ -125,6 +130,7 @@ def collect(directory: str, folder: Path) -> None:
 
 def _parent(uri: str, config: Mapping[str, Any]) -> History | None:
     origin = config.get("train", {}).get("init_from")
+    origin = origin.get("run") if isinstance(origin, Mapping) else origin
     try:
         return history(uri, origin) if origin else None
     except TrackingError:  # it was deleted since

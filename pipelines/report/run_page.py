@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from pipelines.config.did_you_mean import list_shapes
 from pipelines.config.strategies import strategy_section
 from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
@@ -59,21 +60,35 @@ def training_facts(data: RunData) -> Facts:
         ("made by ETL run", Code(run.tags.get("dataset.run_id", "") or "none")),
         ("weight of a row in the loss", config.get("task", {}).get("sample_weight")),
         ("code", Code(run.tags.get("git.commit", "") or "no git checkout")),
-        *(_baseline_facts(run) if data.is_baseline else _optimizer_facts(run, config.get("train", {}))),
+        *(_baseline_facts(run) if data.is_baseline else _optimizer_facts(data, config.get("train", {}))),
         ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),
     ]
     return [(name, value) for name, value in facts if value not in ("", None)]
 
 
-def _optimizer_facts(run: History, train: Mapping[str, Any]) -> Facts:
+def _optimizer_facts(data: RunData, train: Mapping[str, Any]) -> Facts:
+    run = data.run
     kind = strategy_section(train.get("strategy", "?")).get("kind", "?")
     return [
         ("strategy", f"{kind}, {train.get('workers', '?')} workers, {train.get('shards', '?')} shards"),
         ("optimizer", f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {train.get('global_batch', '?')} rows per step"),
         ("seed", train.get("seed")),
-        ("began from", Code(train["init_from"]) if train.get("init_from") else "random weights"),
+        *_origin_facts(train, data.init_from),
         ("digest of the model", Code(run.tags["model.digest"]) if "model.digest" in run.tags else "none yet"),
     ]
+
+
+def _origin_facts(train: Mapping[str, Any], fit: Mapping[str, Any]) -> Facts:
+    """The weights that a training began from, and the tensors of both sides that did not fit."""
+    origin = train.get("init_from") or ""
+    if isinstance(origin, Mapping):
+        origin = next((origin[name] for name in ("run", "file", "folder") if origin.get(name)), "")
+    facts: Facts = [("began from", Code(origin) if origin else "random weights")]
+    names = {"initialised": "tensors that were initialised", "unused": "tensors that the model does not use"}
+    facts += [(title, f"{len(fit[name])}: {list_shapes(fit[name])}") for name, title in names.items() if fit.get(name)]
+    if frozen := train.get("freeze"):
+        facts.append(("frozen parameters", ", ".join(frozen)))
+    return facts
 
 
 def _baseline_facts(run: History) -> Facts:

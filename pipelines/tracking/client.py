@@ -131,7 +131,8 @@ def key(name: str) -> str:
 
 def log_params(client: MlflowClient, run_id: str, settings: Mapping[str, Any]) -> None:
     """Log settings as parameters. All of them are in config.json, which every run has."""
-    params = [Param(key(name)[:250], str(value)[:_PARAM_LENGTH]) for name, value in settings.items()]
+    values = {key(name)[:250]: str(value)[:_PARAM_LENGTH] for name, value in settings.items()}  # two patterns may have one key
+    params = list(map(Param, values.keys(), values.values()))
     for start in range(0, len(params), _PARAMS_PER_CALL):
         client.log_batch(run_id, params=params[start : start + _PARAMS_PER_CALL], synchronous=True)
 

@@ -6,10 +6,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from pipelines.config.init_from import InitFrom
 from pipelines.config.plugins import import_class
 from pipelines.config.train import Train
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Task
+from pipelines.train.fine_tuning import freeze
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategy import Strategy
 
@@ -35,13 +37,14 @@ def create_strategy(
 
 
 def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:
-    """The model before the first step: a function of the seed, or the weights that are read."""
+    """The model before the first step: a function of the seed, and of the weights that are read. Parameters to freeze are frozen."""
     torch.manual_seed(settings.seed)
     model = task.model()
     if read_weights is not None:
         weights = read_weights()
         check_weights_fit(model, weights, settings.init_from)
-        model.load_state_dict(weights)
+        model.load_state_dict(weights, strict=settings.init_from.strict)
+    freeze(settings, model)
     return model
 
 
@@ -51,13 +54,16 @@ def meta_model(task: Task) -> nn.Module:
         return task.model()
 
 
-def check_weights_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Raise TrainingError, naming the first five differences, if names or shapes of the weights are not the model's."""
+def check_weights_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: InitFrom) -> None:
+    """Raise TrainingError, naming the first five differences, if names or shapes of the weights are not the model's. Without `strict`,
+    only those of the weights count."""
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     initial_shapes = {name: tensor.shape for name, tensor in weights.items()}
-    differing = sorted(name for name in shapes.keys() | initial_shapes.keys() if shapes.get(name) != initial_shapes.get(name))
+    names = shapes.keys() | initial_shapes.keys() if origin.strict else initial_shapes.keys()
+    differing = sorted(name for name in names if shapes.get(name) != initial_shapes.get(name))
     if differing:
         raise TrainingError(
-            f"train.init_from is {origin}, whose weights differ from this model's in {', '.join(differing[:5])}"
-            f"{' and others' if len(differing) > 5 else ''}; names and shapes must be the same: use the same `task` and features"
+            f"train.init_from is {origin.origin}, whose weights differ from this model's in {', '.join(differing[:5])}"
+            f"{' and others' if len(differing) > 5 else ''}; names and shapes must be the same: use the same `task` and features, or set "
+            "train.init_from.strict to false, which loads the weights that fit"
         )

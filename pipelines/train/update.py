@@ -10,6 +10,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.config.train import Train
 from pipelines.runtime.compat.torch import scale_tensors
+from pipelines.train.fine_tuning import FACTOR, parameter_groups
 from pipelines.train.passes import Precision
 from pipelines.train.phases import BACKWARD, OPTIMIZER
 from pipelines.train.reduce.context import WorkerContext
@@ -17,11 +18,12 @@ from pipelines.train.reduce.dtensor import is_dtensor, local_part, total_norm
 from pipelines.train.step_clock import StepClock
 
 
-def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter]) -> Optimizer:
-    """Create the optimizer that the config names, in its fused form: one kernel for all parameters, on CPUs too."""
+def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]]) -> Optimizer:
+    """Create the optimizer that the config names, in its fused form: one kernel for all parameters, or for each group, on CPUs too."""
     rate, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
-        fused = not any(is_dtensor(parameter) for parameter in parameters)  # torch has no fused form for those
+        # torch has no fused form for those.
+        fused = not any(isinstance(parameter, Tensor) and is_dtensor(parameter) for parameter in parameters)
         return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
     kind = Adam if settings.optimizer == "adam" else AdamW
     return kind(parameters, lr=rate, weight_decay=decay, fused=True)
@@ -52,8 +54,9 @@ def rescale(gradients: list[Tensor], factor: Tensor, norm: Tensor, clip: float |
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """Set the rate of every group of parameters, times the group's factor."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get(FACTOR, 1.0)
 
 
 class Update:
@@ -76,7 +79,7 @@ class Update:
         self._expected_weight = settings.global_batch
         self._sends_norm = clips_alike and context.world_size > 1 and settings.clip_norm is not None
         self._parameters = list(model.parameters())
-        self.optimizer = create_optimizer(settings, self._parameters)
+        self.optimizer = create_optimizer(settings, parameter_groups(settings, model))
         self._scaler = torch.amp.GradScaler(context.device.type, enabled=precision.has_loss_scale)
 
     def backward(self, loss_sum: Tensor, averaged_over: int = 1) -> None:

@@ -74,7 +74,7 @@ def test_weights_that_fit_are_taken_as_they_are(home: Path) -> None:
     started = training(home, init_from=origin)
     content = initial_weights(started, open_dataset(started))
     assert content is not None
-    assert model_digest(from_bytes(content)) == model_digest(weights)
+    assert content.fit is None and model_digest(from_bytes(content.content)) == model_digest(weights)
     assert initial_weights(config, open_dataset(config)) is None
 
 

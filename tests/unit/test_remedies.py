@@ -47,6 +47,11 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "for a quantity, set its encoder to standardize": ("unit/test_init_tables.py", "for a quantity, set its encoder to standardize"),
     "neither a table nor a folder of a known kind": ("unit/test_init_tables.py", "neither a table nor a folder of a known kind"),
     "has no effect{}; {}, or remove": ("unit/test_effects.py", "TABLE"),
+    "is given, which strategy {} does not support; set strategy to ddp or exact": (
+        "unit/test_fine_tuning.py",
+        'Train.model_validate({name: GIVEN[name], "strategy": "exact"})',
+    ),
+    "but the weights in {} have {}; restore them": ("unit/test_initial_weights.py", "restore them, or remove digest"),
     "which need one each; to use GPUs, set train.workers to": ("unit/test_gpus.py", '(1, 1, "auto", True, "")'),
     "no replica has answered in time; send": (
         "integration/test_endpoint_http.py",
@@ -217,7 +222,13 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "plain Parquet is read with columns": ("integration/test_remedies_of_data.py", "is_encoded_by_etl"),
 }
 MOST_WAITING = 2
-TRIED_BY = {"pipelines/config/effects.py": "unit/test_effects.py"}
+TRIED_BY = {
+    "pipelines/config/effects.py": "unit/test_effects.py",
+    "pipelines/config/init_from.py": "unit/test_initial_weights.py",
+    "pipelines/launch/weight_files.py": "unit/test_initial_weights.py",
+    "pipelines/train/initial_fit.py": "unit/test_initial_weights.py",
+    "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py",
+}
 """Files whose messages are all tried by one test."""
 WAITING: dict[str, dict[str, int]] = {
     "need a machine whose memory is full, or a file that Spark alone refuses": {

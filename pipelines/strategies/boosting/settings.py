@@ -10,7 +10,7 @@ from pipelines.config.train_base import Training
 
 _OF_NETWORKS = (
     *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
-    *("shuffle", "init_from"),
+    *("shuffle", "init_from", "freeze", "lr_factors"),
 )
 
 

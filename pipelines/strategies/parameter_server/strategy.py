@@ -21,6 +21,7 @@ from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Task
+from pipelines.train.fine_tuning import freeze
 from pipelines.train.progress import Progress
 from pipelines.train.run_context import RunContext
 from pipelines.train.strategies import meta_model
@@ -42,6 +43,7 @@ class ParameterServerStrategy(WorkerModel):
         """Raise ConfigError for more servers than parts of the model, and for parameters that servers do not hold; say what batch norm
         means if updates are asynchronous."""
         model, servers = meta_model(task), settings.strategy_as(Settings)
+        freeze(settings, model)
         trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         for name, parameter in trained.items():
             if parameter.dtype != torch.float32:

@@ -185,7 +185,7 @@ class _TaskLoss(nn.Module):
 
 def _all_reduce_in_memory(replicated: DistributedDataParallel, context: WorkerContext) -> TreeAllReduce | None:
     """Sums gradients in shared memory, if all workers can map it. Collective."""
-    largest_bytes = sum(parameter.nbytes for parameter in replicated.parameters())
+    largest_bytes = sum(parameter.nbytes for parameter in replicated.parameters() if parameter.requires_grad)
     alone = [range(rank, rank + 1) for rank in range(context.world_size)]
     all_reduce = TreeAllReduce(alone, context.world_size, context.rank, context.device, largest_bytes)
     return all_reduce if all_reduce.is_in_memory else None

@@ -1,0 +1,88 @@
+"""Reads weights from a safetensors file, or from a folder of them as Hugging Face's libraries write it, on a disk or a store."""
+
+import json
+from pathlib import PurePosixPath
+
+from pyarrow.fs import FileType
+from safetensors import SafetensorError
+from torch import Tensor
+
+from pipelines.config.init_from import SAFETENSORS, InitFrom
+from pipelines.data.versions import storage
+from pipelines.errors import DatasetError, TrainingError
+from pipelines.runtime.weights import WEIGHTS, WEIGHTS_INDEX, from_bytes
+
+_WHOLE = ("model.safetensors", WEIGHTS)
+_INDEXES = ("model.safetensors.index.json", WEIGHTS_INDEX)
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_CONVERT = "convert it where it is trusted, by safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE)"
+_PICKLED = (b"PK", b"\x80")
+"""First bytes of pickles. A safetensors file may begin with them too."""
+_POINTER = b"version https://git-lfs"
+"""First bytes of what git checks out in place of a large file."""
+
+
+def read_weight_files(settings: InitFrom) -> dict[str, Tensor]:
+    """All tensors of the file or folder that `train.init_from` names. Raises TrainingError for one that is missing, damaged or a pickle."""
+    if settings.file:
+        return _read_file(settings.file)
+    folder = settings.folder.rstrip("/")
+    names = _file_names(folder)
+    if file := next((name for name in _WHOLE if name in names), ""):
+        return _read_file(f"{folder}/{file}")
+    if index := next((name for name in _INDEXES if name in names), ""):
+        return _read_shards(folder, index)
+    if pickle := next((name for name in sorted(names) if PurePosixPath(name).suffix in _PICKLES), ""):
+        raise TrainingError(f"train.init_from.folder is {folder}, which has {pickle}, a pickle, and no {_WHOLE[0]}; {_CONVERT}")
+    raise TrainingError(f"train.init_from.folder is {folder}, which has neither {_WHOLE[0]} nor {_INDEXES[0]}; name a folder that has one")
+
+
+def _read_shards(folder: str, index: str) -> dict[str, Tensor]:
+    """The tensors that an index lists, from the files that it names."""
+    place = f"{folder}/{index}"
+    try:
+        file_of_tensor = dict(json.loads(_content(place))["weight_map"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise TrainingError(f"train.init_from: {place} is no index of safetensors files; download it again") from error
+    weights: dict[str, Tensor] = {}
+    for file in sorted(set(file_of_tensor.values())):
+        if PurePosixPath(str(file)).name != file or not str(file).endswith(SAFETENSORS):
+            raise TrainingError(f"train.init_from: {place} names {file}, which is no {SAFETENSORS} file beside it; {_CONVERT}")
+        tensors = _read_file(f"{folder}/{file}")
+        if missing := [name for name, owner in file_of_tensor.items() if owner == file and name not in tensors]:
+            raise TrainingError(f"train.init_from: {folder}/{file} lacks {missing[0]}, which {index} says it has; download both again")
+        weights |= {name: tensor for name, tensor in tensors.items() if file_of_tensor.get(name) == file}
+    return weights
+
+
+def _read_file(place: str) -> dict[str, Tensor]:
+    content = _content(place)
+    try:
+        return from_bytes(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        if content.startswith(_POINTER):
+            fault = f"{place} is a pointer of Git LFS instead of the weights; fetch them by git lfs pull"
+            raise TrainingError(f"train.init_from: {fault}") from error
+        if content.startswith(_PICKLED):
+            raise TrainingError(f"train.init_from: {place} is a pickle, in spite of its name; {_CONVERT}") from error
+        raise TrainingError(f"train.init_from: {place} cannot be read as safetensors: {error}; download or write it again") from error
+
+
+def _content(place: str) -> bytes:
+    try:
+        content = storage.read(*storage.locate(place))
+    except DatasetError as error:
+        raise TrainingError(f"train.init_from: {error}") from error
+    if content is None:
+        raise TrainingError(f"train.init_from: {place} does not exist; name a file or folder that does")
+    return content
+
+
+def _file_names(folder: str) -> set[str]:
+    try:
+        filesystem, path = storage.locate(folder)
+        if storage.ask(filesystem, path).type != FileType.Directory:
+            raise TrainingError(f"train.init_from.folder is {folder}, which is no folder; name a folder, or set file to a file")
+        return {entry.base_name for entry in storage.entries(filesystem, path)}
+    except DatasetError as error:
+        raise TrainingError(f"train.init_from: {error}") from error

@@ -1,0 +1,88 @@
+"""Which parameters are trained, and at which rate: `train.freeze` and `train.lr_factors`."""
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+
+from pipelines.config.did_you_mean import name_list
+from pipelines.config.train import Train
+from pipelines.errors import ConfigError
+from pipelines.runtime.compat.torch import BatchNorm
+from pipelines.train.batch_norm import keep_statistics
+
+FACTOR = "lr_factor"
+"""Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""
+
+
+def freeze(settings: Train, model: nn.Module) -> None:
+    """Freeze the parameters that `train.freeze` names: they get no gradient, and so no part in the exchange and in the optimizer's state.
+
+    A batch norm whose parameters are all frozen keeps its running statistics; one without parameters, if a pattern matches the statistics'
+    names. Raises ConfigError for a pattern that matches nothing, or if nothing is left to train.
+    """
+    if not settings.freeze:
+        return
+    parameters = dict(model.named_parameters())
+    for pattern in settings.freeze:
+        names = _matches(pattern, parameters, "train.freeze")
+        for name in names:
+            parameters[name].requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        patterns = ", ".join(settings.freeze)
+        raise ConfigError(f"train.freeze is {patterns}, which leaves none of {len(parameters)} parameters to train; remove a pattern")
+    for path, module in model.named_modules():
+        if isinstance(module, BatchNorm) and _is_frozen(settings.freeze, path, module):
+            keep_statistics(module)
+
+
+def parameter_groups(settings: Train, model: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
+    """The trained parameters as an optimizer takes them: in groups by their factors of `train.lr_factors`, if there are any.
+
+    Raises ConfigError for a pattern that matches nothing, or no parameter that is trained and has no factor yet.
+    """
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not settings.lr_factors:
+        return list(trained.values())
+    factors = _factors(settings.lr_factors, dict(model.named_parameters()), trained)
+    by_factor: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in trained.items():
+        by_factor.setdefault(factors.get(name, 1.0), []).append(parameter)
+    return [{"params": parameters, FACTOR: factor} for factor, parameters in by_factor.items()]
+
+
+def check_fine_tuning(settings: Train, model: nn.Module) -> None:
+    """Raise ConfigError for patterns that do not fit the model, which may be without values. The model changes."""
+    freeze(settings, model)
+    parameter_groups(settings, model)
+
+
+def _factors(lr_factors: Mapping[str, float], parameters: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, float]:
+    """Each parameter's factor: that of the first pattern that matches its name."""
+    factors: dict[str, float] = {}
+    for pattern, factor in lr_factors.items():
+        names = [name for name in _matches(pattern, parameters, "train.lr_factors") if name in trained]
+        if not names:
+            raise ConfigError(f"train.lr_factors: {pattern} matches frozen parameters only, which have no rate; remove it")
+        if all(name in factors for name in names):
+            raise ConfigError(
+                f"train.lr_factors: every parameter that {pattern} matches has the factor of a pattern before it; move it to the front"
+            )
+        factors |= {name: factor for name in names if name not in factors}
+    return factors
+
+
+def _matches(pattern: str, names: Iterable[str], setting: str) -> list[str]:
+    """The names that match a pattern. Raises ConfigError, with names that are near, if none does."""
+    candidates = list(names)
+    if not (matches := [name for name in candidates if fnmatchcase(name, pattern)]):
+        near = name_list(candidates, pattern)
+        raise ConfigError(f"{setting}: {pattern} matches no parameter of the model, which has {near}; write a name, or a pattern of names")
+    return matches
+
+
+def _is_frozen(patterns: Iterable[str], path: str, norm: BatchNorm) -> bool:
+    parameters = list(norm.parameters(recurse=False))
+    name = f"{path}.running_mean".lstrip(".")
+    return not any(parameter.requires_grad for parameter in parameters) if parameters else any(fnmatchcase(name, p) for p in patterns)

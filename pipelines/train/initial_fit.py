@@ -1,0 +1,106 @@
+"""Fits weights from elsewhere to a model: renames them, and says which fit by name and shape, and which do not."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.config.did_you_mean import list_shapes, name_list
+from pipelines.config.init_from import InitFrom
+from pipelines.errors import TrainingError
+from pipelines.train.strategies import check_weights_fit
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Which weights a model starts with."""
+
+    origin: str
+    weights: dict[str, Tensor]
+    """By the model's names, in its dtypes."""
+    initialised: dict[str, list[int]]
+    """Shapes of the model's tensors that stay as they are initialised."""
+    unused: dict[str, list[int]]
+    """Shapes of tensors that the model does not use, by their names before they are renamed."""
+    casts: dict[str, str]
+    """Tensors with another dtype in the model, and both dtypes, such as `bfloat16 to float32`."""
+
+    def describe(self) -> str:
+        """One line: how many tensors fit, and the first of those that do not."""
+        total = len(self.weights) + len(self.initialised)
+        parts = [f"starts from {self.origin}: {len(self.weights)} of the model's {total} tensors are loaded"]
+        if self.initialised:
+            parts.append(f"{len(self.initialised)} stay as initialised: {list_shapes(self.initialised)}")
+        if self.unused:
+            parts.append(f"{len(self.unused)} others are unused: {list_shapes(self.unused)}")
+        return "; ".join([*parts, *(f"{count} are cast from {cast}" for cast, count in Counter(self.casts.values()).items())])
+
+    def to_values(self) -> dict[str, Any]:
+        """The whole lists in plain values, as a run's file has them."""
+        lists = {"initialised": self.initialised, "unused": self.unused, "casts": self.casts}
+        return {"origin": self.origin, "loaded": sorted(self.weights), **lists}
+
+
+def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], settings: InitFrom) -> Fit:
+    """Rename weights and choose those that fit the model, which may be on the meta device.
+
+    Raises TrainingError for a rule of `rename` that does nothing, if no tensor fits, or, with `strict`, if one does not.
+    """
+    old_names = rename(sorted(weights), settings)  # a file has them in any order
+    renamed = {name: weights[old] for name, old in old_names.items()}
+    tensors = model.state_dict()
+    fitting = {name: tensor for name, tensor in renamed.items() if name in tensors and _fits(tensor, tensors[name])}
+    initialised = {name: list(tensor.shape) for name, tensor in tensors.items() if name not in fitting}
+    unused = {old: list(weights[old].shape) for name, old in old_names.items() if name not in fitting}
+    if not fitting:
+        raise TrainingError(
+            f"train.init_from is {settings.origin}, of whose tensors none fits the model: there are {list_shapes(unused)}, and the model "
+            f"has {list_shapes(initialised)}; set train.init_from.rename, or start from other weights"
+        )
+    if settings.strict:
+        check_weights_fit(model, renamed, settings)
+    casts = {name: f"{_word(tensor)} to {_word(tensors[name])}" for name, tensor in fitting.items() if tensor.dtype != tensors[name].dtype}
+    return Fit(settings.origin, {name: t.to(tensors[name].dtype) for name, t in fitting.items()}, initialised, unused, casts)
+
+
+def rename(names: Sequence[str], settings: InitFrom) -> dict[str, str]:
+    """Names as they are, by the names that they get: the first rule whose expression a name begins with replaces what it matches.
+
+    Raises TrainingError for a rule that no name begins with, and for two names that become one.
+    """
+    old_names: dict[str, str] = {}
+    idle = dict(settings.rename)
+    for name in names:
+        rule = next((rule for rule in settings.rename if re.match(rule, name)), "")
+        idle.pop(rule, None)
+        new = re.compile(rule).sub(settings.rename[rule], name, count=1) if rule in settings.rename else name
+        if new in old_names:
+            raise TrainingError(
+                f"train.init_from.rename makes {new} of both {old_names[new]} and {name} of {settings.origin}; make different names of them"
+            )
+        old_names[new] = name
+    if idle:
+        rule = next(iter(idle))
+        raise TrainingError(
+            f"train.init_from.rename: no name in {settings.origin} begins with {rule}, or an earlier rule has it; names are "
+            f"{name_list(names, rule)}; correct the rule, or remove it"
+        )
+    return old_names
+
+
+def _fits(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.shape == other.shape and _kind(tensor.dtype) == _kind(other.dtype)
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype == torch.bool:
+        return "truth"
+    return "complex" if dtype.is_complex else "float" if dtype.is_floating_point else "integer"
+
+
+def _word(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
