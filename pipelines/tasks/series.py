@@ -74,10 +74,10 @@ class OverSeries(nn.Module):
         standard = centred / furthest / relative_deviation.clamp(min=1e-6).unsqueeze(2)
         mean, deviation = values[:, :, 0] + mean_change, relative_deviation * furthest.squeeze(2)
         levels = torch.cat([mean, deviation, -_peaks(-values, is_step), _peaks(values, is_step), length.log()], 1)
-        return self.output(self.dropout(torch.cat([self.network(standard, is_step), bound(self.levels(levels))], 1)))
+        return self.output(self.dropout(torch.cat([self.network(standard, is_step), limit_deviations(self.levels(levels))], 1)))
 
 
-def bound(features: Tensor) -> Tensor:
+def limit_deviations(features: Tensor) -> Tensor:
     """Features after batch norm, at most 10 deviations from their mean: one that hardly varied in training may be anywhere later."""
     return features.clamp(-10, 10)
 
@@ -149,7 +149,7 @@ class Rocket(nn.Module):
             output = functional.conv1d(standard, weights, biases, padding=padding, dilation=dilation).float()
             share = ((output > 0) * is_step).sum(2) / is_step.sum(2).clamp(min=1)
             features += [share, _peaks(output, is_step)]
-        return bound(self.norm(torch.cat(features, 1)))
+        return limit_deviations(self.norm(torch.cat(features, 1)))
 
 
 def _peaks(values: Tensor, is_step: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.columns import ENCODERS, FAULTS, Column
 from pipelines.serving.export.standalone.series import series as standalone_series
 from pipelines.tasks.data import Data
-from pipelines.tasks.series import OverSeries, SeriesTask, bound
+from pipelines.tasks.series import OverSeries, SeriesTask, limit_deviations
 
 ONE, TWO = pa.list_(pa.float64()), pa.list_(pa.list_(pa.float64()))
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)
@@ -223,7 +223,7 @@ def test_a_level_that_never_varied_decides_little_later() -> None:
         model({"series": batch})
     batch[:, 2, 30:] = 0
     assert model.eval().levels(torch.full((1, 9), 50.0)).abs().max() > 100, "it would be far away"
-    assert bound(model.levels(torch.full((1, 9), 50.0))).abs().max() == 10
+    assert limit_deviations(model.levels(torch.full((1, 9), 50.0))).abs().max() == 10
 
 
 def test_a_constant_series_has_a_finite_output() -> None:
