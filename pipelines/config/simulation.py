@@ -4,11 +4,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, field_validator
 
-from pipelines.config.ddl import ddl_faults
+from pipelines.config.ddl import check_ddl, ddl_names
 from pipelines.config.options import Value
 from pipelines.config.plugins import is_class_path
 from pipelines.config.section import Seed, Text
 from pipelines.config.table_base import TableSettings
+
+SEED = "seed"
+"""The column with the seed of a row."""
 
 
 class SimulationTable(TableSettings):
@@ -42,6 +45,6 @@ class SimulationTable(TableSettings):
     @field_validator("ddl")
     @classmethod
     def _columns_have_types(cls, ddl: str) -> str:
-        if faults := ddl_faults(ddl):
-            raise ValueError(f"{'; '.join(faults)}; give names and types as Spark DDL, such as `initial array<double>`")
+        if SEED in map(str.lower, ddl_names(check_ddl(ddl))):
+            raise ValueError(f"the table has the column {SEED} already; leave it out")
         return ddl

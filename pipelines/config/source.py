@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pipelines.config.ddl import ddl_faults
+from pipelines.config.ddl import check_ddl
 from pipelines.config.options import Value, check_options
 from pipelines.config.section import Fraction, Name, Section, Text
 from pipelines.config.simulation import SimulationTable
@@ -77,9 +77,7 @@ class Table(FileTableSettings):
     @field_validator("ddl")
     @classmethod
     def _columns_have_types(cls, ddl: str) -> str:
-        if faults := ddl_faults(ddl):
-            raise ValueError(f"{'; '.join(faults)}; give names and types as Spark DDL, such as `age int, name string`")
-        return ddl
+        return check_ddl(ddl)
 
     @field_validator("options")
     @classmethod

@@ -100,7 +100,8 @@ class Operator(Task):
         return {"prediction": np.asarray(functions).tolist()}
 
     def prediction_form(self) -> dict[str, Any]:
-        return {**self.data.quantity_form("field"), "shape": list(self.target.shape)}
+        form = self.data.quantity_form("field")
+        return {**form, "shape": list(self.target.shape)} if form else {}
 
     def _functions(self, output: Tensor) -> Tensor:
         """The model's output in the target's shape, (rows, *shape)."""
@@ -124,7 +125,7 @@ class Operator(Task):
         if not bool((norms > 0).all()):
             name = self.target.name
             raise DatasetError(
-                f"a row of {name} is 0 at every point, so it has no relative error; quarantine such rows, by source.expect: "
+                f"a row of {name} is 0 at every point, so it has no relative error; leave such rows out by source.expect: "
                 f"{{not zero: 'exists({name}, value -> value <> 0)'}}"
             )
 

@@ -100,9 +100,9 @@ def test_a_worker_that_outlives_an_etl_runs_the_present_file(folder: Path) -> No
         ),
         (
             "def simulate(seed):\n    return {'field': [0.0], 'other': 1}\n",
-            "returned the columns field and other for seed 0; return a mapping with field, energy and name, as the schema says",
+            "returned the columns field, other for seed 0; return a mapping with field, energy, name, as the schema says",
         ),
-        ("def simulate(seed):\n    return [0.0]\n", "returned a list for seed 0; return a mapping with field, energy and name"),
+        ("def simulate(seed):\n    return [0.0]\n", "returned a list for seed 0; return a mapping with field, energy, name"),
         (
             "def simulate(seed):\n    return {'field': 'far', 'energy': 0.0, 'name': ''}\n",
             "returned field for seed 0, which is no list<.*>: .*; correct the function or the schema",
@@ -135,29 +135,31 @@ def test_a_machine_with_other_code_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"function": "nowhere:simulate"}, "source.tables.t.function: no file of Python was found for nowhere; install it, or start in"),
+        (
+            {"function": "nowhere:simulate"},
+            "t.function: no file of Python was found for nowhere; install it, or start the command",
+        ),
         ({"function": f"{MODULE}:simulat"}, "the module has no function simulat; did you mean simulate?"),
         ({"libraries": ["no-such-package"]}, "source.tables.t.libraries: no-such-package is not installed; install it, or leave it out"),
         ({"parameters": {"size": 3}}, r"source.tables.t.parameters: my_simulator:simulate\(.*\) does not take a seed and size: .*'size'"),
-        ({"schema": "Seed int"}, "source.tables.t.schema: the table has the column seed already; leave it out"),
     ],
 )
 def test_settings_that_do_not_fit_the_function_are_refused_before_a_row_is_made(settings: dict[str, Any], message: str) -> None:
     faulty = table(**settings)
     with pytest.raises(ConfigError, match=message):
         faulty._check_arguments()
-        assert faulty.columns
     table()._check_arguments()
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"function": "simulate"}, "function: must be module:function, such as burgers:simulate"),
-        ({"schema": "field arry<double>"}, r"schema: field: no type arry \(did you mean array\?\)"),
-        ({"seeds": 0}, "seeds: must be greater than 0"),
-        ({"path": "a.csv"}, "path: no such setting"),
-        ({"format": "simulatoin"}, "format: no format simulatoin; did you mean simulation?"),
+        ({"function": "simulate"}, ".function: must be module:function, such as burgers:simulate"),
+        ({"schema": "field arry<double>"}, r".schema: field: no type arry \(did you mean array\?\)"),
+        ({"schema": "Seed int"}, ".schema: the table has the column seed already; leave it out"),
+        ({"seeds": 0}, ".seeds: must be greater than 0"),
+        ({"path": "a.csv"}, ".path: no such setting"),
+        ({"format": "simulatoin"}, ".format: no format simulatoin; did you mean simulation?"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:
@@ -166,5 +168,5 @@ def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> Non
         "name": "toy", "source": {"tables": {"rows": simulated}}, "task": {"kind": "tabular"},
         "dataset": {"path": "data", "features": {"field": {"encoder": "identity", "shape": [4]}}, "target": {"energy": "identity"}},
     }  # fmt: skip
-    with pytest.raises(ConfigError, match=f"toy.yaml: source.tables.rows.{message}"):
+    with pytest.raises(ConfigError, match=f"toy.yaml: source.tables.rows{message}"):
         parse(values, "toy.yaml")

@@ -22,15 +22,13 @@ from threadpoolctl import threadpool_limits
 
 from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.config.functions import code_digest, module_text
-from pipelines.config.simulation import SimulationTable
+from pipelines.config.simulation import SEED, SimulationTable
 from pipelines.data.sources.base import RawTable, Rows
 from pipelines.data.sources.distribute import distribute, merge_batches
 from pipelines.data.sources.parsed import parse_schema
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import ConfigError, MismatchError, SourceError
 
-SEED = "seed"
-"""The name of the column with the seed."""
 _TASKS_PER_CORE = 4
 """Some seeds take longer than others."""
 _loaded: dict[str, str] = {}
@@ -42,11 +40,8 @@ class Simulation(RawTable[SimulationTable]):
 
     @property
     def columns(self) -> StructType:
-        """Raises ConfigError if the schema is not DDL, or has a column `seed`."""
-        schema = parse_schema(self.name, self.settings.ddl)
-        if SEED in map(str.lower, schema.names):
-            raise ConfigError(f"source.tables.{self.name}.schema: the table has the column {SEED} already; leave it out")
-        return StructType([StructField(SEED, LongType(), nullable=False), *schema])
+        """Raises ConfigError if the schema is not DDL."""
+        return StructType([StructField(SEED, LongType(), nullable=False), *parse_schema(self.name, self.settings.ddl)])
 
     def empty(self, spark: SparkSession) -> DataFrame:
         self._check_arguments()
@@ -108,7 +103,7 @@ def read_code(function: str, libraries: tuple[str, ...]) -> Code:
     module = function.partition(":")[0]
     text = module_text(module)
     if not text:
-        raise SourceError(f"function: no file of Python was found for {module}; install it, or start in the folder that contains it")
+        raise SourceError(f"function: no file of Python was found for {module}; install it, or start the command in its folder")
     versions = {}
     for name in libraries:
         try:
@@ -128,7 +123,7 @@ def load_function(code: Code) -> Callable[..., Any]:
         function = getattr(loaded, name, None)
     except Exception as error:  # a user's module may raise anything
         reason = " ".join(str(error).split())
-        raise ConfigError(f"function {code.function} cannot be imported: {type(error).__name__}: {reason}; correct the module") from error
+        raise ConfigError(f"function {code.function} cannot be imported: {type(error).__name__}: {reason}; mend its module") from error
     if not callable(function):
         names = [key for key, value in vars(loaded).items() if inspect.isfunction(value)]
         hint = suggestion(name, names, f"it has {name_list(names)}" if names else "define it there")
