@@ -13,7 +13,7 @@ from tables import raw_table
 
 from pipelines.config.neural_operator import OperatorSettings
 from pipelines.config.simulation import SimulationTable
-from pipelines.data.sources.simulation import Code, Simulation, read_code, simulate_seeds
+from pipelines.data.sources.simulation import Simulation, SimulatorCode, read_simulator, simulate_seeds
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Data
 from pipelines.tasks.operator import Operator
@@ -23,7 +23,7 @@ SOUND = "def simulate(seed, points=2):\n    return {'x': [float(seed)] * points}
 SCHEMA = pa.schema({"seed": pa.int64(), "x": pa.list_(pa.float64())})
 
 
-def in_folder(folder: Path, text: str, act: Callable[[], Any]) -> None:
+def act_with_module(folder: Path, text: str, act: Callable[[], Any]) -> None:
     """Act while Python finds a module with this text."""
     (folder / f"{MODULE}.py").write_text(text)
     try:
@@ -34,19 +34,19 @@ def in_folder(folder: Path, text: str, act: Callable[[], Any]) -> None:
         sys.path_importer_cache.pop(str(folder), None)
 
 
-def simulate(text: str = SOUND, code: Code | None = None) -> Do:
+def simulate(text: str = SOUND, code: SimulatorCode | None = None) -> Do:
     """Simulate three rows by a module with this text."""
 
     def act() -> None:
-        list(simulate_seeds(code or read_code(f"{MODULE}:simulate", ("numpy",)), {}, SCHEMA, 0, range(3)))
+        list(simulate_seeds(code or read_simulator(f"{MODULE}:simulate", ("numpy",)), {}, SCHEMA, 0, range(3)))
 
-    return lambda folder: in_folder(folder, text, act)
+    return lambda folder: act_with_module(folder, text, act)
 
 
 def analyse(text: str = SOUND, **settings: Any) -> Do:
     """Check the settings of a table with this module before any row is made."""
     values = {"format": "simulation", "function": f"{MODULE}:simulate", "schema": "x array<double>", "seeds": 3, **settings}
-    return lambda folder: in_folder(folder, text, lambda: cast(Simulation, raw_table(values))._check_arguments())
+    return lambda folder: act_with_module(folder, text, lambda: cast(Simulation, raw_table(values))._check_arguments())
 
 
 def table(**settings: Any) -> Do:
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         analyse(parameters={"size": 3}),
         (analyse(parameters={"points": 3}), analyse(SOUND.replace("points=2", "size=2, points=2"), parameters={"size": 3})),
     ),
-    "unlike the driver; install the same on all machines": (simulate(code=Code(f"{MODULE}:simulate", "", {})), (simulate(),)),
+    "unlike the driver; install the same on all machines": (simulate(code=SimulatorCode(f"{MODULE}:simulate", "", {})), (simulate(),)),
     "or have it return NaN, which is quarantined": (
         simulate(FAILS),
         (simulate(), simulate(FAILS.replace("raise ValueError('diverged')", "return {'x': [float('nan')]}"))),

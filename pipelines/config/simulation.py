@@ -31,9 +31,9 @@ class SimulationTable(TableSettings):
     """The first seed."""
     parameters: dict[str, Value | tuple[Value, ...]] = {}
     """Further arguments of the function, by name."""
-    libraries: tuple[Text, ...] = ("numpy", "scipy")
-    """Installed distributions whose versions name the dataset too, because another version may round otherwise. A package of your own that
-    the function's module imports belongs here."""
+    libraries: tuple[Text, ...] = ("numpy",)
+    """Installed distributions whose versions name the dataset too, because another version may round otherwise: those that the function
+    uses, such as scipy or a package of your own."""
 
     @field_validator("function")
     @classmethod

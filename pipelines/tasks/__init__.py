@@ -9,8 +9,8 @@
                  weights; `trees` is a `forest` of decision trees over the same; `vision` a small network or a `resnet` over images,
                  `text` and `speech` convolutions over words and spectrograms, a text also a `bag` of terms, and `recommendation`
                  matrix factorization or DLRM. `network_function` has the network that a function of the user's makes.
-5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` a DLinear over the
-                 history of series. `segmentation` is a `unet` over images or volumes, of which it is trained on `patches`, with
+5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` one of the
+                 `forecast_networks` over the history of series. `segmentation` is a `unet` over images or volumes, of which it is trained on `patches`, with
                  `mask_metrics` and the predictors of `trivial_masks`. `operator` is a `fourier_operator` over functions on a grid, with the
                  predictors of `trivial_fields`. These five have their own outputs and metrics.
 6. `stages`      cuts a model into parts that different workers compute.

@@ -38,7 +38,7 @@ class DLinear(nn.Module):
         return (self.trend(trend) + self.rest(history - trend)).transpose(1, 2)
 
 
-class Linear(nn.Module):
+class LinearForecast(nn.Module):
     """One linear map over time, which all series share. All weights are initialised to 1 / steps."""
 
     def __init__(self, column: str, steps: int, horizon: int) -> None:
@@ -59,7 +59,7 @@ class InstanceNormalized(nn.Module):
     loses its last value.
     """
 
-    def __init__(self, network: DLinear | Linear, series: int, deviation: bool) -> None:
+    def __init__(self, network: DLinear | LinearForecast, series: int, deviation: bool) -> None:
         super().__init__()
         self.network, self.deviation = network, deviation
         if deviation:

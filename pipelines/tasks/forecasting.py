@@ -17,7 +17,7 @@ from pipelines.config.task import ForecastingSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
-from pipelines.tasks.forecast_networks import DLinear, InstanceNormalized, Linear
+from pipelines.tasks.forecast_networks import DLinear, InstanceNormalized, LinearForecast
 from pipelines.tasks.metrics import METRICS
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.trivial_forecasts import RepeatLast, RepeatSeason
@@ -43,7 +43,9 @@ class Forecasting(Task):
     def model(self) -> nn.Module:
         settings, column = self.settings, self.history.name
         (steps, series), horizon = self.history.shape, self.future.shape[0]
-        network = DLinear(column, steps, horizon, settings.kernel) if settings.network == "dlinear" else Linear(column, steps, horizon)
+        network = (
+            DLinear(column, steps, horizon, settings.kernel) if settings.network == "dlinear" else LinearForecast(column, steps, horizon)
+        )
         return network if settings.normalize == "none" else InstanceNormalized(network, series, settings.normalize == "deviation")
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:

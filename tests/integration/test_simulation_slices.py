@@ -118,9 +118,9 @@ def test_any_number_of_tasks_makes_the_same_rows(spark: SparkSession, monkeypatc
 
 
 def test_a_second_dataset_of_the_same_equation_has_the_same_digest(trained_slice: Slice, tmp_path: Path) -> None:
-    again = run(small_config(tmp_path))
-    assert (again.version, again.digest) == (trained_slice.manifest.version, trained_slice.manifest.digest)
-    assert again.rows_parsed == 120 and again.quarantined == {}
+    manifest = run(small_config(tmp_path))
+    assert (manifest.version, manifest.digest) == (trained_slice.manifest.version, trained_slice.manifest.digest)
+    assert manifest.rows_parsed == 120 and manifest.quarantined == {}
 
 
 def test_the_operator_beats_the_trivial_predictors_by_far(trained_slice: Slice) -> None:

@@ -46,9 +46,9 @@ def test_a_layer_multiplies_the_lowest_modes_of_the_fft(grid: tuple[int, ...], m
     layer, values = FourierLayer(3, grid, modes), torch.randn(2, *grid, 3)
     axes = tuple(range(1, len(grid) + 1))
     spectrum = torch.fft.rfftn(values, dim=axes)
-    kept: Any = [torch.arange(-modes, modes) % points for points in grid[:-1]] + [torch.arange(modes)]
-    places = (slice(None), *torch.meshgrid(*kept, indexing="ij"))
-    weights = torch.complex(layer.real, layer.imaginary).reshape(*map(len, kept), 3, 3)
+    frequencies: Any = [torch.arange(-modes, modes) % points for points in grid[:-1]] + [torch.arange(modes)]
+    places = (slice(None), *torch.meshgrid(*frequencies, indexing="ij"))
+    weights = torch.complex(layer.real, layer.imaginary).reshape(*map(len, frequencies), 3, 3)
     filtered = torch.zeros_like(spectrum)
     filtered[places] = torch.einsum("r...i,...io->r...o", spectrum[places], weights)
     torch.testing.assert_close(layer._filter(values), torch.fft.irfftn(filtered, grid, dim=axes), rtol=1e-4, atol=1e-5)
@@ -79,7 +79,10 @@ def test_the_loss_is_a_sum_over_rows_and_that_of_the_definition(operator: Operat
     target = operator.target.name
     loss, weight = operator.loss(model, rows)
     predicted, true = model(rows).reshape(rows[target].shape).detach().numpy(), rows[target].numpy()
-    ratios = [np.linalg.norm((one - other).ravel()) / np.linalg.norm(other.ravel()) for one, other in zip(predicted, true, strict=True)]
+    ratios = [
+        np.linalg.norm((prediction - truth).ravel()) / np.linalg.norm(truth.ravel())
+        for prediction, truth in zip(predicted, true, strict=True)
+    ]
     assert loss.item() == pytest.approx(sum(ratios), rel=1e-5) and weight == 5
     parts = [operator.loss(model, {name: values[part] for name, values in rows.items()})[0] for part in (slice(0, 2), slice(2, 5))]
     assert (parts[0] + parts[1]).item() == pytest.approx(loss.item(), rel=1e-6)
@@ -171,4 +174,5 @@ def test_bf16_keeps_the_digits_of_the_modes() -> None:
     model, rows = operator.model(), random_rows(operator)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model(rows)
-    assert rounded.isfinite().all() and float((rounded - model(rows)).norm() / model(rows).norm()) < 0.02
+    exact = model(rows)
+    assert rounded.isfinite().all() and ((rounded - exact).norm() / exact.norm()).item() < 0.02

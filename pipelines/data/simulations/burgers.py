@@ -48,7 +48,7 @@ def random_field(seed: int, points: int, deviation: float, rate: float) -> np.nd
 def solve(initial: np.ndarray, viscosity: float, duration: float, steps: int) -> np.ndarray:
     """The solution after `duration` from an initial condition, both float64 of shape (points,) at the places 0, 1 / points, …"""
     points = len(initial)
-    half, whole, average, first, middle, last = _coefficients(points, viscosity, duration / steps)
+    half, decay, average, first, middle, last = _coefficients(points, viscosity, duration / steps)
     derivative = -0.5j * _wave_numbers(points)
     derivative[last_mode(points) + 1 :] = 0
 
@@ -64,7 +64,7 @@ def solve(initial: np.ndarray, viscosity: float, duration: float, steps: int) ->
         second = change(to_middle)
         third = change(half * spectrum + average * second)
         fourth = change(half * to_middle + average * (2 * third - start))
-        spectrum = whole * spectrum + first * start + middle * (second + third) + last * fourth
+        spectrum = decay * spectrum + first * start + middle * (second + third) + last * fourth
     return irfft(spectrum, points)
 
 

@@ -60,15 +60,15 @@ class Simulation(RawTable[SimulationTable]):
         simulate = partial(simulate_seeds, self._code(), self.settings.parameters, to_arrow_schema(self.columns), self.settings.first_seed)
         return Rows(distribute(spark, work, simulate, self.columns))
 
-    def _code(self) -> "Code":
+    def _code(self) -> "SimulatorCode":
         try:
-            return read_code(self.settings.function, self.settings.libraries)
+            return read_simulator(self.settings.function, self.settings.libraries)
         except SourceError as error:
             raise ConfigError(f"source.tables.{self.name}.{error}") from error
 
     def _check_arguments(self) -> None:
         """Raises ConfigError if the function cannot be imported, or does not take a seed and the parameters."""
-        place, function = f"source.tables.{self.name}", load_function(self._code())
+        place, function = f"source.tables.{self.name}", load_simulator(self._code())
         try:
             signature = inspect.signature(function)
             signature.bind(self.settings.first_seed, **self.settings.parameters)
@@ -82,7 +82,7 @@ class Simulation(RawTable[SimulationTable]):
 
 
 @dataclass(frozen=True)
-class Code:
+class SimulatorCode:
     """A simulator's code, by which two machines can tell whether they have the same."""
 
     function: str
@@ -96,7 +96,7 @@ class Code:
         return code_digest(self.text)
 
 
-def read_code(function: str, libraries: tuple[str, ...]) -> Code:
+def read_simulator(function: str, libraries: tuple[str, ...]) -> SimulatorCode:
     """The code of `module:function` on this machine.
 
     Raises SourceError if the module has no file of Python, or a library is not installed."""
@@ -110,10 +110,10 @@ def read_code(function: str, libraries: tuple[str, ...]) -> Code:
             versions[name] = version(name)
         except PackageNotFoundError as error:
             raise SourceError(f"libraries: {name} is not installed; install it, or leave it out if the function does not use it") from error
-    return Code(function, text, versions)
+    return SimulatorCode(function, text, versions)
 
 
-def load_function(code: Code) -> Callable[..., Any]:
+def load_simulator(code: SimulatorCode) -> Callable[..., Any]:
     """The function of the present file. Raises ConfigError if it cannot be imported."""
     module, _, name = code.function.partition(":")
     try:
@@ -131,17 +131,19 @@ def load_function(code: Code) -> Callable[..., Any]:
     return function
 
 
-def simulate_seeds(code: Code, parameters: Mapping[str, Any], schema: pa.Schema, first_seed: int, seeds: range) -> Iterator[pa.RecordBatch]:
+def simulate_seeds(
+    code: SimulatorCode, parameters: Mapping[str, Any], schema: pa.Schema, first_seed: int, seeds: range
+) -> Iterator[pa.RecordBatch]:
     """Rows of the schema, one for each seed, in their order. Runs on an executor.
 
     Raises SourceError, naming the seed, if the function fails, returns other columns than those of the schema, or returns something else
     when it is called again, which is tried with `first_seed`. Raises MismatchError if this machine has other code than the driver.
     """
-    here = read_code(code.function, tuple(code.libraries))
-    if here != code:
-        what = [f"{name} {number}" for name, number in here.libraries.items() if number != code.libraries[name]] or ["another file"]
-        raise MismatchError(f"an executor has {name_list(what)} for {code.function}, unlike the driver; install the same on all machines")
-    function = load_function(code)
+    present = read_simulator(code.function, tuple(code.libraries))
+    if present != code:
+        parts = [f"{name} {number}" for name, number in present.libraries.items() if number != code.libraries[name]] or ["another file"]
+        raise MismatchError(f"an executor has {name_list(parts)} for {code.function}, unlike the driver; install the same on all machines")
+    function = load_simulator(code)
 
     def simulate(seed: int) -> pa.RecordBatch:
         try:
@@ -172,8 +174,8 @@ def _to_batch(values: Any, seed: int, schema: pa.Schema, function: str) -> pa.Re
     """One row. Raises SourceError if the values are not those of the schema."""
     names = [name for name in schema.names if name != SEED]
     if not isinstance(values, Mapping) or set(values) != set(names):
-        what = f"the columns {name_list([str(name) for name in values])}" if isinstance(values, Mapping) else f"a {type(values).__name__}"
-        raise SourceError(f"{function} returned {what} for seed {seed}; return a mapping with {name_list(names)}, as the schema says")
+        kind = f"the columns {name_list([str(name) for name in values])}" if isinstance(values, Mapping) else f"a {type(values).__name__}"
+        raise SourceError(f"{function} returned {kind} for seed {seed}; return a mapping with {name_list(names)}, as the schema says")
     arrays = []
     for field in schema:
         value = seed if field.name == SEED else values[field.name]

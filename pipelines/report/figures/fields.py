@@ -13,7 +13,7 @@ def fields(split: SplitEvaluation) -> tuple[bytes, str]:
 
 
 def worst_fields(split: SplitEvaluation) -> tuple[bytes, str]:
-    """Those with the greatest relative error."""
+    """The functions with the greatest relative error."""
     return _draw(split, "worst_fields"), f"The worst predictions, of {_rows(split, 'worst_fields')}. {_key(split)}"
 
 
