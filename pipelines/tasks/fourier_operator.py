@@ -108,7 +108,8 @@ class FourierLayer(nn.Module):
         shape = spectrum[0].shape
         rows = torch.cat([part.reshape(shape[0], prod(shape[1:-1]), self.width) for part in spectrum], -1)
         # The product of complex numbers as one of real matrices, real parts before imaginary ones.
-        matrices = torch.cat([torch.cat([self.real, self.imaginary], 2), torch.cat([-self.imaginary, self.real], 2)], 1)
+        weights, turned = self.real.to(rows.dtype), self.imaginary.to(rows.dtype)  # a model that is spread has them in bf16
+        matrices = torch.cat([torch.cat([weights, turned], 2), torch.cat([-turned, weights], 2)], 1)
         real, imaginary = torch.bmm(rows.transpose(0, 1), matrices).transpose(0, 1).chunk(2, -1)
         return real.reshape(shape), imaginary.reshape(shape)
 
