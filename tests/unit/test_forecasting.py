@@ -79,9 +79,10 @@ def test_a_constant_history_has_a_finite_forecast_and_gradient(network: str, nor
 
 
 def test_runs_from_before_there_were_networks_have_the_same_identity() -> None:
-    config = load(CONF, {"task": {"kind": "forecasting"}})
+    earlier = {"train.epochs": 6, "train.global_batch": 32, "train.lr": 1e-3, "train.weight_decay": 0, "train.lr_gamma": 0.5}
+    config = load(CONF, earlier)
     assert config.model_identity[:16] == "2333fac3b10f2a4f"
-    others = [load(CONF, {"task": {"kind": "forecasting", **other}}) for other in ({"network": "linear"}, {"normalize": "last"})]
+    others = [load(CONF, {**earlier, **other}) for other in ({"task.network": "linear"}, {"task.normalize": "last"})]
     assert len({config.model_identity for config in (config, *others)}) == 3
 
 
