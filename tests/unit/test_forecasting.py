@@ -82,8 +82,8 @@ def test_runs_from_before_there_were_networks_have_the_same_identity() -> None:
     earlier = {"train.epochs": 6, "train.global_batch": 32, "train.lr": 1e-3, "train.weight_decay": 0, "train.lr_gamma": 0.5}
     config = load(CONF, earlier)
     assert config.model_identity[:16] == "2333fac3b10f2a4f"
-    others = [load(CONF, {**earlier, **other}) for other in ({"task.network": "linear"}, {"task.normalize": "last"})]
-    assert len({config.model_identity for config in (config, *others)}) == 3
+    changed_configs = [load(CONF, {**earlier, **other}) for other in ({"task.network": "linear"}, {"task.normalize": "last"})]
+    assert len({config.model_identity for config in (config, *changed_configs)}) == 3
 
 
 def test_errors_are_those_of_numpy_and_the_baseline_repeats_the_last_value() -> None:
