@@ -12,7 +12,7 @@ set -euo pipefail
 
 root="$(cd "$(dirname "$0")/.." && pwd)"
 output="$(realpath -m "${1:-environment.tar.gz}")"
-packages=(bracex numpy pandas psutil pyarrow pydantic PyYAML Pillow tokenizers wcmatch xxhash "${@:2}")
+packages=(bracex numpy pandas psutil pyarrow threadpoolctl pydantic PyYAML Pillow tokenizers wcmatch xxhash "${@:2}")
 python="${PYTHON:-python3}"
 
 folder="$(mktemp -d)"

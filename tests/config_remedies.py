@@ -286,7 +286,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {**SERVERS, "task.batch_norm": True, "train.sync_batch_norm": True},
         ({"train.sync_batch_norm": False}, {"train.strategy": "ddp"}),
     ),
-    "`encoder` is missing; add it": ({"dataset.features": {"age": {}}}, ({"dataset.features": {"age": {"encoder": "standardize"}}},)),
+    "`{}` is missing; add it": ({"dataset.features": {"age": {}}}, ({"dataset.features": {"age": {"encoder": "standardize"}}},)),
     "which everyone who sees the run could read": (
         {"tracking.tags": {"password": "x7Jq2"}},
         ({"tracking.tags": GONE},),

@@ -12,6 +12,7 @@ from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.forecasting import Forecasting
 from pipelines.tasks.language import Language
 from pipelines.tasks.next_item import NextItem
+from pipelines.tasks.operator import Operator
 from pipelines.tasks.recommendation import Recommendation
 from pipelines.tasks.segmentation import Segmentation
 from pipelines.tasks.series import SeriesTask
@@ -37,6 +38,8 @@ WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=3
 PAST = TensorColumn(name="past", dtype="float32", shape=(12, 3))
 FUTURE = TensorColumn(name="future", dtype="float32", shape=(4, 3), role="target")
 MASK = TensorColumn(name="mask", dtype="uint8", shape=(12, 12), role="target", cardinality=3)
+INITIAL = TensorColumn(name="initial", dtype="float32", shape=(12,))
+FINAL = TensorColumn(name="final", dtype="float32", shape=(12, 2), role="target")
 TOKENS = tuple(bytes([number]) for number in range(30))
 
 TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = {
@@ -55,6 +58,11 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "next_item": (NextItem, (HISTORY, NEXT), {"width": 8, "negatives": 10}),
     "language": (Language, (WINDOWS,), {"layers": 1, "heads": 2, "width": 16, "dropout": 0.1}),
     "segmentation": (Segmentation, (IMAGE, MASK), {"width": 4, "depth": 1, "patch": [8, 8], "flips": [0], "elastic": 1.0}),
+    "operator": (
+        Operator,
+        (INITIAL, RATING.model_copy(update={"name": "viscosity", "role": "feature"}), FINAL),
+        {"modes": 3, "width": 8, "layers": 2},
+    ),
     "forecasting": (Forecasting, (PAST, FUTURE), {"kernel": 5}),
 }
 ENCODERS = {"terms": FittedEncoder(feature={"encoder": "terms"}, inputs=("text",), column=TERMS, state={

@@ -3,14 +3,14 @@
 1. `load`          merges a YAML file (`reading`) with command-line flags (`flags`) and validates the result.
 2. `pipeline`      is the whole config: `source`, `dataset` (with its `features`), `task`, `train`, `tracking` and those of
                    `serving`; `profile` and `init_from` are sections of `train`, and `train_base` is what `train` has for every
-                   strategy. `task_base` is what every task has, `tabular`, `trees` and `segmentation` the settings of three, and
-                   `train_defaults` what follows from it for `train`.
+                   strategy. `task_base` is what every task has, `tabular`, `trees`, `segmentation` and `neural_operator` the settings of
+                   four, and `train_defaults` what follows from it for `train`.
    `windows` is the section of columns that are made of several rows, and `window_rules` compares it with `dataset`; `folds` is a
                    kind of `dataset.split`.
 3. `section`       is the base class of these parts. `options` checks options of Spark's readers, `ddl` the types of a schema,
                    and `secrets` finds passwords and tokens.
-4. `table_formats` lists the formats of raw tables by name. `strategy` is the base class of a strategy's settings, which stand in its own
-                   folder; `strategies` finds them there.
+4. `table_formats` lists the formats of raw tables by name. `table_base` is what every table has, `simulation` the settings of one kind.
+                   `strategy` is the base class of a strategy's settings, which stand in its own folder; `strategies` finds them there.
 5. `effects`       is the table of settings that have an effect only beside others, by `effect_rules`; a setting that is given has one.
 6. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
                    `functions` reads the settings of a function that makes a network.

@@ -21,6 +21,18 @@ def ddl_faults(ddl: str) -> list[str]:
     return [fault for column in _columns(ddl) if (fault := _fault(column))] if ddl.strip() else []
 
 
+def check_ddl(ddl: str) -> str:
+    """The schema itself. Raises ValueError if a column has no type of Spark's."""
+    if faults := ddl_faults(ddl):
+        raise ValueError(f"{'; '.join(faults)}; give names and types as Spark DDL, such as `age int, name string`")
+    return ddl
+
+
+def ddl_names(ddl: str) -> list[str]:
+    """The names of the columns."""
+    return [column[0].strip("`") for column in _columns(ddl) if column]
+
+
 def _columns(ddl: str) -> Iterator[list[str]]:
     """The tokens of each column, without the optional colon after its name."""
     column, depth = list[str](), 0

@@ -27,7 +27,7 @@ from pipelines.config.segmentation import SegmentationSettings
 from pipelines.config.source import Table
 from pipelines.config.strategies import strategy_kinds_with
 from pipelines.config.tabular import NumberEmbedding, TabularSettings
-from pipelines.config.task import LanguageSettings, RecommendationSettings, SeriesTaskSettings, TextSettings
+from pipelines.config.task import ForecastingSettings, LanguageSettings, RecommendationSettings, SeriesTaskSettings, TextSettings
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:
@@ -75,6 +75,7 @@ TABLE = (
         ("width", ("piecewise", "periodic")), ("bins", ("piecewise",)), ("frequencies", ("periodic",)), ("scale", ("periodic",)))),
     *(Use(f"task.{name}", "dataset.features", fits=_has_sequence, remedy="encode a feature by sequence", section_class=TextSettings)
       for name in ("embedding", "widths", "filters", "dropout")),
+    Use("task.kernel", ".network", ("dlinear",), section_class=ForecastingSettings),
     Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", section_class=LanguageSettings),
     Use("task.elastic_points", ".elastic", fits=is_above_0, remedy="set task.elastic, as to 4", section_class=SegmentationSettings),
     Use("task.patches_per_row", ".patch", fits=is_given, remedy="set task.patch to a size such as [256, 256]",

@@ -3,7 +3,6 @@
 --task.hidden 256 128        --task.hidden [256, 128]        --task.hidden=[]
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, get_args, get_origin
 
 import yaml
@@ -81,12 +80,19 @@ def _kinds(model: Any, keys: list[str]) -> set[Any]:
         if get_origin(model) is dict:
             model = get_args(model)[1]
             continue
-        fields: Mapping[str, Any] = getattr(model, "model_fields", {})
-        field = next((field for name, field in fields.items() if key in (name, field.alias)), None)
+        fields = (pair for section in _sections(model) for pair in section.model_fields.items())
+        field = next((field for name, field in fields if key in (name, field.alias)), None)
         if field is None:
             return set()
         model = field.annotation
     return _types(model)
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The sections that a setting accepts: several where another setting chooses between them."""
+    if isinstance(annotation, type):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [section for inner in get_args(annotation) for section in _sections(inner)]
 
 
 def _types(annotation: Any) -> set[Any]:

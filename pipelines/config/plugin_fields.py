@@ -12,7 +12,7 @@ from pipelines.config.features import ALONE, BUILT_IN, AutoSettings, EncoderSett
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import Settings, is_class_path, plugin_settings
 from pipelines.config.section import Name
-from pipelines.config.source import Source, Table, TableSettings
+from pipelines.config.source import TABLES, Source, TableSettings
 from pipelines.config.strategies import strategy_kinds, strategy_section, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
 from pipelines.config.train import Train
@@ -30,7 +30,7 @@ def plugin_config_fields(values: Mapping[str, Any], origin: str) -> dict[str, An
     """
     fields: dict[str, Any] = {}
     if tables := _plugin_settings(values, "source", ("tables",), "format", TableSettings, origin):
-        table = Annotated[reduce(or_, tables, Table), Field(discriminator="format")]  # type: ignore[valid-type]
+        table = Annotated[reduce(or_, tables, TABLES), Field(discriminator="format")]  # type: ignore[valid-type]
         source = create_model("Source", __base__=Source, __doc__=Source.__doc__, tables=(dict[Name, table], Source.model_fields["tables"]))  # type: ignore[valid-type]
         fields["source"] = (source, Config.model_fields["source"])
     if encoders := _plugin_settings(values, "dataset", ENCODER_MAPPINGS, "encoder", EncoderSettings, origin):

@@ -13,7 +13,7 @@ from pipelines.config.init_from import InitFrom
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
 from pipelines.config.setting_words import one_line, setting_schemas, table_cell, value_words
-from pipelines.config.source import Source, Table, TableSettings
+from pipelines.config.source import SimulationTable, Source, Table, TableSettings
 from pipelines.config.strategies import strategy_kinds, strategy_settings_class
 from pipelines.config.strategy import StrategySettings
 from pipelines.config.task import KINDS
@@ -51,6 +51,7 @@ def _sections() -> list[str]:
         "The file": Config,
         "`source`": Source,
         "`source.tables.NAME`": Table,
+        "`source.tables.NAME` of format `simulation`": SimulationTable,
         "`source.tables.NAME`, read by a class of your own": TableSettings,
         "`source.windows`": WindowSettings,
         "`dataset`": Dataset,

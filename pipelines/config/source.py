@@ -1,15 +1,19 @@
 """`source`: raw tables, the query over them, and conditions that its rows must satisfy."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pipelines.config.ddl import ddl_faults
+from pipelines.config.ddl import check_ddl
 from pipelines.config.options import Value, check_options
 from pipelines.config.section import Fraction, Name, Section, Text
+from pipelines.config.simulation import SimulationTable
+from pipelines.config.table_base import TableSettings
 from pipelines.config.table_formats import FORMATS
 from pipelines.config.windows import WindowSettings
+
+__all__ = ["ROWS_OF_ONE_FILE", "TABLES", "FileTableSettings", "SimulationTable", "Source", "Table", "TableSettings"]
 
 ROWS_OF_ONE_FILE = ("csv", "json", "parquet", "text", "excel", "sqlite")
 """Formats that make each row from one file."""
@@ -25,25 +29,6 @@ if TYPE_CHECKING:
     FormatName = str
 else:
     FormatName = Literal[tuple(FORMATS)]
-
-
-class TableSettings(Section):
-    """Base class of the settings of all raw tables. Derive your own source from it, or from `FileTableSettings` if it reads files."""
-
-    implementation: ClassVar[str]
-    """`module:Class` of the `pipelines.data.sources.base.RawTable` that these settings configure; imported after Spark has started."""
-    format: str
-    """One of the built-in formats, such as `csv`, or `module:Class` of your own settings."""
-
-    @property
-    def place(self) -> Any:
-        """How messages refer to the data of the table."""
-        return self.format
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Paths of the files, if the table consists of files."""
-        return ()
 
 
 class FileTableSettings(TableSettings):
@@ -92,9 +77,7 @@ class Table(FileTableSettings):
     @field_validator("ddl")
     @classmethod
     def _columns_have_types(cls, ddl: str) -> str:
-        if faults := ddl_faults(ddl):
-            raise ValueError(f"{'; '.join(faults)}; give names and types as Spark DDL, such as `age int, name string`")
-        return ddl
+        return check_ddl(ddl)
 
     @field_validator("options")
     @classmethod
@@ -126,10 +109,14 @@ class Table(FileTableSettings):
         return self
 
 
+TABLES = Table | SimulationTable
+"""Settings of the built-in raw tables; `plugin_fields` adds those that a config names by import path."""
+
+
 class Source(Section):
     """Raw tables, and the Spark SQL query that turns them into rows."""
 
-    tables: dict[Name, Table] = {}
+    tables: dict[Name, Annotated[TABLES, Field(discriminator="format")]] = {}
     """Raw tables by the name that the query uses. In the query, a name with spaces or - needs backticks."""
     query: str = ""
     """Spark SQL over the tables, for joins and cleaning. May be empty with a single table; then all of its columns are taken."""
@@ -143,7 +130,7 @@ class Source(Section):
 
     @field_validator("tables")
     @classmethod
-    def _names_differ_in_more_than_case(cls, tables: dict[str, Table]) -> dict[str, Table]:
+    def _names_differ_in_more_than_case(cls, tables: dict[str, TABLES]) -> dict[str, TABLES]:
         lower = [name.lower() for name in tables]
         if twice := [name for name in tables if lower.count(name.lower()) > 1]:
             raise ValueError(f"{' and '.join(twice)} are the same name in SQL, which ignores case; rename one")

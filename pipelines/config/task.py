@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from pipelines.config.neural_operator import OperatorSettings
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.segmentation import SegmentationSettings
 from pipelines.config.tabular import TabularSettings
@@ -67,18 +68,29 @@ class LanguageSettings(SequenceTaskSettings):
 
 
 class ForecastingSettings(SequenceTaskSettings):
-    """DLinear (Zeng et al. 2023): splits the history of each series into trend and remainder, with one linear layer for each."""
+    """Forecasts several series from their history, each by itself and all by the same linear layers (Zeng et al. 2023)."""
 
     implementation: ClassVar[str] = "pipelines.tasks.forecasting:Forecasting"
     kind: Literal["forecasting"] = "forecasting"
+    network: Literal["dlinear", "linear"] = "dlinear"
+    """`linear` is one linear layer from the history to the forecast. `dlinear` splits the history into trend and remainder, with a layer
+    for each."""
+    normalize: Literal["none", "last", "deviation"] = "none"
+    """What a history loses before the network, and its forecast gets back: with `last` its last value, as in NLinear, and with `deviation`
+    its mean and standard deviation, as in RevIN (Kim et al. 2022)."""
     kernel: PositiveInt = 25
-    """Window of the moving average that is the trend, in time steps; an odd number."""
+    """Of `dlinear`: window of the moving average that is the trend, in time steps; an odd number."""
 
     @model_validator(mode="after")
     def _the_average_has_a_middle(self) -> "ForecastingSettings":
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel is {self.kernel}; a centred moving average needs an odd number of steps, such as {self.kernel + 1}")
         return self
+
+    @property
+    def excluded_from_identity(self) -> set[str]:
+        newer = {"network": "dlinear", "normalize": "none"}
+        return super().excluded_from_identity | {name for name, default in newer.items() if getattr(self, name) == default}
 
 
 class TextSettings(TaskSettings):
@@ -189,6 +201,7 @@ KINDS: dict[str, type[TaskSettings]] = {
     "language": LanguageSettings,
     "forecasting": ForecastingSettings,
     "segmentation": SegmentationSettings,
+    "operator": OperatorSettings,
 }
 
 

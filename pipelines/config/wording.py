@@ -10,6 +10,8 @@ from pipelines.config.did_you_mean import suggestion
 from pipelines.config.secrets import has_login, is_secret
 
 _LIST, _MAPPING = "must be a list, such as [first, second]", "must be a mapping, such as {{name: value}}"
+_EXAMPLES = {"encoder": "standardize", "format": "csv"}
+"""By the setting that chooses between sections."""
 _NUMBER, _WHOLE, _SWITCH = "must be a number", "must be a whole number", "must be true or false"
 # By error type of pydantic; braces refer to the context that pydantic gives with the error.
 _WORDS = {
@@ -17,7 +19,6 @@ _WORDS = {
     "dict_type": _MAPPING,
     "model_type": _MAPPING,
     "model_attributes_type": _MAPPING,
-    "union_tag_not_found": "`encoder` is missing; add it, such as {{encoder: standardize}}",
     "missing": "is missing",
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -57,7 +58,8 @@ def error_lines(error: ValidationError, model: type[BaseModel], values: Any, ori
     """One line for each setting with an error. Errors of the members of a union are joined in one line."""
     by_place: dict[tuple[str, ...], list[Any]] = {}
     for fault in error.errors():
-        by_place.setdefault(tuple(_keys(fault["loc"], values, missing=fault["type"] == "missing")), []).append(fault)
+        chooser = ["format"] if fault["type"] == "union_tag_invalid" and fault["ctx"]["discriminator"] == "'format'" else []
+        by_place.setdefault((*_keys(fault["loc"], values, missing=fault["type"] == "missing"), *chooser), []).append(fault)
     # If an element of a list is wrong, only that is reported, and not that the list itself is no text.
     outer = {place[:depth] for place in by_place for depth in range(1, len(place))}
     return [_escape(_line(place, faults, model, origin, flags)) for place, faults in by_place.items() if place not in outer]
@@ -107,6 +109,9 @@ def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
             tag = context["tag"]
             kind, tags = _words_in_quotes(context["discriminator"])[0], _words_in_quotes(context["expected_tags"])
             return f"no {kind} {show_value(tag)}; {_suggestion(tag, tags)}"
+        case "union_tag_not_found":
+            key = _words_in_quotes(context["discriminator"])[0]
+            return f"`{key}` is missing; add it, such as {{{key}: {_EXAMPLES[key]}}}"
         case "string_type" if fault["loc"][-1] == "[key]":
             return _WORDS["invalid_key"]
         case "too_short" if not context["actual_length"]:

@@ -10,9 +10,10 @@
                  which `picture_changes` shifts, mirrors and masks in training; `text`, `speech` and `series` convolutions over words,
                  spectrograms and series, a text also a `bag` of terms, and `recommendation` matrix factorization or DLRM.
                  `network_function` has the network that a function of the user's makes.
-5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` a DLinear over the
-                 history of series. `segmentation` is a `unet` over images or volumes, of which it is trained on `patches`, with
-                 `mask_metrics` and the predictors of `trivial_masks`. These four have their own outputs and metrics.
+5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` one of the
+                 `forecast_networks` over the history of series. `segmentation` is a `unet` over images or volumes, of which it is trained
+                 on `patches`, with `mask_metrics` and the predictors of `trivial_masks`. `operator` is a `fourier_operator` over functions
+                 on a grid, with the predictors of `trivial_fields`. These five have their own outputs and metrics.
 6. `stages`      cuts a model into parts that different workers compute.
 7. `constants`   are copied to each device once; `row_random` makes random numbers for each row, for augmentations and negative samples.
 8. `metrics`     is the table of metrics and their directions, `metric_classes` accumulates them, `further_metrics` those that a

@@ -1,7 +1,6 @@
-"""The task `forecasting`: predicts the next steps of several series from their history, by DLinear.
+"""The task `forecasting`: predicts the next steps of several series from their history, by a network of `forecast_networks`.
 
-Zeng et al. 2023, "Are transformers effective for time series forecasting?". The feature is the history, shape (steps, series) per
-row; the target is the future, shape (horizon, series), in the same units.
+The feature is the history, shape (steps, series) per row; the target is the future, shape (horizon, series), in the same units.
 """
 
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
 
 from pipelines.config import TaskSettings
@@ -19,6 +17,7 @@ from pipelines.config.task import ForecastingSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
+from pipelines.tasks.forecast_networks import DLinear, InstanceNormalized, LinearForecast
 from pipelines.tasks.metrics import METRICS
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.tasks.trivial_forecasts import RepeatLast, RepeatSeason
@@ -42,7 +41,12 @@ class Forecasting(Task):
         self.history, self.future = data.features[0], data.target
 
     def model(self) -> nn.Module:
-        return DLinear(self.history.name, self.history.shape[0], self.future.shape[0], self.settings.kernel)
+        settings, column = self.settings, self.history.name
+        (steps, series), horizon = self.history.shape, self.future.shape[0]
+        network = (
+            DLinear(column, steps, horizon, settings.kernel) if settings.network == "dlinear" else LinearForecast(column, steps, horizon)
+        )
+        return network if settings.normalize == "none" else InstanceNormalized(network, series, settings.normalize == "deviation")
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         losses = (model(batch).float() - batch[self.future.name]).square().flatten(1).mean(1)
@@ -77,27 +81,3 @@ class Forecasting(Task):
 
     def prediction_form(self) -> dict[str, Any]:
         return self.data.quantity_form("forecast")
-
-
-class DLinear(nn.Module):
-    """Two linear maps over time, one for the moving average and one for the remainder; all series share them.
-
-    All weights are initialised to 1 / steps, as in the code of the authors.
-    """
-
-    def __init__(self, column: str, steps: int, horizon: int, kernel: int) -> None:
-        super().__init__()
-        self.column = column
-        self.kernel = kernel
-        self.trend = nn.Linear(steps, horizon)
-        self.rest = nn.Linear(steps, horizon)
-        for layer in (self.trend, self.rest):
-            nn.init.constant_(layer.weight, 1 / steps)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Forecasts of shape (rows, horizon, series)."""
-        history = batch[self.column].float().transpose(1, 2)
-        half = self.kernel // 2
-        # The first and the last value are repeated at the ends, so that the average has the same length.
-        trend = functional.avg_pool1d(functional.pad(history, (half, half), mode="replicate"), self.kernel, stride=1)
-        return (self.trend(trend) + self.rest(history - trend)).transpose(1, 2)

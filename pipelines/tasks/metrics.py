@@ -55,6 +55,7 @@ METRICS = {
         MetricEntry("pooled_dice", "max"),
         MetricEntry("pixel_accuracy", "max"),
         MetricEntry("iou", "max"),
+        MetricEntry("relative_l2", "min"),
         MetricEntry("repeat_last_mse", "min"),
         MetricEntry("repeat_last_mae", "min"),
     )

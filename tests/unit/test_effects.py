@@ -21,6 +21,7 @@ task: {kind: tabular}
 """
 _LANGUAGE = {"dataset": {"path": "data", "features": {"text": {"encoder": "bytes", "length": 8}}}, "task.kind": "language"}
 _RATINGS = {"task.kind": "recommendation"}
+_SERIES = {"task.kind": "forecasting"}
 _MASKS = {"task.kind": "segmentation"}
 _SERIES = {"task.kind": "series"}
 _CLIENTS = {"kind": "federated", "client_column": "x"}
@@ -76,6 +77,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         )
         for name, value in {"widths": [2], "filters": 9}.items()
     },
+    "task.kernel": ({**_SERIES, "task.kernel": 5, "task.network": "linear"}, {"task.network": "dlinear"}),
     "task.temperature": ({**_LANGUAGE, "task.temperature": 0.5, "task.sample_tokens": 0}, {"task.sample_tokens": 200}),
     "task.elastic_points": ({**_MASKS, "task.elastic_points": 8}, {"task.elastic": 4}),
     "task.patches_per_row": ({**_MASKS, "task.patches_per_row": 2}, {"task.patch": [8, 8]}),

@@ -1,5 +1,6 @@
 """Forecasts: DLinear's shape, errors as they are published, arrays scaled by given numbers."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from fitting import fit, fit_encoder
 from pydantic import ValidationError
 
+from pipelines.config import load
 from pipelines.config.features import ScaleSettings
 from pipelines.config.task import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn, to_numpy
@@ -16,6 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.forecasting import Forecasting
 
+CONF = Path(__file__).parents[2] / "conf/etth1.yaml"
 STEPS, HORIZON, SERIES = 12, 4, 3
 COLUMNS = (
     TensorColumn(name="past", dtype="float32", shape=(STEPS, SERIES)),
@@ -48,6 +51,39 @@ def test_a_new_model_forecasts_the_mean_of_the_history() -> None:
     torch.nn.init.zeros_(model.rest.bias)
     expected = batch()["past"].mean(1, keepdim=True).expand(-1, HORIZON, -1)
     torch.testing.assert_close(model(batch()), expected)
+
+
+NETWORKS = [(network, normalize) for network in ("dlinear", "linear") for normalize in ("none", "last", "deviation")]
+
+
+@pytest.mark.parametrize(("network", "normalize"), NETWORKS)
+def test_a_normalised_forecast_follows_the_level_and_the_spread_of_its_history(network: str, normalize: str) -> None:
+    model, rows = task(network=network, normalize=normalize).model(), batch()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        forecast = model(rows)
+        higher = model({**rows, "past": rows["past"] + 7})
+        wider = model({**rows, "past": 7 + 3 * (rows["past"] - 7)})
+    assert torch.allclose(higher, forecast + 7, atol=1e-4) is (normalize != "none")
+    assert torch.allclose(wider, 7 + 3 * (forecast - 7), atol=1e-3) is (normalize == "deviation")
+
+
+@pytest.mark.parametrize(("network", "normalize"), NETWORKS)
+def test_a_constant_history_has_a_finite_forecast_and_gradient(network: str, normalize: str) -> None:
+    learned, rows = task(network=network, normalize=normalize), batch()
+    model = learned.model()
+    loss, _ = learned.loss(model, {**rows, "past": torch.full_like(rows["past"], 2.0)})
+    loss.backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_runs_from_before_there_were_networks_have_the_same_identity() -> None:
+    earlier = {"train.epochs": 6, "train.global_batch": 32, "train.lr": 1e-3, "train.weight_decay": 0, "train.lr_gamma": 0.5}
+    config = load(CONF, earlier)
+    assert config.model_identity[:16] == "2333fac3b10f2a4f"
+    changed_configs = [load(CONF, {**earlier, **other}) for other in ({"task.network": "linear"}, {"task.normalize": "last"})]
+    assert len({config.model_identity for config in (config, *changed_configs)}) == 3
 
 
 def test_errors_are_those_of_numpy_and_the_baseline_repeats_the_last_value() -> None:

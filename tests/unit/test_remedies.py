@@ -16,6 +16,7 @@ import remedies_of_machine
 import remedies_of_masks
 import remedies_of_models
 import remedies_of_series
+import remedies_of_simulations
 import remedies_of_strategies
 import remedies_of_targets
 import remedies_of_training
@@ -40,6 +41,7 @@ CASES = {
     **remedies_of_machine.CASES,
     **remedies_of_masks.CASES,
     **remedies_of_series.CASES,
+    **remedies_of_simulations.CASES,
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {

@@ -13,6 +13,7 @@
                `parquet_groups` reads files of different types, which it widens.
    `cell_table` is the base of formats whose cells have types of their own, `excel` and `sqlite`; `cells` converts their values. Without
                Spark, `workbook` and `database` read their files, by the interface of `cell_files`.
+   `simulation` makes a row of each seed by a function of the user's.
 5. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
 `distribute` runs Python on the executors; `source_errors` turns Spark's errors into the project's, with `spark_messages`; `signatures`

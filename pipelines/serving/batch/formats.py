@@ -4,7 +4,7 @@ import logging
 from contextlib import suppress
 
 from pipelines.config import Config
-from pipelines.config.source import Table
+from pipelines.config.source import SimulationTable, Table
 from pipelines.data.sources import files
 from pipelines.data.sources.signatures import PARQUET, binary_format
 from pipelines.errors import SourceError
@@ -29,8 +29,8 @@ def detect_formats(config: Config, names: tuple[str, ...]) -> Config:
     return config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})})
 
 
-def _detect_format(name: str, table: Table) -> Table:
-    if table.format not in (*_TEXTS, "parquet"):
+def _detect_format(name: str, table: Table | SimulationTable) -> Table | SimulationTable:
+    if not isinstance(table, Table) or table.format not in (*_TEXTS, "parquet"):
         return table
     formats = {file.path: binary_format(file.path) for file in files.find(table.path)[:_MOST_FILES]}
     if other := next((path for path, kind in formats.items() if kind not in ("", PARQUET)), None):

@@ -142,14 +142,14 @@ def _cast_number(kind: pa.DataType, number: float) -> Any:
 
 def _arrays(kind: pa.DataType, fitted: FittedEncoder) -> Iterator[Any]:
     """Arrays of the shape of a column, and one that is too short."""
-    shape, settings = fitted.column.shape, restore_encoder(fitted).settings
+    shape, encoder = fitted.column.shape, restore_encoder(fitted)
     if not shape or fitted.state.get("words"):
         return
     random = np.random.default_rng(0)
     for _ in range(3):
         numbers = random.integers(0, 17, shape) if _is_integer(kind) or is_bytes(kind) else random.normal(size=shape)
-        if (mean := getattr(settings, "mean", None)) is not None:
-            numbers = np.array(mean) + np.array(getattr(settings, "deviation", 1.0)) * numbers
+        if hasattr(encoder.settings, "mean"):
+            numbers = encoder.decode(numbers)
         if is_bytes(kind):
             yield numbers.astype(np.uint8).tobytes()
         else:

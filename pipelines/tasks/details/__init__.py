@@ -6,18 +6,19 @@ that they do not depend on the number of workers. Their size does not depend on 
 1. `parts`      are sums, and rows selected by a key: mergeable, picklable, bounded. `slices` are sums for each value of the columns
                 that `task.slices` names. `scores` are all scores, up to some millions.
 2. `base`       is the base class, with readable values of a row, and the result: tables of plain columns.
-3. `classes`    is for targets with classes, `numbers` for quantities, next items and language models, `forecasts` for series, `masks` for
-                the classes of pixels.
+3. `classes`    is for targets with classes, `numbers` for quantities, next items and language models, `forecasts` for series, `fields` for
+                functions on a grid, `masks` for the classes of pixels.
 """
 
 from pipelines.tasks.details.base import Details, EvaluationData
 from pipelines.tasks.details.classes import ClassDetails
+from pipelines.tasks.details.fields import FieldDetails
 from pipelines.tasks.details.forecasts import ForecastDetails
 from pipelines.tasks.details.masks import MaskDetails
 from pipelines.tasks.details.numbers import QuantityDetails, RankingDetails, WindowDetails
 from pipelines.tasks.details.parts import Part
 
 __all__ = [
-    "ClassDetails", "Details", "EvaluationData", "ForecastDetails", "MaskDetails", "Part", "QuantityDetails", "RankingDetails",
-    "WindowDetails",
+    "ClassDetails", "Details", "EvaluationData", "FieldDetails", "ForecastDetails", "MaskDetails", "Part", "QuantityDetails",
+    "RankingDetails", "WindowDetails",
 ]  # fmt: skip

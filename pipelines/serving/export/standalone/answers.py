@@ -112,6 +112,13 @@ def forecast(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]
     return [{"prediction": values} for values in decode_target(output.astype(np.float64), form).tolist()]
 
 
+@answer("field")
+def functions(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Functions on a grid, of the target's shape."""
+    shaped = output.astype(np.float64).reshape(len(output), *form["shape"])
+    return [{"prediction": values} for values in decode_target(shaped, form).tolist()]
+
+
 @answer("items")
 def top_items(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The items with the highest scores, best first."""

@@ -1,0 +1,50 @@
+"""Settings of a raw table that a user's function simulates. Imports no Spark."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, PositiveInt, field_validator
+
+from pipelines.config.ddl import check_ddl, ddl_names
+from pipelines.config.options import Value
+from pipelines.config.plugins import is_class_path
+from pipelines.config.section import Seed, Text
+from pipelines.config.table_base import TableSettings
+
+SEED = "seed"
+"""The column with the seed of a row."""
+
+
+class SimulationTable(TableSettings):
+    """A raw table that a Python function simulates on the executors, a row for each seed."""
+
+    implementation: ClassVar[str] = "pipelines.data.sources.simulation:Simulation"
+    format: Literal["simulation"] = "simulation"
+    function: Text
+    """`module:function`. It takes a seed, a whole number, and `parameters`, and returns a mapping with a value for each column: a number, a
+    text, or a NumPy array or list. The same seed must always give the same values. The SHA-256 of the module's file names the dataset."""
+    ddl: Annotated[str, Field(min_length=1)] = Field(alias="schema")
+    """Columns that the function returns, as Spark DDL: `initial array<double>, final array<double>`. The table also has `seed`, a
+    bigint."""
+    seeds: PositiveInt
+    """Number of rows: seeds count from `first_seed`."""
+    first_seed: Seed = 0
+    """The first seed."""
+    parameters: dict[str, Value | tuple[Value, ...]] = {}
+    """Further arguments of the function, by name."""
+    libraries: tuple[Text, ...] = ("numpy",)
+    """Installed distributions whose versions name the dataset too, because another version may round otherwise: those that the function
+    uses, such as scipy or a package of your own."""
+
+    @field_validator("function")
+    @classmethod
+    def _names_a_function(cls, function: str) -> str:
+        if not is_class_path(function):
+            raise ValueError("must be module:function, such as burgers:simulate")
+        return function
+
+    @field_validator("ddl")
+    @classmethod
+    def _columns_have_types(cls, ddl: str) -> str:
+        if SEED in map(str.lower, ddl_names(check_ddl(ddl))):
+            raise ValueError(f"the table has the column {SEED} already; leave it out")
+        return ddl

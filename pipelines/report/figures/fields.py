@@ -1,0 +1,47 @@
+"""Figures of functions on a grid."""
+
+import numpy as np
+
+from pipelines.report.evaluation import SplitEvaluation
+from pipelines.report.figures.canvas import UndefinedError, drawing, shorten
+from pipelines.report.style import BLUE, GREY, ORANGE
+
+
+def fields(split: SplitEvaluation) -> tuple[bytes, str]:
+    """Some functions with their truth and a feature."""
+    return _draw(split, "fields"), f"Predictions of {_rows(split, 'fields')}, chosen by their numbers. {_key(split)}"
+
+
+def worst_fields(split: SplitEvaluation) -> tuple[bytes, str]:
+    """The functions with the greatest relative error."""
+    return _draw(split, "worst_fields"), f"The worst predictions, of {_rows(split, 'worst_fields')}. {_key(split)}"
+
+
+def _rows(split: SplitEvaluation, name: str) -> str:
+    return "rows " + ", ".join(f"{row:,}" for row in dict.fromkeys(split.tables[name]["row"]))
+
+
+def _key(split: SplitEvaluation) -> str:
+    feature = f" Orange, with the axis on the right, is {split.summary['feature']}." if split.summary.get("feature") else ""
+    return f"Blue is the prediction, grey under it the truth.{feature}"
+
+
+def _draw(split: SplitEvaluation, name: str) -> bytes:
+    table = split.tables.get(name)
+    if not table or not table["row"]:
+        raise UndefinedError("no row was predicted")
+    rows, errors = np.array(table["row"]), np.array(table["relative_l2"])
+    first_rows = list(dict.fromkeys(rows.tolist()))
+    with drawing(rows=len(first_rows), inches=(3.7, 1.4 * len(first_rows) + 0.4)) as canvas:
+        for axes, row in zip(canvas.axes, first_rows, strict=True):
+            chosen = rows == row
+            place, true, predicted = (np.array(table[column], float)[chosen] for column in ("place", "true", "predicted"))
+            if "feature" in table:  # its values are often far larger
+                other = axes.twinx()
+                other.plot(place, np.array(table["feature"], float)[chosen], color=ORANGE, linewidth=0.8)
+                other.grid(False)
+                other.set_ylabel(shorten(split.summary["feature"]), fontsize=7)
+            axes.plot(place, true, color=GREY, linewidth=3)
+            axes.plot(place, predicted, color=BLUE, linewidth=1)
+            axes.set_title(f"row {row:,}: relative error {errors[chosen][0]:.2g}", loc="left", fontsize=7)
+    return canvas.svg

@@ -1,0 +1,77 @@
+"""Networks that forecast several series from their history, each series by itself and all by the same weights.
+
+`dlinear` and `linear` are of Zeng et al. 2023, "Are transformers effective for time series forecasting?". Without its last value, a series
+is forecast by NLinear of the same paper; without its mean and deviation, by reversible instance normalisation (Kim et al. 2022).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipelines.tasks.data import Batch
+
+_SMALLEST_VARIANCE = 1e-5
+"""Added to that of a history, which may be constant."""
+
+
+class DLinear(nn.Module):
+    """Two linear maps over time, one for the moving average and one for the remainder; all series share them.
+
+    All weights are initialised to 1 / steps, as in the code of the authors.
+    """
+
+    def __init__(self, column: str, steps: int, horizon: int, kernel: int) -> None:
+        super().__init__()
+        self.column = column
+        self.kernel = kernel
+        self.trend = nn.Linear(steps, horizon)
+        self.rest = nn.Linear(steps, horizon)
+        for layer in (self.trend, self.rest):
+            nn.init.constant_(layer.weight, 1 / steps)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Forecasts of shape (rows, horizon, series)."""
+        history = batch[self.column].float().transpose(1, 2)
+        half = self.kernel // 2
+        # The first and the last value are repeated at the ends, so that the average has the same length.
+        trend = functional.avg_pool1d(functional.pad(history, (half, half), mode="replicate"), self.kernel, stride=1)
+        return (self.trend(trend) + self.rest(history - trend)).transpose(1, 2)
+
+
+class LinearForecast(nn.Module):
+    """One linear map over time, which all series share. All weights are initialised to 1 / steps."""
+
+    def __init__(self, column: str, steps: int, horizon: int) -> None:
+        super().__init__()
+        self.column = column
+        self.future = nn.Linear(steps, horizon)
+        nn.init.constant_(self.future.weight, 1 / steps)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Forecasts of shape (rows, horizon, series)."""
+        return self.future(batch[self.column].float().transpose(1, 2)).transpose(1, 2)
+
+
+class InstanceNormalized(nn.Module):
+    """Another network, between a normalisation of every history by itself and its inverse: a level that drifts is no matter for it.
+
+    With `deviation`, a history loses its mean and its deviation, and gets a learned scale and shift for each series, as in RevIN; else it
+    loses its last value.
+    """
+
+    def __init__(self, network: DLinear | LinearForecast, series: int, deviation: bool) -> None:
+        super().__init__()
+        self.network, self.deviation = network, deviation
+        if deviation:
+            self.scale, self.shift = nn.Parameter(torch.ones(series)), nn.Parameter(torch.zeros(series))
+
+    def forward(self, batch: Batch) -> Tensor:
+        column = self.network.column
+        history = batch[column].float()
+        if not self.deviation:
+            last = history[:, -1:]
+            return self.network({column: history - last}) + last
+        mean = history.mean(1, keepdim=True)
+        deviation = (history.var(1, keepdim=True, correction=0) + _SMALLEST_VARIANCE).sqrt()
+        forecast = self.network({column: (history - mean) / deviation * self.scale + self.shift})
+        return (forecast - self.shift) / self.scale * deviation + mean
