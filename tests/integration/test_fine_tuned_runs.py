@@ -84,6 +84,7 @@ def test_frozen_weights_are_logged_as_they_were(file: Path, run: tuple[Config, R
     assert model_digest(weights) == result.model_digest
 
 
+@pytest.mark.full
 def test_a_verification_reads_the_file_again_and_compares_its_digest(
     home: Path, file: Path, run: tuple[Config, Result], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_verification_reads_the_file_again_and_compares_its_digest(
         verify(tuning(home, moved, workers=1), result.run_id)
 
 
+@pytest.mark.full
 def test_servers_hold_what_is_trained_and_have_the_weights_of_exact(home: Path, file: Path) -> None:
     """The servers have no factors of the rate."""
     frozen = {"workers": 2, "lr_factors": {}, "freeze": ["layers.[02].*"]}

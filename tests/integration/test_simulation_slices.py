@@ -117,6 +117,7 @@ def test_any_number_of_tasks_makes_the_same_rows(spark: SparkSession, monkeypatc
     assert rows[0] == rows[1] and sorted(rows[0]) == list(range(7))
 
 
+@pytest.mark.full
 def test_a_second_dataset_of_the_same_equation_has_the_same_digest(trained_slice: Slice, tmp_path: Path) -> None:
     manifest = run(small_config(tmp_path))
     assert (manifest.version, manifest.digest) == (trained_slice.manifest.version, trained_slice.manifest.digest)
@@ -145,6 +146,7 @@ def test_the_served_model_takes_raw_arrays_and_answers_with_raw_arrays(trained_s
     assert [reason[:40] for reason in refused] == ["initial: scale cannot encode [0.0, 0.0, ", "initial: scale cannot encode [None, None"]
 
 
+@pytest.mark.full
 def test_batch_prediction_simulates_other_seeds(trained_slice: Slice, tmp_path: Path) -> None:
     table = trained_slice.config.source.tables["burgers"].model_copy(update={"first_seed": 5_000, "seeds": 3})
     source = trained_slice.config.source.model_copy(update={"tables": {"burgers": table}})
@@ -156,6 +158,7 @@ def test_batch_prediction_simulates_other_seeds(trained_slice: Slice, tmp_path: 
     assert (np.linalg.norm(predicted - true, axis=1) < 0.3 * np.linalg.norm(true, axis=1)).all()
 
 
+@pytest.mark.full
 def test_an_export_is_the_same_operator(trained_slice: Slice) -> None:
     folder = export(trained_slice.config, trained_slice.run_id, "onnx")
     report = {row["model"]: row for row in json.loads((folder / "parity.json").read_text())["rows"]}
@@ -202,6 +205,7 @@ def test_faulty_rows_are_quarantined_with_their_reason(module: str, spark: Spark
     assert manifest.quarantined == {"final: scale cannot encode a value": 2, "not zero": 1}
 
 
+@pytest.mark.full
 def test_a_simulator_that_raises_is_one_error_with_the_seed(module: str, spark: SparkSession, tmp_path: Path) -> None:
     spark.sparkContext.addPyFile(str(tmp_path / f"{module}.py"))
     with pytest.raises(SourceError, match=r"source\.tables\.burgers: .*:fail raised ValueError: the solver diverged, for seed 11; correct"):
