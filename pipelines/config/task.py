@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from pipelines.config.detection import DetectionSettings
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.segmentation import SegmentationSettings
 from pipelines.config.tabular import TabularSettings
@@ -154,6 +155,7 @@ KINDS: dict[str, type[TaskSettings]] = {
     "language": LanguageSettings,
     "forecasting": ForecastingSettings,
     "segmentation": SegmentationSettings,
+    "detection": DetectionSettings,
 }
 
 

@@ -34,7 +34,7 @@ class SplitEvaluation:
 
     name: str
     summary: Mapping[str, Any]
-    """`kind` is binary, classes, quantity, forecast, ranking, windows or masks; `metrics` are by name, `rows` the number of rows."""
+    """`kind` is binary, classes, quantity, forecast, ranking, windows, masks or boxes; `metrics` are by name, `rows` the number of rows."""
     tables: Mapping[str, Mapping[str, Sequence[Any]]]
     """Columns of values, by table."""
 

@@ -11,7 +11,9 @@
                  matrix factorization or DLRM. `network_function` has the network that a function of the user's makes.
 5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` a DLinear over the
                  history of series. `segmentation` is a `unet` over images or volumes, of which it is trained on `patches`, with
-                 `mask_metrics` and the predictors of `trivial_masks`. These four have their own outputs and metrics.
+                 `mask_metrics` and the predictors of `trivial_masks`. `detection` is a `pyramid` over images, trained on `views` of
+                 them; `box_targets` has its loss, `box_peaks` makes boxes of its output, `box_metrics` measures them, and
+                 `trivial_boxes` predicts without it. These five have their own outputs and metrics.
 6. `stages`      cuts a model into parts that different workers compute.
 7. `constants`   are copied to each device once; `row_random` makes random numbers for each row, for augmentations and negative samples.
 8. `metrics`     is the table of metrics and their directions, `metric_classes` accumulates them, `further_metrics` those that a

@@ -55,6 +55,8 @@ METRICS = {
         MetricEntry("pooled_dice", "max"),
         MetricEntry("pixel_accuracy", "max"),
         MetricEntry("iou", "max"),
+        MetricEntry("map_50", "max"),
+        MetricEntry("map", "max"),
         MetricEntry("repeat_last_mse", "min"),
         MetricEntry("repeat_last_mae", "min"),
     )

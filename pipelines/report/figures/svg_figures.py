@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelines.report.evaluation import SplitEvaluation
-from pipelines.report.figures import classes, forecasts, masks, numbers, worst
+from pipelines.report.figures import boxes, classes, forecasts, masks, numbers, worst
 from pipelines.report.figures.canvas import UndefinedError
 
 Draw = Callable[[SplitEvaluation], tuple[bytes, str]]
@@ -19,6 +19,7 @@ FIGURES: dict[str, tuple[Draw, ...]] = {
     "ranking": (numbers.first_ranks,),
     "windows": (numbers.likelihoods,),
     "masks": (masks.worst_masks,),
+    "boxes": (boxes.worst_boxes,),
 }
 """By kind of details."""
 
