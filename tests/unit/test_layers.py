@@ -46,7 +46,7 @@ THIRD_PARTIES = {
     "data.loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
     "data.sources": {"bracex", "numpy", "openpyxl", "py4j", "pyarrow", "pyspark", "wcmatch"},
-    "tasks": {"numpy", "torch", "torchmetrics"},
+    "tasks": {"numpy", "pycocotools", "torch", "torchmetrics"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "report": {"PIL", "jinja2", "markupsafe", "matplotlib", "numpy", "prometheus_client", "pyarrow", "scipy"},
@@ -205,7 +205,7 @@ print(*[module.__file__ for name, module in sys.modules.items() if name.startswi
     modules = {name.partition(".")[0] for file in files for name in imported_names(file)} - sys.stdlib_module_names - {"pipelines"}
     distributions = {**packages_distributions(), "mlflow": ["mlflow"]}  # which lies in three, the first of them with no server
     # Settings of encoders ask for what only they need.
-    assert {distributions[module][0].lower() for module in modules} - {"nibabel"} == {name.lower() for name in DISTRIBUTIONS}
+    assert {distributions[module][0].lower() for module in modules} - {"nibabel", "pycocotools"} == {name.lower() for name in DISTRIBUTIONS}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import config_remedies
 import pytest
 import remedies
+import remedies_of_boxes
 import remedies_of_data
 import remedies_of_frames
 import remedies_of_functions
@@ -37,6 +38,7 @@ CASES = {
     **remedies_of_models.CASES,
     **remedies_of_training.CASES,
     **remedies_of_machine.CASES,
+    **remedies_of_boxes.CASES,
     **remedies_of_masks.CASES,
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)

@@ -1,0 +1,253 @@
+"""Generated pictures with boxes, from files to a trained, exported model that answers with boxes; and boxes of COCO's JSON."""
+
+import json
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import PIL.Image
+import pytest
+from picture_slices import Slice, fit
+from pyspark.sql import SparkSession
+
+from pipelines.api import open_predictions
+from pipelines.config import load
+from pipelines.data.loader import Loader, Order
+from pipelines.data.versions.versions import open_version
+from pipelines.etl.run import run
+from pipelines.report.evaluation import SplitEvaluation
+from pipelines.report.figures.svg_figures import draw_figures
+from pipelines.report.tables import box_tables
+from pipelines.serving.batch.run import predict_tables
+from pipelines.serving.export.run import export
+from pipelines.serving.model import load_model
+from pipelines.tasks.bind import build_task
+from pipelines.tasks.detection import true_boxes
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CLASSES, WIDTH, HEIGHT = ["disc", "square"], 96, 72
+SPLITS = {"train": 36, "val": 8, "test": 8}
+ROWS = sum(SPLITS.values())
+Scene = tuple[np.ndarray, list[tuple[str, tuple[int, int, int, int]]]]
+EDGES = ("left", "top", "right", "bottom")
+
+
+def draw_scene(number: int) -> Scene:
+    """Noise with a red disc, a blue square, or both; and edges of their boxes from 0, the last ones outside."""
+    random = np.random.default_rng(number)
+    pixels = random.integers(20, 60, (HEIGHT, WIDTH, 3)).astype(np.uint8)
+    x, y = np.meshgrid(np.arange(WIDTH), np.arange(HEIGHT))
+    boxes = []
+    for place, name in enumerate(CLASSES):
+        if number % 3 in (2, place):
+            side = int(random.integers(20, 31))
+            left, top = int(random.integers(0, WIDTH // 2 - side)) + place * WIDTH // 2, int(random.integers(0, HEIGHT - side))
+            inside = (abs(x - left - side / 2 + 0.5) < side / 2) & (abs(y - top - side / 2 + 0.5) < side / 2)
+            if name == "disc":
+                inside &= (x - left - side / 2 + 0.5) ** 2 + (y - top - side / 2 + 0.5) ** 2 < side**2 / 4
+            pixels[inside] = (220, 40, 40) if name == "disc" else (40, 40, 220)
+            boxes.append((name, (left, top, left + side, top + side)))
+    return pixels, boxes
+
+
+def jpeg(pixels: np.ndarray) -> bytes:
+    file = BytesIO()
+    PIL.Image.fromarray(pixels).save(file, "JPEG", quality=95)
+    return file.getvalue()
+
+
+def voc(scene: Scene, width: int = WIDTH) -> str:
+    objects = [
+        f"<object><name>{name}</name><bndbox><xmin>{edges[0] + 1}</xmin><ymin>{edges[1] + 1}</ymin><xmax>{edges[2]}</xmax>"
+        f"<ymax>{edges[3]}</ymax></bndbox></object>"
+        for name, edges in scene[1]
+    ]
+    return f"<annotation><size><width>{width}</width><height>{HEIGHT}</height></size>{''.join(objects)}</annotation>"
+
+
+def write_files(folder: Path) -> None:
+    """As the pipeline of blood cells has them; and a picture without boxes, boxes without a picture, boxes of an unknown class, those of a
+    picture of another size, and a picture of no split."""
+    for name in ("JPEGImages", "Annotations", "ImageSets"):
+        (folder / name).mkdir(parents=True)
+    scenes = [draw_scene(number) for number in range(ROWS + 5)]
+    files = [voc(scene) for scene in scenes]
+    files[ROWS + 2] = files[2].replace("disc", "ring")
+    files[ROWS + 3] = voc(scenes[ROWS + 3], WIDTH + 1)
+    for number, (scene, text) in enumerate(zip(scenes, files, strict=True)):
+        if number != ROWS:
+            (folder / f"Annotations/{number}.xml").write_text(text)
+        if number != ROWS + 1:
+            (folder / f"JPEGImages/{number}.jpg").write_bytes(jpeg(scene[0]))
+    names = iter(range(ROWS + 4))
+    for split, count in {**SPLITS, "train": SPLITS["train"] + 4}.items():
+        (folder / f"ImageSets/{split}.txt").write_text("".join(f"{next(names)}\n" for _ in range(count)))
+
+
+@pytest.fixture(scope="module")
+def trained_slice(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Slice:
+    folder = tmp_path_factory.mktemp("boxes")
+    write_files(folder)
+    tables = {"images": "JPEGImages", "boxes": "Annotations", "validation": "ImageSets/val.txt"}
+    tables |= {name: f"ImageSets/{name}.txt" for name in ("train", "test")}
+    target = {"shape": [48, 64], "classes": CLASSES, "most": 5}
+    flags = {"dataset.features.image.shape": [3, 48, 64], **{f"dataset.target.boxes.{name}": value for name, value in target.items()}}
+    small = {"task.width": 8, "task.stages": 3, "task.head": 16, "train.epochs": 14, "train.global_batch": 4, "train.lr": 1e-2}
+    return fit("blood_cells", folder, tables, {**flags, **small, "export.max_batch_rows": 4})
+
+
+def test_rows_without_a_partner_or_with_unfit_boxes_are_quarantined(trained_slice: Slice) -> None:
+    assert trained_slice.manifest.quarantined == {
+        "has boxes": 1,
+        "has an image": 1,
+        "has a split": 1,
+        "boxes: boxes cannot encode a value: the class ring is none of ['disc', 'square']": 1,
+        "boxes: boxes cannot encode a value: it is for … pixels, but its image has …": 1,
+    }
+    rows = {name: split.rows for name, split in trained_slice.manifest.splits.items()}
+    assert rows == {"train": SPLITS["train"], "validation": SPLITS["val"], "test": SPLITS["test"]}
+
+
+def test_training_finds_objects_and_beats_the_trivial_predictor(trained_slice: Slice) -> None:
+    metrics = trained_slice.result.metrics
+    assert float(metrics["test/map_50"]) > 0.7
+    assert float(metrics["test/map_50"]) == pytest.approx((float(metrics["test/map_50_disc"]) + float(metrics["test/map_50_square"])) / 2)
+    assert float(metrics["baseline/test/map_50"]) < float(metrics["test/map_50"]) / 2
+
+
+def test_a_served_model_takes_files_and_answers_with_boxes(trained_slice: Slice) -> None:
+    version = open_version(trained_slice.config.dataset.path, trained_slice.config.data_identity)
+    task = build_task(trained_slice.config.task, version.manifest)
+    (batch,) = Loader(version, "test", Order(1, 64, shuffle=False, remainder="keep"))
+    evaluated = task.predict(trained_slice.strategy.predict(batch))
+    files = [(Path(trained_slice.config.source.tables["images"].paths[0]) / f"{number}.jpg").read_bytes() for number in range(ROWS)]
+    model = load_model(trained_slice.config.tracking.uri, trained_slice.model)
+    served = model.predict(pd.DataFrame({"image": [*files, b"no picture"]}))
+    assert served["refused"].notna().tolist() == [False] * ROWS + [True]
+    counts = [[int(values[f"count_{name}"]) for name in CLASSES] for _, values in served.iloc[:ROWS].iterrows()]
+    expected = [[sum(name == other for other, _ in draw_scene(number)[1]) for name in CLASSES] for number in range(ROWS)]
+    assert np.mean([count == true for count, true in zip(counts, expected, strict=True)]) > 0.7
+    texts = {json.dumps([np.round(row[name], 4).tolist() for name in (*EDGES, "scores")]) for _, row in served.iloc[:ROWS].iterrows()}
+    rows = [json.dumps([np.round(evaluated[name][row], 4).tolist() for name in (*EDGES, "scores")]) for row in range(len(batch["image"]))]
+    assert set(rows) <= texts and len(true_boxes(batch["boxes"])) == SPLITS["test"]
+
+
+def test_batch_prediction_writes_boxes_of_new_pictures(trained_slice: Slice, tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "new").mkdir()
+    scenes = [draw_scene(number) for number in (100, 101, 102)]
+    for number, (pixels, _) in enumerate(scenes):
+        (tmp_path / f"new/{number}.jpg").write_bytes(jpeg(pixels))
+        (tmp_path / f"new/{number}.xml").write_text("")
+    (tmp_path / "names.txt").write_text("0\n1\n2\n")
+    (tmp_path / "none.txt").write_text("")
+    inputs = [f"images={tmp_path}/new/*.jpg", f"boxes={tmp_path}/new/*.xml", f"train={tmp_path}/none.txt"]
+    inputs += [f"validation={tmp_path}/none.txt", f"test={tmp_path}/names.txt"]
+    written = predict_tables(trained_slice.config, trained_slice.model, inputs, str(tmp_path / "out"), ["name"])
+    rows = open_predictions(str(tmp_path / "out")).to_table().sort_by("name")
+    assert written.rows_out == rows.num_rows == 3
+    assert (
+        str(rows.schema.field("left").type) == "list<element: double>" and str(rows.schema.field("classes").type) == "list<element: string>"
+    )
+    lengths = [{len(row[name]) for name in (*EDGES, "classes", "scores")} for row in rows.to_pylist()]
+    assert [len(length) for length in lengths] == [1, 1, 1]
+
+
+def test_the_page_shows_the_worst_rows_with_both_sorts_of_boxes(trained_slice: Slice) -> None:
+    split = SplitEvaluation("test", trained_slice.evaluation.summary, trained_slice.evaluation.tables)
+    (figure,) = draw_figures(split)
+    assert figure.svg.startswith(b"<?xml") and figure.svg.count(b"<image") == 2 * len(split.tables["boxes"]["row"])
+    assert "with the largest loss" in figure.caption and len(figure.svg) < 400_000
+    (table,) = box_tables([split])
+    assert [row[0] for row in table.rows] == CLASSES and all(row[1] > 2 for row in table.rows)
+
+
+def test_an_export_predicts_the_same_boxes(trained_slice: Slice) -> None:
+    folder = export(trained_slice.config, trained_slice.run_id, "onnx")
+    report = {row["model"]: row for row in json.loads((folder / "parity.json").read_text())["rows"]}
+    assert report["onnx"]["rows"] == SPLITS["test"] and report["onnx"]["max_difference"] < 1e-3
+    assert report["onnx"]["map_50"] == pytest.approx(report["mlflow"]["map_50"], abs=1e-3)
+    manifest, examples = (json.loads((folder / name).read_text()) for name in ("manifest.json", "examples.json"))
+    assert manifest["answer"]["form"] == "boxes"
+    assert set(examples["predictions"][0]) == {"classes", "scores", *EDGES, "count_disc", "count_square", "refused"}
+    predict = dict[str, Any](__name__="predict")
+    exec(compile((folder / "predict.py").read_text(), "predict.py", "exec"), predict)
+    scene = next(scene for scene in map(draw_scene, range(100)) if len(scene[1]) == 2)
+    (row,) = predict["Model"](folder).predict([{"image": jpeg(scene[0])}])
+    model = load_model(trained_slice.config.tracking.uri, trained_slice.model)
+    served = model.predict(pd.DataFrame({"image": [jpeg(scene[0])]})).iloc[0]
+    assert row["classes"] == served["classes"].tolist() and row["scores"] == pytest.approx(served["scores"], abs=1e-4)
+    assert len(row["scores"]) > 0
+
+
+COCO = """
+WITH annotation AS (SELECT explode(annotations) AS of FROM labels),
+  category AS (SELECT explode(categories) AS of FROM labels),
+  picture AS (SELECT explode(images) AS of FROM labels),
+  boxed AS (
+    SELECT annotation.of.image_id, sort_array(collect_list(named_struct('class', category.of.name,
+      'left', annotation.of.bbox[0], 'top', annotation.of.bbox[1],
+      'right', annotation.of.bbox[0] + annotation.of.bbox[2], 'bottom', annotation.of.bbox[1] + annotation.of.bbox[3]))) AS boxes
+    FROM annotation LEFT JOIN category ON category.of.id = annotation.of.category_id GROUP BY annotation.of.image_id)
+SELECT picture.of.file_name AS name, files.content AS image, coalesce(boxed.boxes, array()) AS boxes
+FROM picture LEFT JOIN (SELECT element_at(split(path, '/'), -1) AS name, content FROM files) AS files ON files.name = picture.of.file_name
+  LEFT JOIN boxed ON boxed.image_id = picture.of.id
+"""
+COCO_SCHEMA = (
+    "images array<struct<id bigint, file_name string>>, categories array<struct<id bigint, name string>>, "
+    "annotations array<struct<image_id bigint, category_id bigint, bbox array<double>>>"
+)
+
+
+def test_a_query_makes_boxes_of_coco_s_json(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    scenes = [draw_scene(number) for number in range(12)]
+    scenes[4] = scenes[4][0], []
+    for number, (pixels, _) in enumerate(scenes):
+        (tmp_path / f"images/{number}.jpg").write_bytes(jpeg(pixels))
+    boxes = [(number, name, edges) for number, (_, row_boxes) in enumerate(scenes) for name, edges in row_boxes]
+    labels = {
+        "info": {"year": 2026},
+        "images": [{"id": 70 + number, "file_name": f"{number}.jpg", "width": WIDTH, "height": HEIGHT} for number in range(12)],
+        "categories": [{"id": 9 - number, "name": name, "supercategory": "form"} for number, name in enumerate(CLASSES)],
+        "annotations": [
+            {"id": place, "image_id": 70 + number, "category_id": 9 - CLASSES.index(name), "iscrowd": 0, "segmentation": [[1.5, 2]],
+             "bbox": [left, top, right - left, bottom - top]}
+            for place, (number, name, (left, top, right, bottom)) in enumerate(boxes)
+        ],
+    }  # fmt: skip
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    config = {
+        "name": "coco",
+        "source": {
+            "tables": {
+                "files": {"format": "binaryFile", "path": str(tmp_path / "images")},
+                "labels": {"format": "json", "path": str(tmp_path / "labels.json"), "options": {"multiLine": True}, "schema": COCO_SCHEMA},
+            },
+            "query": COCO,
+        },
+        "dataset": {
+            "path": str(tmp_path / "data"),
+            "key": "name",
+            "split": {"train": 0.6, "validation": 0.2, "test": 0.2},
+            "features": {"image": {"encoder": "image", "shape": [3, HEIGHT, WIDTH]}},
+            "target": {"boxes": {"encoder": "boxes", "shape": [HEIGHT, WIDTH], "classes": CLASSES, "most": 4, "image": "image"}},
+        },
+        "task": {"kind": "detection"},
+        "tracking": {"uri": f"sqlite:///{tmp_path}/mlflow.db"},
+    }
+    file = tmp_path / "coco.yaml"
+    file.write_text(json.dumps(config))
+    loaded = load(file, {})
+    manifest = run(loaded)
+    assert not manifest.quarantined and sum(split.rows for split in manifest.splits.values()) == 12
+    version = open_version(loaded.dataset.path, loaded.data_identity)
+    rows = [
+        row.tolist()
+        for split in manifest.splits
+        for batch in Loader(version, split, Order(1, 64, shuffle=False, remainder="keep"))
+        for row in true_boxes(batch["boxes"])
+    ]
+    assert sorted(rows) == sorted([[CLASSES.index(name), *edges] for name, edges in row_boxes] for _, row_boxes in scenes)
