@@ -45,7 +45,7 @@ def room(most: int) -> Callable[[Path], Any]:
 
 
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
-    "name each class once": (boxes(classes=["a", "a"]), (boxes(classes=["a"]),)),
+    "classes is {}; name each class once": (boxes(classes=["a", "a"]), (boxes(classes=["a"]),)),
     "set stages to 2 or more, or stride to 4": (task(stride=8, stages=1), (task(stride=8, stages=2), task(stride=4, stages=1))),
     "would not lie on their objects; set it to": (sizes([20, 20]), (sizes([20, 28]),)),
     "and there is room for {}; raise most": (room(1), (room(2),)),

@@ -63,7 +63,7 @@ def box_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     for split in splits:
         if counts := split.tables.get("box_classes"):
             columns = [counts[name] for name in ("class", "true", "predicted", "right")]
-            entries = [_class_entry(*values, "box") for values in zip(*columns, strict=True)]
+            entries = [_class_entry(*values, unit="box") for values in zip(*columns, strict=True)]
             header = ["class", "boxes", "recall", _INTERVAL, "predicted", "precision", _INTERVAL]
             tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of boxes, {split.name}{_cut(entries)}"))
     return tables
@@ -84,7 +84,7 @@ def slice_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     return tables
 
 
-def _class_entry(name: str, rows: int, predicted: int, correct: int, unit: str = "row") -> list[object]:
+def _class_entry(name: str, rows: int, predicted: int, correct: int, *, unit: str = "row") -> list[object]:
     recall = correct / rows if rows else f"undefined: no {unit}"
     precision = correct / predicted if predicted else "undefined: never predicted"
     return [str(name), rows, recall, _interval(correct, rows), predicted, precision, _interval(correct, predicted)]

@@ -33,23 +33,24 @@ def _row_boxes(maps: np.ndarray, stride: int, size: Sequence[int], most: int, le
     scores = heat[number, y, x]
     best = np.argsort(-scores, kind="stable")[: 4 * most]
     number, y, x, scores = number[best], y[best], x[best], scores[best]
-    left, top, right, bottom = np.exp(np.clip(maps[-4:, y, x], *_LIMITS))
-    middle_x, middle_y = (x + 0.5) * stride, (y + 0.5) * stride
-    edges_x, edges_y = np.clip([middle_x - left, middle_x + right], 0, size[1]), np.clip([middle_y - top, middle_y + bottom], 0, size[0])
-    boxes = np.stack([number, edges_x[0], edges_y[0], edges_x[1], edges_y[1], scores], axis=1)
+    distances = np.exp(np.clip(maps[-4:, y, x], *_LIMITS))
+    middles = np.stack([x, y]) * stride + stride / 2
+    limits = np.array(size)[::-1, None]
+    low, high = np.clip(middles - distances[:2], 0, limits), np.clip(middles + distances[2:], 0, limits)
+    boxes = np.stack([number, *low, *high, scores], axis=1)
     return boxes[_distinct(boxes)[:most]]
 
 
 def box_columns(boxes: np.ndarray, classes: Sequence[str], size: Sequence[int]) -> dict[str, Any]:
     """The boxes of a row as columns of predictions: `classes` by name, `scores`, and `left`, `top`, `right` and `bottom` as shares of width
-    and height, each an array with a value for each box; and `count_…`, how many there are of each class."""
+    and height, each an array with a value for each box; and `count_…`, how many there are of each class, a float, since refused rows have none."""
     height, width = size
     edges = boxes[:, 1:5] / [width, height, width, height]
     return {
         "classes": np.array([classes[number] for number in boxes[:, 0].astype(np.int64).tolist()], np.str_),
         "scores": boxes[:, 5],
         **dict(zip(("left", "top", "right", "bottom"), edges.T, strict=True)),
-        **{f"count_{name}": int((boxes[:, 0] == number).sum()) for number, name in enumerate(classes)},
+        **{f"count_{name}": float((boxes[:, 0] == number).sum()) for number, name in enumerate(classes)},
     }
 
 
@@ -63,9 +64,9 @@ def _distinct(boxes: np.ndarray) -> np.ndarray:
     return np.flatnonzero(is_distinct)
 
 
-def pairwise_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+def pairwise_iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Intersection over union of boxes of shape (n, 4) and (m, 4), shape (n, m)."""
-    low, high = np.maximum(boxes[:, None, :2], others[None, :, :2]), np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    low, high = np.maximum(first[:, None, :2], second[None, :, :2]), np.minimum(first[:, None, 2:], second[None, :, 2:])
     both = np.prod(np.clip(high - low, 0, None), axis=2)
-    areas, other_areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1), np.prod(others[:, 2:] - others[:, :2], axis=1)
-    return both / np.maximum(areas[:, None] + other_areas[None, :] - both, 1e-12)
+    areas, second_areas = np.prod(first[:, 2:] - first[:, :2], axis=1), np.prod(second[:, 2:] - second[:, :2], axis=1)
+    return both / np.maximum(areas[:, None] + second_areas[None, :] - both, 1e-12)

@@ -1,4 +1,4 @@
-"""What the network should say about boxes, and the loss of a row.
+"""Targets of a detector, made of boxes, and the loss of a row.
 
 As in CenterNet (Zhou et al. 2019), the middle of an object is a peak of the heat of its class, a Gaussian. As in TTFNet (Liu et al. 2020),
 its width and height follow those of the box, and all cells near the middle learn the box, with the weight of a Gaussian. Each of these
@@ -76,26 +76,22 @@ def _along(low: Tensor, high: Tensor, cells: int, stride: int) -> tuple[Tensor, 
     return (-(distance**2) / (2 * deviation**2)).exp(), distance.abs() <= reach
 
 
-def predicted_boxes(output: Tensor, stride: int) -> Tensor:
+def decode_boxes(output: Tensor, stride: int) -> Tensor:
     """Edges of the box of each cell in pixels, shape (rows, 4, height, width), from logarithms of the distances from the cell's middle."""
-    distances, (x, y) = output.clamp(*LIMITS).exp(), _middles(output, stride)
-    left, top, right, bottom = distances.unbind(1)
-    return torch.stack([x - left, y - top, x + right, y + bottom], 1)
+    distances, middles = output.clamp(*LIMITS).exp(), _middles(output, stride)
+    return torch.cat([middles - distances[:, :2], middles + distances[:, 2:]], 1)
 
 
 def distances_to(boxes: Tensor, stride: int) -> Tensor:
     """The distances of each cell's middle to the edges of its box, in pixels, both of shape (rows, 4, height, width)."""
-    x, y = _middles(boxes, stride)
-    left, top, right, bottom = boxes.unbind(1)
-    return torch.stack([x - left, y - top, right - x, bottom - y], 1)
+    middles = _middles(boxes, stride)
+    return torch.cat([middles - boxes[:, :2], boxes[:, 2:] - middles], 1)
 
 
-def _middles(maps: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """Places of the cells' middles to the right, shape (width,), and downwards, shape (height, 1)."""
-    height, width = maps.shape[2:]
-    x = (torch.arange(width, device=maps.device, dtype=maps.dtype) + 0.5) * stride
-    y = (torch.arange(height, device=maps.device, dtype=maps.dtype) + 0.5) * stride
-    return x, y.unsqueeze(-1)
+def _middles(maps: Tensor, stride: int) -> Tensor:
+    """Places of the cells' middles, to the right and downwards, shape (2, height, width)."""
+    y, x = ((torch.arange(cells, device=maps.device, dtype=maps.dtype) + 0.5) * stride for cells in maps.shape[2:])
+    return torch.stack([x.expand(len(y), -1), y.unsqueeze(-1).expand(-1, len(x))])
 
 
 def focal_losses(logits: Tensor, heat: Tensor) -> Tensor:
@@ -106,20 +102,21 @@ def focal_losses(logits: Tensor, heat: Tensor) -> Tensor:
     return -torch.where(is_peak, (1 - share) ** 2 * log_share, (1 - heat) ** 4 * share**2 * log_rest).flatten(1).sum(1)
 
 
-def giou(boxes: Tensor, others: Tensor) -> Tensor:
+def giou(first: Tensor, second: Tensor) -> Tensor:
     """Generalised intersection over union (Rezatofighi et al. 2019) of boxes of shape (rows, 4, …), which gives (rows, …)."""
-    both = torch.minimum(boxes[:, 2:], others[:, 2:]) - torch.maximum(boxes[:, :2], others[:, :2])
-    hull = torch.maximum(boxes[:, 2:], others[:, 2:]) - torch.minimum(boxes[:, :2], others[:, :2])
+    both = torch.minimum(first[:, 2:], second[:, 2:]) - torch.maximum(first[:, :2], second[:, :2])
+    hull = torch.maximum(first[:, 2:], second[:, 2:]) - torch.minimum(first[:, :2], second[:, :2])
     overlap, hull_area = both.clamp(min=0).prod(1), hull.prod(1).clamp(min=1e-6)
-    union = ((boxes[:, 2:] - boxes[:, :2]).prod(1) + (others[:, 2:] - others[:, :2]).prod(1) - overlap).clamp(min=1e-6)
+    union = ((first[:, 2:] - first[:, :2]).prod(1) + (second[:, 2:] - second[:, :2]).prod(1) - overlap).clamp(min=1e-6)
     return overlap / union - (hull_area - union) / hull_area
 
 
 def row_losses(output: Tensor, boxes: Tensor, stride: int, box_weight: float) -> Tensor:
     """The loss of each row, shape (rows,), from outputs of shape (rows, classes + 4, height, width), per box of the row."""
-    classes = output.shape[1] - 4
-    targets = make_targets(boxes, classes, tuple(output.shape[2:]), stride)
+    _, maps, height, width = output.shape
+    classes = maps - 4
+    targets = make_targets(boxes, classes, (height, width), stride)
     counts = targets.counts.clamp(min=1)
     heat_loss = focal_losses(output[:, :classes], targets.heat) / counts
-    box_losses = (1 - giou(predicted_boxes(output[:, classes:], stride), targets.boxes)) * targets.weights
+    box_losses = (1 - giou(decode_boxes(output[:, classes:], stride), targets.boxes)) * targets.weights
     return heat_loss + box_weight * box_losses.flatten(1).sum(1) / counts

@@ -20,7 +20,7 @@ from pipelines.config.features.boxes import NO_BOX
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
-from pipelines.tasks.box_metrics import COCO, COUNTED_BOXES, HALF, MISSING, AveragePrecision, has_pycocotools
+from pipelines.tasks.box_metrics import COCO, COUNTED_BOXES, HALF, MISSING, AveragePrecision, has_library
 from pipelines.tasks.box_peaks import box_columns, find_boxes
 from pipelines.tasks.box_targets import row_losses
 from pipelines.tasks.details.base import Details
@@ -71,7 +71,7 @@ class Detection(Task):
         return height, width
 
     def check(self) -> None:
-        if not has_pycocotools():
+        if not has_library():
             raise ConfigError(f"task.kind is detection, whose metrics cannot be computed: {MISSING}")
 
     @property

@@ -26,7 +26,6 @@ class Residual(nn.Module):
             nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), norm(outputs), nn.ReLU(), nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         )
         self.norm = norm(outputs)
-        # Layout of the kernels follows `channels_last` of the images.
         changes = inputs != outputs or stride > 1
         self.shortcut = nn.Sequential(nn.AvgPool2d(stride, ceil_mode=True), nn.Conv2d(inputs, outputs, 1, bias=False)) if changes else None
 
@@ -75,6 +74,7 @@ def branch(channels: int, outputs: int, first: float) -> nn.Sequential:
     """Layers before an output that begins at `first`."""
     last = nn.Conv2d(channels, outputs, 1)
     nn.init.normal_(last.weight, std=0.01)
+    assert last.bias is not None
     nn.init.constant_(last.bias, first)
     return nn.Sequential(nn.Conv2d(channels, channels, 3, 1, 1, bias=False), norm(channels), nn.ReLU(), last)
 

@@ -45,8 +45,8 @@ class MeanBoxes(TrivialPredictor):
             log.warning(
                 "no box of the class %s is among the rows of the training split that were looked at; a model cannot learn it", names
             )
-        whole = self._distances.sum((1, 2), keepdims=True) / max(self._weights.sum(), 1e-12)
-        distances = np.where(self._weights > 0, self._distances / np.maximum(self._weights, 1e-12), whole)
+        mean_distances = self._distances.sum((1, 2), keepdims=True) / max(self._weights.sum(), 1e-12)
+        distances = np.where(self._weights > 0, self._distances / np.maximum(self._weights, 1e-12), mean_distances)
         shares = np.clip(self._heat / max(self._rows, 1), _LEAST_SHARE, 1 - _LEAST_SHARE)
         maps = [np.log(shares / (1 - shares)), np.log(np.maximum(distances, LEAST_DISTANCE))]
         self._output = torch.from_numpy(np.concatenate(maps)).float()

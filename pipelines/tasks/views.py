@@ -46,10 +46,10 @@ class Views:
         """Enlarge around a random place; what lies outside an image has its mean colour."""
         factor = (1 + self.zoom) ** _uniform(keys, 1, _ZOOM)
         size = torch.tensor(self.size[::-1], device=pixels.device, dtype=torch.float32)
-        shown = size / factor
-        start = (size - shown) * (_uniform(keys, 2, _PLACE) + 1) / 2
+        view_size = size / factor
+        start = (size - view_size) * (_uniform(keys, 2, _PLACE) + 1) / 2
         # From −1 to 1 within the view to the same within the image.
-        scale, shift = shown / size, (2 * start + shown) / size - 1
+        scale, shift = view_size / size, (2 * start + view_size) / size - 1
         matrices = torch.cat([torch.diag_embed(scale), shift.unsqueeze(-1)], -1)
         mean = pixels.mean((2, 3), keepdim=True)
         grid = functional.affine_grid(matrices, list(pixels.shape), align_corners=False)

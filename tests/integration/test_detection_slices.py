@@ -44,12 +44,12 @@ def draw_scene(number: int) -> Scene:
     for place, name in enumerate(CLASSES):
         if number % 3 in (2, place):
             side = int(random.integers(20, 31))
-            left, top = int(random.integers(0, WIDTH // 2 - side)) + place * WIDTH // 2, int(random.integers(0, HEIGHT - side))
-            inside = (abs(x - left - side / 2 + 0.5) < side / 2) & (abs(y - top - side / 2 + 0.5) < side / 2)
+            x0, y0 = int(random.integers(0, WIDTH // 2 - side)) + place * WIDTH // 2, int(random.integers(0, HEIGHT - side))
+            inside = (abs(x - x0 - side / 2 + 0.5) < side / 2) & (abs(y - y0 - side / 2 + 0.5) < side / 2)
             if name == "disc":
-                inside &= (x - left - side / 2 + 0.5) ** 2 + (y - top - side / 2 + 0.5) ** 2 < side**2 / 4
+                inside &= (x - x0 - side / 2 + 0.5) ** 2 + (y - y0 - side / 2 + 0.5) ** 2 < side**2 / 4
             pixels[inside] = (220, 40, 40) if name == "disc" else (40, 40, 220)
-            boxes.append((name, (left, top, left + side, top + side)))
+            boxes.append((name, (x0, y0, x0 + side, y0 + side)))
     return pixels, boxes
 
 
@@ -214,8 +214,8 @@ def test_a_query_makes_boxes_of_coco_s_json(spark: SparkSession, tmp_path: Path)
         "categories": [{"id": 9 - number, "name": name, "supercategory": "form"} for number, name in enumerate(CLASSES)],
         "annotations": [
             {"id": place, "image_id": 70 + number, "category_id": 9 - CLASSES.index(name), "iscrowd": 0, "segmentation": [[1.5, 2]],
-             "bbox": [left, top, right - left, bottom - top]}
-            for place, (number, name, (left, top, right, bottom)) in enumerate(boxes)
+             "bbox": [x0, y0, x1 - x0, y1 - y0]}
+            for place, (number, name, (x0, y0, x1, y1)) in enumerate(boxes)
         ],
     }  # fmt: skip
     (tmp_path / "labels.json").write_text(json.dumps(labels))

@@ -18,7 +18,7 @@ from pipelines.tasks import detection
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.box_metrics import COCO, HALF, AveragePrecision
 from pipelines.tasks.box_peaks import find_boxes, pairwise_iou
-from pipelines.tasks.box_targets import distances_to, giou, make_targets, predicted_boxes
+from pipelines.tasks.box_targets import decode_boxes, distances_to, giou, make_targets
 from pipelines.tasks.details.boxes import count_right
 from pipelines.tasks.detection import Detection, true_boxes
 from pipelines.tasks.trivial_boxes import MeanBoxes
@@ -53,8 +53,8 @@ def make_boxes(rows: int, seed: int = 0) -> Tensor:
     for row in range(rows):
         for place in range(row % (MOST + 1)):
             width, height = random.integers(8, 20, 2)
-            left, top = random.integers(0, SIZE[1] - width), random.integers(0, SIZE[0] - height)
-            boxes[row, place] = random.integers(0, len(CLASSES)), left, top, left + width, top + height
+            x, y = random.integers(0, SIZE[1] - width), random.integers(0, SIZE[0] - height)
+            boxes[row, place] = random.integers(0, len(CLASSES)), x, y, x + width, y + height
     return torch.from_numpy(boxes)
 
 
@@ -163,7 +163,7 @@ def test_distances_give_the_boxes_that_they_are_of() -> None:
     boxes = torch.tensor([1.0, 2, 50, 39]).reshape(1, 4, 1, 1).expand(1, 4, 10, 14)
     cells = distances_to(boxes, 4)
     inside = (cells > 0).all(1)
-    torch.testing.assert_close(predicted_boxes(cells.clamp(min=0.01).log(), 4).movedim(1, -1)[inside], boxes.movedim(1, -1)[inside])
+    torch.testing.assert_close(decode_boxes(cells.clamp(min=0.01).log(), 4).movedim(1, -1)[inside], boxes.movedim(1, -1)[inside])
 
 
 def test_generalised_iou_is_that_of_the_paper() -> None:
@@ -212,9 +212,9 @@ def test_boxes_stay_on_their_objects(views: Views) -> None:
     images = torch.zeros(64, 3, *SIZE)
     images[:, :, 12:32, 8:28] = 1
     stride, start = row_keys(1, 1)
-    seen, moved = views(images, boxes, torch.arange(64) * stride + start)
+    view, moved = views(images, boxes, torch.arange(64) * stride + start)
     places = set()
-    for image, row in zip(seen[:, 0] - seen[:, :1].amin((1, 2, 3))[:, None, None], moved, strict=True):
+    for image, row in zip(view[:, 0] - view[:, :1].amin((1, 2, 3))[:, None, None], moved, strict=True):
         if row[0, 0] < 0:
             continue
         bright = image > image.max() / 2
@@ -295,16 +295,16 @@ def test_merged_parts_give_the_same_metrics_in_any_division() -> None:
     task = make_task()
     batch = make_batch(task, 14)
     output = ideal_output(batch["boxes"], task) + 0.3 * torch.randn(14, 7, *task.map_size, generator=torch.Generator().manual_seed(1))
-    whole = task.metrics()
-    task.update(whole, output, batch)
+    undivided = task.metrics()
+    task.update(undivided, output, batch)
     for cut in (1, 6, 13):
         parts = [task.metrics(), task.metrics()]
         for part, rows in zip(parts, (slice(0, cut), slice(cut, None)), strict=True):
             task.update(part, output[rows], {name: values[rows] for name, values in batch.items()})
         for name, metric in parts[0].items(keep_base=True, copy_state=False):
             metric.merge_state(parts[1][name])
-        assert metric_values(parts[0]) == pytest.approx(metric_values(whole), rel=1e-12)
-    assert 0.05 < float(metric_values(whole)["map"]) < float(metric_values(whole)["map_50"]) < 1
+        assert metric_values(parts[0]) == pytest.approx(metric_values(undivided), rel=1e-12)
+    assert 0.05 < float(metric_values(undivided)["map"]) < float(metric_values(undivided)["map_50"]) < 1
 
 
 def test_a_perfect_model_has_precision_1_and_the_names_of_classes_are_made_for_mlflow() -> None:
@@ -335,10 +335,10 @@ def test_a_few_steps_find_the_objects() -> None:
     assert losses[-1] < 0.4 * losses[0] and float(metric_values(metrics)["map_50"]) > 0.5
 
 
-def test_without_pycocotools_the_training_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_of_its_metrics_the_training_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     make_task().check()
-    monkeypatch.setattr(detection, "has_pycocotools", lambda: False)
-    with pytest.raises(ConfigError, match=r"it needs pycocotools, which is not installed; pip install"):
+    monkeypatch.setattr(detection, "has_library", lambda: False)
+    with pytest.raises(ConfigError, match=r"it needs faster-coco-eval, which is not installed; pip install"):
         make_task().check()
 
 
@@ -382,7 +382,7 @@ def test_details_count_boxes_and_keep_the_rows_with_the_largest_loss() -> None:
     assert (height, width) == SIZE and len(pictures["image"][0]) == height * width * 3
     assert sum(classes["true"]) == int((batch["boxes"][..., 0] >= 0).sum())
     counts = [list(classes[name]) for name in ("right", "true", "predicted")]
-    assert all(right <= min(others) for right, *others in zip(*counts, strict=True))
+    assert all(right <= min(limits) for right, *limits in zip(*counts, strict=True))
     assert len(result.tables["outcomes"]["loss"]) == 9
 
 

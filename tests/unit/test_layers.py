@@ -46,7 +46,7 @@ THIRD_PARTIES = {
     "data.loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
     "data.sources": {"bracex", "numpy", "openpyxl", "py4j", "pyarrow", "pyspark", "wcmatch"},
-    "tasks": {"numpy", "pycocotools", "torch", "torchmetrics"},
+    "tasks": {"faster_coco_eval", "numpy", "torch", "torchmetrics"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "report": {"PIL", "jinja2", "markupsafe", "matplotlib", "numpy", "prometheus_client", "pyarrow", "scipy"},
@@ -204,8 +204,10 @@ print(*[module.__file__ for name, module in sys.modules.items() if name.startswi
     files = {*map(Path, answer.stdout.split()), *ROOT.glob("pipelines/tasks/*.py"), *ROOT.glob("pipelines/data/features/*.py")}
     modules = {name.partition(".")[0] for file in files for name in imported_names(file)} - sys.stdlib_module_names - {"pipelines"}
     distributions = {**packages_distributions(), "mlflow": ["mlflow"]}  # which lies in three, the first of them with no server
-    # Settings of encoders ask for what only they need.
-    assert {distributions[module][0].lower() for module in modules} - {"nibabel", "pycocotools"} == {name.lower() for name in DISTRIBUTIONS}
+    # Settings of encoders ask for what only they need, and no model measures boxes.
+    assert {distributions[module][0].lower() for module in modules} - {"faster-coco-eval", "nibabel"} == {
+        name.lower() for name in DISTRIBUTIONS
+    }
 
 
 @pytest.mark.parametrize(

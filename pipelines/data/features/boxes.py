@@ -98,22 +98,23 @@ def _read_structs(values: Sequence[Mapping[str, Any] | None]) -> Annotation:
         edges = tuple(float("nan") if named.get(edge) is None else float(named[edge]) for edge in EDGES)
         if named.get("class") is None or not np.isfinite(edges).all():
             raise UnreadableError(f"box {number} lacks its class, or a number")
-        left, top, right, bottom = edges
-        if not (left < right and top < bottom):
-            raise UnreadableError(f"box {number} has no area: {left:g} to {right:g}, {top:g} to {bottom:g}")
-        boxes.append(Box(str(named["class"]), (left, top, right, bottom)))
+        low_x, low_y, high_x, high_y = edges
+        if not (low_x < high_x and low_y < high_y):
+            raise UnreadableError(f"box {number} has no area: {low_x:g} to {high_x:g}, {low_y:g} to {high_y:g}")
+        boxes.append(Box(str(named["class"]), (low_x, low_y, high_x, high_y)))
     return Annotation(None, boxes)
 
 
 def _cut(box: Box, size: tuple[int, int]) -> list[float]:
     """The edges of a box inside its image. Raises UnreadableError if it lies outside by more than a pixel."""
-    left, top, right, bottom = box.edges
+    low_x, low_y, high_x, high_y = box.edges
     width, height = size
-    if min(left, top) < -OUTSIDE or right > width + OUTSIDE or bottom > height + OUTSIDE:
-        raise UnreadableError(f"a box lies outside its image of {_size_text(size)} pixels: {left:g} to {right:g}, {top:g} to {bottom:g}")
-    edges = [max(left, 0.0), max(top, 0.0), min(right, width), min(bottom, height)]
-    if edges[0] >= edges[2] or edges[1] >= edges[3]:
-        raise UnreadableError(f"a box lies outside its image of {_size_text(size)} pixels: {left:g} to {right:g}, {top:g} to {bottom:g}")
+    edges = [max(low_x, 0.0), max(low_y, 0.0), min(high_x, width), min(high_y, height)]
+    is_outside = min(low_x, low_y) < -OUTSIDE or high_x > width + OUTSIDE or high_y > height + OUTSIDE
+    if is_outside or edges[0] >= edges[2] or edges[1] >= edges[3]:
+        raise UnreadableError(
+            f"a box lies outside its image of {_size_text(size)} pixels: {low_x:g} to {high_x:g}, {low_y:g} to {high_y:g}"
+        )
     return edges
 
 

@@ -37,5 +37,5 @@ def worst_boxes(split: SplitEvaluation) -> tuple[bytes, str]:
 
 
 def _draw(axes: Axes, boxes: np.ndarray) -> None:
-    for number, left, top, right, bottom in boxes.tolist():
-        axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, linewidth=0.8, edgecolor=colour(int(number))))
+    for number, x, y, high_x, high_y in boxes.tolist():
+        axes.add_patch(Rectangle((x, y), high_x - x, high_y - y, fill=False, linewidth=0.8, edgecolor=colour(int(number))))
