@@ -77,6 +77,7 @@ FIGURES = (
     Figure("membrane", "test/pixel_accuracy", 0.92, minutes=15),
     Figure("membrane", "test/dice", 0.78, minutes=15),
     Figure("hippocampus", "test/dice", 0.85, minutes=15),
+    Figure("blood_cells", "test/map_50", 0.87, minutes=15),
     Figure("shakespeare", "validation/nats_per_token", 1.60, highest=False, minutes=10),
     Figure("etth1", "test/mse", 0.380, highest=False, minutes=3),
 )

@@ -1,6 +1,7 @@
 """Generated pictures with boxes, from files to a trained, exported model that answers with boxes; and boxes of COCO's JSON."""
 
 import json
+import re
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import PIL.Image
 import pytest
+import yaml
 from picture_slices import Slice, fit
 from pyspark.sql import SparkSession
 
@@ -179,23 +181,10 @@ def test_an_export_predicts_the_same_boxes(trained_slice: Slice) -> None:
     assert len(row["scores"]) > 0
 
 
-COCO = """
-WITH annotation AS (SELECT explode(annotations) AS of FROM labels),
-  category AS (SELECT explode(categories) AS of FROM labels),
-  picture AS (SELECT explode(images) AS of FROM labels),
-  boxed AS (
-    SELECT annotation.of.image_id, sort_array(collect_list(named_struct('class', category.of.name,
-      'left', annotation.of.bbox[0], 'top', annotation.of.bbox[1],
-      'right', annotation.of.bbox[0] + annotation.of.bbox[2], 'bottom', annotation.of.bbox[1] + annotation.of.bbox[3]))) AS boxes
-    FROM annotation LEFT JOIN category ON category.of.id = annotation.of.category_id GROUP BY annotation.of.image_id)
-SELECT picture.of.file_name AS name, files.content AS image, coalesce(boxed.boxes, array()) AS boxes
-FROM picture LEFT JOIN (SELECT element_at(split(path, '/'), -1) AS name, content FROM files) AS files ON files.name = picture.of.file_name
-  LEFT JOIN boxed ON boxed.image_id = picture.of.id
-"""
-COCO_SCHEMA = (
-    "images array<struct<id bigint, file_name string>>, categories array<struct<id bigint, name string>>, "
-    "annotations array<struct<image_id bigint, category_id bigint, bbox array<double>>>"
-)
+def coco_page() -> Any:
+    """The config that the page about detection has for COCO's JSON."""
+    page = (Path(__file__).parents[2] / "docs/how-to/detection.md").read_text()
+    return next(yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "name: coco" in text)
 
 
 def test_a_query_makes_boxes_of_coco_s_json(spark: SparkSession, tmp_path: Path) -> None:
@@ -216,25 +205,13 @@ def test_a_query_makes_boxes_of_coco_s_json(spark: SparkSession, tmp_path: Path)
         ],
     }  # fmt: skip
     (tmp_path / "labels.json").write_text(json.dumps(labels))
-    config = {
-        "name": "coco",
-        "source": {
-            "tables": {
-                "files": {"format": "binaryFile", "path": str(tmp_path / "images")},
-                "labels": {"format": "json", "path": str(tmp_path / "labels.json"), "options": {"multiLine": True}, "schema": COCO_SCHEMA},
-            },
-            "query": COCO,
-        },
-        "dataset": {
-            "path": str(tmp_path / "data"),
-            "key": "name",
-            "split": {"train": 0.6, "validation": 0.2, "test": 0.2},
-            "features": {"image": {"encoder": "image", "shape": [3, HEIGHT, WIDTH]}},
-            "target": {"boxes": {"encoder": "boxes", "shape": [HEIGHT, WIDTH], "classes": CLASSES, "most": 4, "image": "image"}},
-        },
-        "task": {"kind": "detection"},
-        "tracking": {"uri": f"sqlite:///{tmp_path}/mlflow.db"},
-    }
+    config = coco_page()
+    config["source"]["tables"]["files"]["path"] = f"{tmp_path}/images"
+    config["source"]["tables"]["labels"]["path"] = f"{tmp_path}/labels.json"
+    config["dataset"] |= {"path": f"{tmp_path}/data", "split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
+    config["dataset"]["features"]["image"]["shape"] = [3, HEIGHT, WIDTH]
+    config["dataset"]["target"]["boxes"] |= {"shape": [HEIGHT, WIDTH], "classes": CLASSES, "most": 4}
+    config["tracking"] = {"uri": f"sqlite:///{tmp_path}/mlflow.db"}
     file = tmp_path / "coco.yaml"
     file.write_text(json.dumps(config))
     loaded = load(file, {})
