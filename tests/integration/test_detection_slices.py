@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.api import open_predictions
 from pipelines.config import load
+from pipelines.config.serving import Endpoint
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.versions import open_version
 from pipelines.etl.run import run
@@ -24,7 +26,9 @@ from pipelines.report.figures.svg_figures import draw_figures
 from pipelines.report.tables import box_tables
 from pipelines.serving.batch.run import predict_tables
 from pipelines.serving.export.run import export
-from pipelines.serving.model import load_model
+from pipelines.serving.http.schema import openapi
+from pipelines.serving.http.served_model import ServedModel
+from pipelines.serving.model import Predictor, load_model
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.detection import true_boxes
 
@@ -134,6 +138,23 @@ def test_a_served_model_takes_files_and_answers_with_boxes(trained_slice: Slice)
     texts = {json.dumps([np.round(row[name], 4).tolist() for name in (*EDGES, "scores")]) for _, row in served.iloc[:ROWS].iterrows()}
     rows = [json.dumps([np.round(evaluated[name][row], 4).tolist() for name in (*EDGES, "scores")]) for row in range(len(batch["image"]))]
     assert set(rows) <= texts and len(true_boxes(batch["boxes"])) == SPLITS["test"]
+
+
+@pytest.mark.parametrize("min_score", [0.3, 0.9999])
+def test_answers_over_http_are_json_also_without_boxes(trained_slice: Slice, min_score: float) -> None:
+    task, weights = trained_slice.config.task.model_copy(update={"min_score": min_score}), trained_slice.strategy.model.state_dict()
+    served = ServedModel(Predictor(task, trained_slice.manifest, weights), "1", "digest", {})
+    scene = next(scene for scene in map(draw_scene, range(100)) if len(scene[1]) == 2)
+    request = [{"image": b64encode(content).decode()} for content in (jpeg(scene[0]), b"no picture")]
+    ((answer, refused),) = json.loads(json.dumps(served.answers([request]), allow_nan=False))
+    assert len(answer["classes"]) == len(answer["bottom"]) == sum(answer[f"count_{name}"] for name in CLASSES)
+    assert (len(answer["classes"]) > 0) == (min_score < 0.5)
+    assert refused["scores"] is None and refused["refused"]
+    described = openapi(served, Endpoint(), needs_token=False)
+    schema = described["paths"]["/invocations"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    kinds = schema["properties"]["predictions"]["items"]["properties"]
+    assert kinds["left"]["anyOf"][0]["items"]["anyOf"][0] == {"type": "number"}
+    assert kinds["classes"]["anyOf"][0]["items"]["anyOf"][0] == {"type": "string"}
 
 
 def test_batch_prediction_writes_boxes_of_new_pictures(trained_slice: Slice, tmp_path: Path, spark: SparkSession) -> None:

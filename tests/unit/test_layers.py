@@ -61,7 +61,7 @@ THIRD_PARTIES = {
     "serving.export": {"PIL", "executorch", "hls4ml", "jax", "numpy", "onnx", "onnxruntime", "pyarrow", "torch", "torchax", "torchmetrics"},
     "serving.registry": {"mlflow", "numpy", "pyarrow", "pyspark"},
     "launch": {"numpy", "psutil", "pyarrow", "pyspark", "ray", "safetensors", "torch"},
-    "serving.http": {"jinja2", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
+    "serving.http": {"jinja2", "numpy", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
     "doctor": {"packaging"},
     "notebook": {"mlflow", "numpy", "pandas", "pyarrow"},
     "api": {"mlflow", "numpy", "pyarrow"},
