@@ -9,6 +9,7 @@ from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.detection import Detection
 from pipelines.tasks.forecasting import Forecasting
 from pipelines.tasks.language import Language
 from pipelines.tasks.next_item import NextItem
@@ -40,6 +41,8 @@ FUTURE = TensorColumn(name="future", dtype="float32", shape=(4, 3), role="target
 MASK = TensorColumn(name="mask", dtype="uint8", shape=(12, 12), role="target", cardinality=3)
 INITIAL = TensorColumn(name="initial", dtype="float32", shape=(12,))
 FINAL = TensorColumn(name="final", dtype="float32", shape=(12, 2), role="target")
+BOXES = TensorColumn(name="boxes", dtype="float32", shape=(3, 5), role="target")
+PHOTO = TensorColumn(name="image", dtype="uint8", shape=(3, 24, 32))
 TOKENS = tuple(bytes([number]) for number in range(30))
 
 TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = {
@@ -63,6 +66,7 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
         (INITIAL, RATING.model_copy(update={"name": "viscosity", "role": "feature"}), FINAL),
         {"modes": 3, "width": 8, "layers": 2},
     ),
+    "detection": (Detection, (PHOTO, BOXES), {"width": 4, "stages": 2, "head": 8, "flips": [1], "zoom": 0.3, "jitter": 0.2}),
     "forecasting": (Forecasting, (PAST, FUTURE), {"kernel": 5}),
 }
 ENCODERS = {"terms": FittedEncoder(feature={"encoder": "terms"}, inputs=("text",), column=TERMS, state={
@@ -75,7 +79,7 @@ def create_task(name: str) -> Task:
     implementation, columns, settings = TASKS[name]
     kind = implementation.__module__.rpartition(".")[2]
     tokens = TOKENS if implementation is Language else ()
-    classes = ("a", "b", "c")[: columns[-1].cardinality or 0]
+    classes = ("a", "b", "c")[: 2 if columns[-1] is BOXES else columns[-1].cardinality or 0]
     return implementation(KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, classes, tokens=tokens, encoders=ENCODERS))
 
 
@@ -86,9 +90,17 @@ def random_batch(task: Task, rows: int) -> Batch:
         shape = (rows, *column.shape)
         indices = torch.randint(column.cardinality or 256, shape, generator=generator)
         numbers = torch.randn(shape, generator=generator) if column.dtype == "float32" else indices
+        numbers = _random_boxes(rows, generator) if column is BOXES else numbers
         batch[column.name] = numbers.to(getattr(torch, column.dtype))
     stride, start = row_keys(0, 0)
     return {**batch, ROW_KEYS: torch.arange(rows) * stride + start} if task.draws else batch
+
+
+def _random_boxes(rows: int, generator: torch.Generator) -> torch.Tensor:
+    """Boxes inside PHOTO, and some free places."""
+    numbers = torch.randint(-1, 2, (rows, 3, 1), generator=generator)
+    low, size = (torch.randint(low, high, (rows, 3, 2), generator=generator) for low, high in ((0, 12), (4, 12)))
+    return torch.cat([numbers, low, low + size], -1).float()
 
 
 def worker_batch(strategy: str, batch: Batch) -> Any:

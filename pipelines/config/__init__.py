@@ -3,8 +3,8 @@
 1. `load`          merges a YAML file (`reading`) with command-line flags (`flags`) and validates the result.
 2. `pipeline`      is the whole config: `source`, `dataset` (with its `features`), `task`, `train`, `tracking` and those of
                    `serving`; `profile` and `init_from` are sections of `train`, and `train_base` is what `train` has for every
-                   strategy. `task_base` is what every task has, `tabular`, `trees`, `segmentation` and `neural_operator` the settings of
-                   four, and `train_defaults` what follows from it for `train`.
+                   strategy. `task_base` is what every task has, `tabular`, `trees`, `segmentation`, `detection` and `neural_operator`
+                   the settings of five, and `train_defaults` what follows from it for `train`.
    `windows` is the section of columns that are made of several rows, and `window_rules` compares it with `dataset`; `folds` is a
                    kind of `dataset.split`.
 3. `section`       is the base class of these parts. `options` checks options of Spark's readers, `ddl` the types of a schema,

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from pipelines.config.detection import DetectionSettings
 from pipelines.config.neural_operator import OperatorSettings
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.segmentation import SegmentationSettings
@@ -202,6 +203,7 @@ KINDS: dict[str, type[TaskSettings]] = {
     "forecasting": ForecastingSettings,
     "segmentation": SegmentationSettings,
     "operator": OperatorSettings,
+    "detection": DetectionSettings,
 }
 
 

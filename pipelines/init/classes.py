@@ -212,6 +212,6 @@ def _refuse_masks(files: Sequence[FoundFile], level: int, names: Sequence[str]) 
         stems = [{file.name.rpartition("/")[2].rpartition(".")[0] for file in files if file.folders[level] == name} for name in names]
         if len(stems[0] & stems[1]) > min(map(len, stems)) / 2:
             raise ConfigError(
-                f"the folders {names[0]} and {names[1]} have files of equal names, so {mask} holds masks, not a class; no built-in task "
-                "is for segmentation; docs/how-to/extending.md has a task of another kind"
+                f"the folders {names[0]} and {names[1]} have files of equal names, so {mask} holds masks or boxes, not a class; for masks "
+                "docs/how-to/segmentation.md has a config, and docs/how-to/detection.md for boxes"
             )

@@ -13,10 +13,12 @@ from pipelines.report.events import event_marks, run_events
 from pipelines.report.pictures import SplitFigures, split_pictures, worst_tables
 from pipelines.report.rendering import Code, Facts, Note, PageTable, render
 from pipelines.report.run_data import RunData
-from pipelines.report.tables import class_tables, mask_tables, slice_tables
+from pipelines.report.tables import box_tables, class_tables, mask_tables, slice_tables
 from pipelines.tasks.values import Value, to_value
 from pipelines.tracking.history import History
 from pipelines.tracking.training import REMARKS, reasons
+
+_CLASS_TABLES = (slice_tables, class_tables, mask_tables, box_tables)
 
 
 def run_page(data: RunData, figures: SplitFigures | None = None, *, is_finishing: bool = False) -> str:
@@ -36,7 +38,7 @@ def run_page(data: RunData, figures: SplitFigures | None = None, *, is_finishing
         phases=phases(run),
         events=[[_moment(event.seconds) if event.seconds else None, event.step, event.text] for event in events],
         pictures=split_pictures(data.splits, figures),
-        class_and_slice_tables=[*slice_tables(data.splits), *class_tables(data.splits), *mask_tables(data.splits)],
+        class_and_slice_tables=[table for tables in _CLASS_TABLES for table in tables(data.splits)],
         worst_tables=worst_tables(data.splits, data.config.get("dataset", {}).get("key", ())),
         samples=data.samples,
         cost=_cost(data),

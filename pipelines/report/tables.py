@@ -57,6 +57,18 @@ def mask_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     return tables
 
 
+def box_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
+    """Recall and precision of the boxes of each class that are predicted, with 95 % intervals."""
+    tables = []
+    for split in splits:
+        if counts := split.tables.get("box_classes"):
+            columns = [counts[name] for name in ("class", "true", "predicted", "right")]
+            entries = [_class_entry(*values, unit="box") for values in zip(*columns, strict=True)]
+            header = ["class", "boxes", "recall", _INTERVAL, "predicted", "precision", _INTERVAL]
+            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of boxes, {split.name}{_cut(entries)}"))
+    return tables
+
+
 def slice_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     """A table for each column of `task.slices`: values with the largest error first, marked where the interval excludes the mean."""
     tables = []
@@ -72,8 +84,8 @@ def slice_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     return tables
 
 
-def _class_entry(name: str, rows: int, predicted: int, correct: int) -> list[object]:
-    recall = correct / rows if rows else "undefined: no row"
+def _class_entry(name: str, rows: int, predicted: int, correct: int, *, unit: str = "row") -> list[object]:
+    recall = correct / rows if rows else f"undefined: no {unit}"
     precision = correct / predicted if predicted else "undefined: never predicted"
     return [str(name), rows, recall, _interval(correct, rows), predicted, precision, _interval(correct, predicted)]
 

@@ -13,7 +13,9 @@
 5. `next_item`   is self-attention over sequences, `language` a `gpt` over windows of tokens, and `forecasting` one of the
                  `forecast_networks` over the history of series. `segmentation` is a `unet` over images or volumes, of which it is trained
                  on `patches`, with `mask_metrics` and the predictors of `trivial_masks`. `operator` is a `fourier_operator` over functions
-                 on a grid, with the predictors of `trivial_fields`. These five have their own outputs and metrics.
+                 on a grid, with the predictors of `trivial_fields`. `detection` is a `pyramid` over images,
+                 trained on `views` of them; `box_targets` has its loss, `box_peaks` makes boxes of its output, `box_metrics` measures them,
+                 and `trivial_boxes` predicts without it. These six have their own outputs and metrics.
 6. `stages`      cuts a model into parts that different workers compute.
 7. `constants`   are copied to each device once; `row_random` makes random numbers for each row, for augmentations and negative samples.
 8. `metrics`     is the table of metrics and their directions, `metric_classes` accumulates them, `further_metrics` those that a

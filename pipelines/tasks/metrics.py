@@ -56,6 +56,8 @@ METRICS = {
         MetricEntry("pixel_accuracy", "max"),
         MetricEntry("iou", "max"),
         MetricEntry("relative_l2", "min"),
+        MetricEntry("map_50", "max"),
+        MetricEntry("map", "max"),
         MetricEntry("repeat_last_mse", "min"),
         MetricEntry("repeat_last_mae", "min"),
     )

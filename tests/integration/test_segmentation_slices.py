@@ -2,68 +2,32 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import PIL.Image
 import pyarrow.parquet as pq
 import pytest
-import torch
+from picture_slices import Slice, fit
 from pyspark.sql import SparkSession
-from stores import new_store
 
 from pipelines.api import open_predictions
-from pipelines.config import Config, load
 from pipelines.data.loader import Loader, Order
-from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import open_version
-from pipelines.etl.run import run
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.svg_figures import draw_figures
 from pipelines.report.tables import mask_tables
 from pipelines.serving.batch.run import predict_tables
 from pipelines.serving.export.run import export
-from pipelines.serving.model import load_model, log_model
+from pipelines.serving.model import load_model
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.details import EvaluationData
-from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Hooks
-from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ROOT = Path(__file__).parents[2]
 ROWS = 30
 Scene = tuple[np.ndarray, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Slice:
-    config: Config
-    manifest: Manifest
-    result: Trained
-    strategy: Strategy
-    evaluation: EvaluationData
-    """Of the test split."""
-    run_id: str
-    model: str
-
-
-class KeepingHooks(Hooks):
-    def __init__(self) -> None:
-        self.evaluations: dict[str, EvaluationData] = {}
-
-    def keep_evaluation(self, evaluation: EvaluationData) -> None:
-        self.evaluations[evaluation.split] = evaluation
 
 
 def draw_scene(number: int, size: tuple[int, ...]) -> Scene:
@@ -100,25 +64,8 @@ def write_files(folder: Path, to_bytes: Callable[[np.ndarray], bytes], end: str,
                 (folder / name / f"{number}{end}").write_bytes(to_bytes(array))
 
 
-def fit(name: str, folder: Path, flags: dict[str, Any]) -> Slice:
-    places = {"dataset.path": str(folder / "data"), "tracking.uri": new_store(folder), "train.storage": str(folder / "runs")}
-    places |= {f"source.tables.{table}.path": str(folder / table) for table in ("images", "labels")} | {
-        "export.path": str(folder / "exports")
-    }
-    small = {"task.width": 8, "task.depth": 2, "task.elastic": 1.0, "train.workers": 1, "train.epochs": 6, "train.precision": "fp32"}
-    config = load(ROOT / f"conf/{name}.yaml", {**places, **small, "source.max_quarantined": 0.2, **flags})
-    manifest = run(config)
-    version = open_version(config.dataset.path, config.data_identity)
-    task = build_task(config.task, version.manifest)
-    torch.manual_seed(0)
-    strategy = create_strategy(config.train, task, WorkerContext())
-    checkpoints = Checkpoints(RunDirectory(str(folder / "checkpoints")), WorkerContext(), config.train.checkpoint.keep)
-    hooks = KeepingHooks()
-    result = Loop(config, version, task, strategy, checkpoints, hooks).run()
-    client = mlflow.MlflowClient(config.tracking.uri)
-    run_id = client.create_run(client.create_experiment(f"{name} models", artifact_location=f"{folder}/artifacts")).info.run_id
-    model = log_model(config, manifest, strategy.model.state_dict(), run_id)
-    return Slice(config, manifest, result, strategy, hooks.evaluations["test"], run_id, model)
+SMALL = {"task.width": 8, "task.depth": 2, "task.elastic": 1.0, "train.epochs": 6}
+TABLES = {"images": "images", "labels": "labels"}
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +73,7 @@ def images(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sli
     folder = tmp_path_factory.mktemp("images")
     write_files(folder, png_bytes, ".png", (32, 24), [255, 0])
     flags = {"dataset.features.image.shape": [1, 32, 24], "dataset.target.label.shape": [32, 24], "task.patch": [16, 16]}
-    return fit("membrane", folder, {**flags, "export.max_batch_rows": 4})
+    return fit("membrane", folder, TABLES, {**SMALL, **flags, "export.max_batch_rows": 4})
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +82,7 @@ def volumes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sl
     folder = tmp_path_factory.mktemp("volumes")
     write_files(folder, nifti_bytes, ".nii", (14, 12, 10), [0, 1])
     shape = {f"dataset.{name}.shape": [16, 12, 12] for name in ("features.image", "target.label")}
-    return fit("hippocampus", folder, {**shape, "dataset.target.label.classes": ["background", "ball"], "train.epochs": 4})
+    return fit("hippocampus", folder, TABLES, {**SMALL, **shape, "dataset.target.label.classes": ["background", "ball"], "train.epochs": 4})
 
 
 @pytest.fixture(params=["images", "volumes"])

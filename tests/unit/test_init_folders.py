@@ -184,7 +184,7 @@ Change = Callable[[Path], object]
             "10 files 0 folders deep, 14 files 1 folders deep; move them so that each class is a folder",
             lambda folder: _move(folder, "?.png", "dog"),
         ),
-        (lambda folder: (folder / "dog").rename(folder / "cat_masks"), "cat_masks holds masks, not a class", None),
+        (lambda folder: (folder / "dog").rename(folder / "cat_masks"), "cat_masks holds masks or boxes, not a class", None),
         (
             lambda folder: [file.rename(file.with_suffix(".webp")) for file in folder.glob("*/*")],
             "24 files of .webp, but the encoder image reads PNG and JPEG; convert",

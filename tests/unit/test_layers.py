@@ -47,7 +47,7 @@ THIRD_PARTIES = {
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
     "data.simulations": {"numpy"},
     "data.sources": {"bracex", "numpy", "openpyxl", "py4j", "pyarrow", "pyspark", "threadpoolctl", "wcmatch"},
-    "tasks": {"numpy", "torch", "torchmetrics"},
+    "tasks": {"faster_coco_eval", "numpy", "torch", "torchmetrics"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "report": {"PIL", "jinja2", "markupsafe", "matplotlib", "numpy", "prometheus_client", "pyarrow", "scipy"},
@@ -62,7 +62,7 @@ THIRD_PARTIES = {
     "serving.export": {"PIL", "executorch", "hls4ml", "jax", "numpy", "onnx", "onnxruntime", "pyarrow", "torch", "torchax", "torchmetrics"},
     "serving.registry": {"mlflow", "numpy", "pyarrow", "pyspark"},
     "launch": {"numpy", "psutil", "pyarrow", "pyspark", "ray", "safetensors", "torch"},
-    "serving.http": {"jinja2", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
+    "serving.http": {"jinja2", "numpy", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
     "doctor": {"packaging"},
     "notebook": {"mlflow", "numpy", "pandas", "pyarrow"},
     "api": {"mlflow", "numpy", "pyarrow"},
@@ -205,8 +205,10 @@ print(*[module.__file__ for name, module in sys.modules.items() if name.startswi
     files = {*map(Path, answer.stdout.split()), *ROOT.glob("pipelines/tasks/*.py"), *ROOT.glob("pipelines/data/features/*.py")}
     modules = {name.partition(".")[0] for file in files for name in imported_names(file)} - sys.stdlib_module_names - {"pipelines"}
     distributions = {**packages_distributions(), "mlflow": ["mlflow"]}  # which lies in three, the first of them with no server
-    # Settings of encoders ask for what only they need.
-    assert {distributions[module][0].lower() for module in modules} - {"nibabel"} == {name.lower() for name in DISTRIBUTIONS}
+    # Settings of encoders ask for what only they need, and no model measures boxes.
+    assert {distributions[module][0].lower() for module in modules} - {"faster-coco-eval", "nibabel"} == {
+        name.lower() for name in DISTRIBUTIONS
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from pipelines.data.versions.schema import ROW_NUMBERS
 from pipelines.report.better import influences
 from pipelines.tasks.metrics import METRICS, average_precision, prediction_metrics, roc_area
 
-OF_ALL_ROWS = {"r2", "repeat_last_mse", "repeat_last_mae", "iou", "pooled_dice"}
+OF_ALL_ROWS = {"r2", "repeat_last_mse", "repeat_last_mae", "iou", "pooled_dice", "map", "map_50"}
 """Metrics that are no mean over rows, or of a baseline."""
 
 
 def table_name(metric: str) -> str:
     """The name of a metric in the table, without the class that it is of."""
-    return next((name for name in ("dice", "iou") if metric.startswith(f"{name}_")), metric)
+    return next((name for name in ("dice", "iou", "map_50") if metric.startswith(f"{name}_")), metric)
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -8,6 +8,7 @@ from typing import Any
 import config_remedies
 import pytest
 import remedies
+import remedies_of_boxes
 import remedies_of_data
 import remedies_of_frames
 import remedies_of_functions
@@ -39,6 +40,7 @@ CASES = {
     **remedies_of_models.CASES,
     **remedies_of_training.CASES,
     **remedies_of_machine.CASES,
+    **remedies_of_boxes.CASES,
     **remedies_of_masks.CASES,
     **remedies_of_series.CASES,
     **remedies_of_simulations.CASES,

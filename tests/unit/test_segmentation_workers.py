@@ -4,27 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import torch.distributed as dist
 from groups import run_processes
+from picture_workers import SIZES, train_all
 from versions import write_version
 
 from pipelines.config.segmentation import SegmentationSettings
-from pipelines.config.train import Train
-from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.data.versions.versions import open_version
-from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Data
 from pipelines.tasks.segmentation import Segmentation
-from pipelines.train.evaluate import Evaluation
-from pipelines.train.mesh import Mesh
-from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
 
-CASES = {"exact": {"strategy": "exact"}, "ddp": {"strategy": "ddp"}, "ddp, accumulated": {"strategy": "ddp", "grad_accum_steps": 2}}
-SIZES = (1, 2)
 COLUMNS = (
     TensorColumn(name="image", dtype="uint8", shape=(1, 16, 12)),
     TensorColumn(name="mask", dtype="uint8", shape=(16, 12), role="target", cardinality=3),
@@ -36,35 +24,6 @@ def segmentation() -> Segmentation:
     return Segmentation(SegmentationSettings.model_validate({"width": 4, "depth": 2, **augmented}), Data(COLUMNS, ("a", "b", "c")))
 
 
-def train_all(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    for case in CASES:
-        for world_size in SIZES:
-            if rank < world_size:
-                rendezvous = f"file://{folder}/rendezvous-{case}-{world_size}"
-                dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world_size)
-                train(WorkerContext(rank, world_size), folder, case)
-                dist.destroy_process_group()
-
-
-def train(context: WorkerContext, folder: str, case: str) -> None:
-    """One epoch; worker 0 writes the weights' digest, the losses of all steps, and the metrics of the validation."""
-    settings = Train.model_validate({"shards": 4, "global_batch": 8, "remainder": "keep", "lr": 0.01, **CASES[case]})
-    torch.manual_seed(0)
-    task, version = segmentation(), open_version(f"{folder}/version")
-    strategy = create_strategy(settings, task, context)
-    order = Order(settings.shards, settings.global_batch, settings.seed, remainder=settings.remainder)
-    loader = Loader(version, "train", order, Mesh(context).worker_shards(settings.shards), row_keys=task.draws)
-    losses = []
-    for number, batch in enumerate(strategy.batches(loader)):
-        result = strategy.step(batch, number, 0.01, Flags())
-        losses.append(float(result.loss_sum / result.weight))
-    metrics = Evaluation(settings, version, "validation", task, strategy)() or {}
-    if context.rank == 0:
-        np.save(f"{folder}/{case}-{context.world_size}.npy", np.array([*losses, *(float(value) for value in metrics.values())]))
-        Path(f"{folder}/{case}-{context.world_size}").write_text(model_digest(strategy.model.state_dict()))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("workers")
@@ -73,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     splits = {"train": [{name: values[:35] for name, values in rows.items()}]}
     splits["validation"] = [{name: values[35:] for name, values in rows.items()}]
     write_version(folder / "version", splits, target="mask", cardinality={"mask": 3})
-    run_processes(max(SIZES), train_all, str(folder))
+    run_processes(max(SIZES), train_all, str(folder), segmentation)
     return folder
 
 

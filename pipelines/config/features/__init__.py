@@ -1,7 +1,7 @@
 """Settings of the encoders, which turn columns of the query into tensor columns. `pipelines.data.features` implements them.
 
-`numbers`, `categories`, `terms`, `arrays`, `series`, `dense`, `tokens` and `targets` define the settings of the built-in encoders, all
-derived from the class in `base`. `auto` stands for any of them, and has the names that stand for many columns.
+`numbers`, `categories`, `terms`, `arrays`, `series`, `dense`, `boxes`, `tokens` and `targets` define the settings of the built-in
+encoders, all derived from the class in `base`. `auto` stands for any of them, and has the names that stand for many columns.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from pipelines.config.features.arrays import ImageSettings, LogMelSettings, ScaleSettings
 from pipelines.config.features.auto import COLUMN_KINDS, AutoSettings, is_pattern, matches_name, split_pattern
 from pipelines.config.features.base import EncoderSettings
+from pipelines.config.features.boxes import BoxesSettings
 from pipelines.config.features.categories import BinarySettings, HashSettings, LabelSettings, SequenceSettings, VocabularySettings
 from pipelines.config.features.dense import MaskSettings, VolumeSettings
 from pipelines.config.features.numbers import (
@@ -31,19 +32,19 @@ from pipelines.config.features.tokens import BpeSettings, BytesSettings, Charact
 from pipelines.config.plugins import is_class_path, plugin_settings
 
 __all__ = [
-    "ALONE", "BUILT_IN", "COLUMN_KINDS", "AutoSettings", "BinarySettings", "BpeSettings", "BytesSettings", "CharactersSettings",
-    "CountSettings", "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings", "IdentitySettings", "ImageSettings",
-    "LabelSettings", "LabelsSettings", "Log1pSettings", "LogMelSettings", "MaskSettings", "MinMaxSettings", "NormalQuantileSettings",
-    "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings", "SeriesSettings", "StandardizeSettings", "TermsSettings",
-    "TokensSettings", "VectorSettings", "VocabularySettings", "VolumeSettings", "WeightSettings", "encoder_settings", "is_pattern",
-    "matches_name", "split_pattern",
+    "ALONE", "BUILT_IN", "COLUMN_KINDS", "AutoSettings", "BinarySettings", "BoxesSettings", "BpeSettings", "BytesSettings",
+    "CharactersSettings", "CountSettings", "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings",
+    "IdentitySettings", "ImageSettings", "LabelSettings", "LabelsSettings", "Log1pSettings", "LogMelSettings", "MaskSettings",
+    "MinMaxSettings", "NormalQuantileSettings", "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings",
+    "SeriesSettings", "StandardizeSettings", "TermsSettings", "TokensSettings", "VectorSettings", "VocabularySettings", "VolumeSettings",
+    "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
 ]  # fmt: skip
 
 BUILT_IN = (
     StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | FourierSettings |
     IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | TermsSettings | HashSettings | BinarySettings |
     LabelSettings | ImageSettings | SeriesSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
-    CountSettings | VectorSettings | LabelsSettings | VolumeSettings | MaskSettings
+    CountSettings | VectorSettings | LabelsSettings | VolumeSettings | MaskSettings | BoxesSettings
 )  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)

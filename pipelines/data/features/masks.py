@@ -90,10 +90,10 @@ class Mask(Encoder[config.MaskSettings]):
         return self._picture(content, image)
 
     def _picture(self, content: bytes, image: bytes | None) -> np.ndarray:
-        values = _read(content, ("PNG",), "PNG", _grey_values)
+        values = read_picture(content, ("PNG",), "PNG", _grey_values)
         height, width = self.settings.shape
         if self.settings.image:
-            size = _read(image or b"", ("PNG", "JPEG"), "PNG or JPEG", lambda picture: picture.size, "its image")
+            size = read_picture(image or b"", ("PNG", "JPEG"), "PNG or JPEG", lambda picture: picture.size, "its image")
             if size != values.shape[::-1]:
                 raise UnreadableError(f"it has {values.shape[1]}x{values.shape[0]} pixels, but its image {size[0]}x{size[1]}")
         if values.shape != (height, width):
@@ -126,7 +126,7 @@ class Mask(Encoder[config.MaskSettings]):
         return order[places].astype(np.uint8), ordered[places] == values
 
 
-def _read(content: bytes, formats: tuple[str, ...], names: str, read: Callable[[Any], Any], subject: str = "it") -> Any:
+def read_picture(content: bytes, formats: tuple[str, ...], names: str, read: Callable[[Any], Any], subject: str = "it") -> Any:
     """Open a picture, and return a reading of it. Raises UnreadableError if bytes are none of the formats, are damaged, or too large."""
     try:
         PIL.Image.open(BytesIO(content), formats=formats).verify()

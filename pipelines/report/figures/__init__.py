@@ -4,6 +4,7 @@
 2. `classes`   draws confusion, ROC and precision-recall curves, and calibration; `curves` computes these from counts.
 3. `numbers`   draws predicted against true values, and residuals; how often the right item is among the first; and how likelihoods
                are distributed. `forecasts` draws errors by step and some forecasts.
-4. `worst`     draws the most wrong rows that are pictures, `masks` the worst masks beside their images, `fields` functions on a grid.
+4. `worst`     draws the most wrong rows that are pictures, `masks` the worst masks beside their images, `boxes` the worst rows with
+               their boxes, `fields` functions on a grid.
 5. `svg_figures` draws all figures of a split. One that cannot be drawn says why, and the others are drawn.
 """

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelines.report.evaluation import SplitEvaluation
-from pipelines.report.figures import classes, fields, forecasts, masks, numbers, worst
+from pipelines.report.figures import boxes, classes, fields, forecasts, masks, numbers, worst
 from pipelines.report.figures.canvas import UndefinedError
 
 Draw = Callable[[SplitEvaluation], tuple[bytes, str]]
@@ -20,6 +20,7 @@ FIGURES: dict[str, tuple[Draw, ...]] = {
     "windows": (numbers.likelihoods,),
     "masks": (masks.worst_masks,),
     "fields": (fields.fields, fields.worst_fields),
+    "boxes": (boxes.worst_boxes,),
 }
 """By kind of details."""
 

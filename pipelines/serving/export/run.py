@@ -55,10 +55,11 @@ def _write_predictions(folder: Path, config: Config, subject: Subject, descripti
         return [f"there is no {SCRIPT}, which lacks the encoder {', '.join(unknown)}; encode these columns yourself"]
     rows = example_rows(subject)
     is_exact = description["target"] == "onnx"
-    left_out = LEFT_OUT.get(description["answer"]["form"], frozenset())
+    form = description["answer"]["form"]
+    left_out = LEFT_OUT.get(form, frozenset())
     predictions = [{name: value for name, value in row.items() if name not in left_out} for row in example_predictions(subject, rows)]
     examples = {"rows": rows_in_json(rows), "predictions": predictions, "exact": is_exact, "tolerance": TOLERANCE}
-    write_script(folder, encoders, readme_text(config.name, description, config.source.sql, examples), examples)
+    write_script(folder, encoders, form, readme_text(config.name, description, config.source.sql, examples), examples)
     return []
 
 

@@ -15,13 +15,16 @@ from typing import Any
 
 from pipelines.data.features import padding, spectrogram
 from pipelines.errors import ExportError
-from pipelines.serving.export.standalone import answers, arrays, categories, columns, model, numbers, series, sound, tokens, words
+from pipelines.serving.export.standalone import answers, arrays, boxes, categories, columns, model, numbers, series, sound, tokens, words
+from pipelines.tasks import box_peaks
 
 SCRIPT, EXAMPLES, README = "predict.py", "examples.json", "README.md"
 TOLERANCE = 1e-3
 """Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
 _ENCODING = (numbers, categories, words, tokens, arrays, sound, series)
 _NEEDS = {sound.__name__: (spectrogram,), series.__name__: (padding,)}
+_ANSWERING = {"boxes": (box_peaks, boxes)}
+"""Modules that a form of answers needs, by its name."""
 _CHECK_SECONDS = 300
 
 
@@ -36,9 +39,10 @@ def answer_form(form: Mapping[str, Any]) -> Mapping[str, Any]:
     return form if has_answer else {"form": "output"}
 
 
-def write_script(folder: Path, encoders: Iterable[Mapping[str, Any]], readme: str, examples: Mapping[str, Any]) -> None:
-    """Write the three files. `examples` has `rows`, their `predictions`, whether numbers are compared (`exact`) and their `tolerance`."""
-    (folder / SCRIPT).write_text(predict_script(encoders))
+def write_script(folder: Path, encoders: Iterable[Mapping[str, Any]], form: str, readme: str, examples: Mapping[str, Any]) -> None:
+    """Write the three files. `form` is the name of the answers' form. `examples` has `rows`, their `predictions`, whether numbers are
+    compared (`exact`) and their `tolerance`."""
+    (folder / SCRIPT).write_text(predict_script(encoders, form))
     (folder / EXAMPLES).write_text(json.dumps(examples, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     (folder / README).write_text(readme)
 
@@ -63,12 +67,13 @@ def check_script(folder: Path) -> str:
     return ended.stdout.strip()
 
 
-def predict_script(encoders: Iterable[Mapping[str, Any]]) -> str:
-    """The source of a script for these encoders, given by their settings: the modules, lowest first, behind their imports."""
+def predict_script(encoders: Iterable[Mapping[str, Any]], form: str = "output") -> str:
+    """The source of a script for these encoders, given by their settings, and a form of answers: the modules, lowest first, behind their
+    imports."""
     used = {columns.ENCODERS[model.encoder_name(settings)].__module__ for settings in encoders}
     modules = [module for module in _ENCODING if module.__name__ in used]
     encoding = [part for module in modules for part in (*_NEEDS.get(module.__name__, ()), module)]
-    parts = [columns, *encoding, answers, model]
+    parts = [columns, *encoding, answers, *_ANSWERING.get(form, ()), model]
     sources = [Path(str(part.__file__)).read_text() for part in parts]
     head = ast.get_docstring(ast.parse(sources[-1]), clean=False)
     imports, bodies = _imports(sources), [_body(part, source) for part, source in zip(parts, sources, strict=True)]

@@ -14,6 +14,7 @@ from itertools import islice
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as types
@@ -157,8 +158,13 @@ def _json_value(value: Any) -> Any:
 
 def _json_rows(predicted: pd.DataFrame) -> list[JsonRow]:
     """Rows whose values JSON has: NaN and ±∞ become NULL."""
-    columns = {str(name): [_finite(value) for value in predicted[name].tolist()] for name in predicted}
+    columns = {str(name): [_plain(value) for value in predicted[name].tolist()] for name in predicted}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    """A list in place of an array."""
+    return _finite(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
 def _finite(value: Any) -> Any:

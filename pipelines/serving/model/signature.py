@@ -3,6 +3,7 @@
 from math import prod
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as types
@@ -25,8 +26,13 @@ def model_signature(predictor: Predictor) -> ModelSignature:
     inputs: list[Any] = [
         ColSpec(_mlflow_type(field.type), field.name, required=field.name in required) for field in predictor.columns_taken
     ]
-    outputs = infer_signature(predictor.outputs).inputs.inputs
+    outputs = infer_signature(predictor.outputs.map(_fill_array)).inputs.inputs
     return ModelSignature(Schema(inputs), Schema([*outputs, ColSpec(DataType.string, REFUSED, required=False)]))
+
+
+def _fill_array(value: Any) -> Any:
+    """An array with a value of its type in place of an empty one, of which MLflow infers nothing."""
+    return np.zeros(1, value.dtype) if isinstance(value, np.ndarray) and not value.size else value
 
 
 def input_example(manifest: Manifest) -> pd.DataFrame:

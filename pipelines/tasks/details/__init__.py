@@ -7,10 +7,11 @@ that they do not depend on the number of workers. Their size does not depend on 
                 that `task.slices` names. `scores` are all scores, up to some millions.
 2. `base`       is the base class, with readable values of a row, and the result: tables of plain columns.
 3. `classes`    is for targets with classes, `numbers` for quantities, next items and language models, `forecasts` for series, `fields` for
-                functions on a grid, `masks` for the classes of pixels.
+                functions on a grid, `masks` for the classes of pixels, `boxes` for objects.
 """
 
 from pipelines.tasks.details.base import Details, EvaluationData
+from pipelines.tasks.details.boxes import BoxDetails
 from pipelines.tasks.details.classes import ClassDetails
 from pipelines.tasks.details.fields import FieldDetails
 from pipelines.tasks.details.forecasts import ForecastDetails
@@ -19,6 +20,6 @@ from pipelines.tasks.details.numbers import QuantityDetails, RankingDetails, Win
 from pipelines.tasks.details.parts import Part
 
 __all__ = [
-    "ClassDetails", "Details", "EvaluationData", "FieldDetails", "ForecastDetails", "MaskDetails", "Part", "QuantityDetails",
+    "BoxDetails", "ClassDetails", "Details", "EvaluationData", "FieldDetails", "ForecastDetails", "MaskDetails", "Part", "QuantityDetails",
     "RankingDetails", "WindowDetails",
 ]  # fmt: skip

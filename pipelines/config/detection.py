@@ -1,0 +1,57 @@
+"""Settings of the task `detection`. Imports no torch."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+
+from pipelines.config.task_base import TaskSettings
+
+Score = Annotated[float, Field(ge=0, lt=1)]
+
+
+class DetectionSettings(TaskSettings):
+    """Finds objects in images: one column of encoder `image` as feature, one of encoder `boxes` as target. A convolutional network with a
+    feature pyramid (Lin et al. 2017) marks the middle of each object and the distances to its four edges, as CenterNet (Zhou et al. 2019)
+    and TTFNet (Liu et al. 2020) do. The loss of a row is focal loss plus GIoU."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.detection:Detection"
+    kind: Literal["detection"] = "detection"
+    width: PositiveInt = 32
+    """Channels at a quarter of the resolution; they double with every halving."""
+    stages: Annotated[int, Field(ge=1, le=5)] = 4
+    """Resolutions of the network: a quarter, an eighth, and so on. With 4, the coarsest one has a cell for 32 pixels."""
+    blocks: PositiveInt = 1
+    """Residual blocks of each resolution."""
+    stride: Literal[4, 8] = 4
+    """Pixels between two cells of the output along each axis. Two objects of a class in one cell are one."""
+    head: PositiveInt = 48
+    """Channels of the layers that come before the output."""
+    box_weight: NonNegativeFloat = 5.0
+    """Weight of the loss of the boxes beside that of the classes."""
+    flips: tuple[Annotated[int, Field(ge=0, le=1)], ...] = ()
+    """Augmentation in training: axes, 0 being the vertical one, along which half of the images are mirrored."""
+    zoom: Annotated[float, Field(ge=0, le=3)] = 0.0
+    """Augmentation in training: images are enlarged, or shrunk, by a random factor between 1 / (1 + zoom) and 1 + zoom, and moved at random
+    inside their frame. A box of which less than a third stays visible is left out."""
+    jitter: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Augmentation in training: brightness, contrast and each channel change by a random factor between 1 / (1 + jitter) and 1 + jitter."""
+    boxes: Annotated[int, Field(ge=1, le=1000)] = 100
+    """Boxes of an image that are predicted at most, those with the highest scores."""
+    min_score: Score = 0.3
+    """Score below which a box is not predicted. Metrics of precision count all scores."""
+    class_weights: Literal["none"] = "none"
+    """Always `none`, because a row has objects of several classes."""
+    loss: Literal["auto"] = "auto"
+    """Always `auto`, because the task has a loss of its own."""
+    target_weights: dict[str, NonNegativeFloat] = Field(default={}, max_length=0)
+    """Always empty, because the task has a loss of its own."""
+    metrics: tuple[()] = ()
+    """Always empty, because the task has metrics of its own."""
+
+    @model_validator(mode="after")
+    def _settings_fit_each_other(self) -> "DetectionSettings":
+        if self.stride == 8 and self.stages == 1:
+            raise ValueError("stride is 8, but stages is 1, which ends at 4; set stages to 2 or more, or stride to 4")
+        if len(set(self.flips)) < len(self.flips):
+            raise ValueError(f"flips is {list(self.flips)}; name each axis once")
+        return self

@@ -1,0 +1,52 @@
+"""Remedies of errors about boxes: what raises each, and what it offers instead."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from remedy_cases import Do
+
+from pipelines.config.detection import DetectionSettings
+from pipelines.config.features import BoxesSettings
+from pipelines.data.features.boxes import Boxes
+from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.data.versions.schema import TensorColumn
+from pipelines.tasks.data import Data
+from pipelines.tasks.detection import Detection
+
+IMAGE = TensorColumn(name="image", dtype="uint8", shape=(3, 20, 28))
+BOXES = TensorColumn(name="boxes", dtype="float32", shape=(4, 5), role="target")
+TWO_BOXES = [{"class": "a", "left": 0.0, "top": 0.0, "right": 4.0, "bottom": 4.0}] * 2
+
+
+def boxes(**settings: Any) -> Callable[[Path], Any]:
+    return lambda folder: BoxesSettings(**{"shape": (20, 28), "classes": ["a", "b"], **settings})
+
+
+def task(**settings: Any) -> Callable[[Path], Any]:
+    return lambda folder: DetectionSettings(**settings)
+
+
+def sizes(shape: list[int]) -> Callable[[Path], Any]:
+    fitted = FittedEncoder(feature={"encoder": "boxes", "shape": shape}, inputs=("boxes",), state={}, column=BOXES)
+    return lambda folder: Detection(DetectionSettings(), Data((IMAGE, BOXES), ("a",), encoders={"boxes": fitted}))
+
+
+def room(most: int) -> Callable[[Path], Any]:
+    """Raises the reason for which a row is quarantined."""
+
+    def encode(folder: Path) -> None:
+        encoder = Boxes(BoxesSettings(shape=(20, 28), classes=("a",), most=most), {})
+        if encoder.encode(pa.array([TWO_BOXES])).null_count:
+            raise ValueError(encoder.fault(TWO_BOXES))
+
+    return encode
+
+
+CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
+    "classes is {}; name each class once": (boxes(classes=["a", "a"]), (boxes(classes=["a"]),)),
+    "set stages to 2 or more, or stride to 4": (task(stride=8, stages=1), (task(stride=8, stages=2), task(stride=4, stages=1))),
+    "would not lie on their objects; set it to": (sizes([20, 20]), (sizes([20, 28]),)),
+    "and there is room for {}; raise most": (room(1), (room(2),)),
+}
