@@ -1,5 +1,6 @@
 """`dataset.split` by folds: cross-validation."""
 
+from datetime import date
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -24,7 +25,7 @@ def check_strata(stratify: str, group: str) -> None:
 
 
 # YAML has parsed 2017-01-01 as a date and 300 as a number; both become text again.
-Moment = Annotated[Text, BeforeValidator(lambda value: value if value is None else str(value))]
+Moment = Annotated[Text, BeforeValidator(lambda value: str(value) if isinstance(value, (date, int, float)) else value)]
 
 
 class ByFold(Section):

@@ -23,7 +23,7 @@ _LANGUAGE = {"dataset": {"path": "data", "features": {"text": {"encoder": "bytes
 _RATINGS = {"task.kind": "recommendation"}
 _SERIES = {"task.kind": "forecasting"}
 _MASKS = {"task.kind": "segmentation"}
-_SERIES = {"task.kind": "series"}
+_WHOLE_SERIES = {"task.kind": "series"}
 _CLIENTS = {"kind": "federated", "client_column": "x"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.resize_seconds": ({"train.resize_seconds": 5}, {"train.workers": [1, 4]}),
@@ -82,8 +82,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.elastic_points": ({**_MASKS, "task.elastic_points": 8}, {"task.elastic": 4}),
     "task.patches_per_row": ({**_MASKS, "task.patches_per_row": 2}, {"task.patch": [8, 8]}),
     "task.hidden": ({**_RATINGS, "task.hidden": [8]}, {"task.network": "dlrm"}),
-    "task.filters": ({**_SERIES, "task.filters": [8]}, {"task.network": "convolution"}),
-    "task.kernels": ({**_SERIES, "task.kernels": 8, "task.network": "convolution"}, {"task.network": "rocket"}),
+    "task.filters": ({**_WHOLE_SERIES, "task.filters": [8]}, {"task.network": "convolution"}),
+    "task.kernels": ({**_WHOLE_SERIES, "task.kernels": 8, "task.network": "convolution"}, {"task.network": "rocket"}),
     "task.user": ({**_RATINGS, "task.user": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),
     "task.item": ({**_RATINGS, "task.item": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),
     "task.quantiles": ({"task.quantiles": [0.5], "dataset.target": {"z": "standardize"}}, {"task.loss": "quantiles"}),

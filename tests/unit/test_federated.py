@@ -448,7 +448,9 @@ def test_only_what_helps_is_offered_for_clients_with_batches_of_a_row(
     train_settings = {**SETTINGS, "strategy": {"kind": "federated", **CHOSEN, "per_round": 2}, "global_batch": 8, **settings}
     features, task = {"x": "standardize"}, {"kind": "tabular", "batch_norm": True}
     config = training_on({"train": rows}, tmp_path, features, {"label": "binary"}, task, carried={"writer": "label"}, **train_settings)
-    with pytest.raises(ConfigError, match=f"leave these clients out in source.query, {offered}or set task.batch_norm to false"):
+    with pytest.raises(
+        ConfigError, match=f"leave these clients out in source.query, {offered}or take a network without one, as by task.batch_norm false"
+    ):
         check_training(config, open_dataset(config))
 
 

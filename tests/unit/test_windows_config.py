@@ -119,8 +119,8 @@ def test_what_makes_no_window_is_one_line(change: dict[str, Any], expected: str)
 
 
 def test_a_scale_is_given_or_fitted() -> None:
-    scale = {"encoder": "scale", "shape": [48, 2], "moments_of": ["load"]}
-    assert "moments_of has 1 columns; the last axis of shape [48, 2] needs 2, one an entry" in fault(
+    scale = {"encoder": "scale", "shape": [48, 2], "moments_of": ["load", "heat", "wind"]}
+    assert "moments_of has 3 columns; the last axis of shape [48, 2] needs 2, one an entry, or one for all" in fault(
         config_values(features={"history": scale})
     )
     both = {"encoder": "scale", "shape": [48, 2], "moments_of": ["load", "heat"], "mean": [0, 0], "deviation": [1, 1]}

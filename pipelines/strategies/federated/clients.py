@@ -90,11 +90,10 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
     if clients.noise and clients.delta * count >= 1:
         raise ConfigError(f"train.strategy.delta is {clients.delta:g}; it must be less than 1 / {count}, the number of clients; lower it")
     if (too_small := int((_smallest_pass(settings, client_rows.counts) == 1).sum())) and has_batch_norm(task):
-        without = "set task.batch_norm to false" if "batch_norm" in type(task.settings).model_fields else "take a network without one"
         raise ConfigError(
             f"the model has a batch norm, but {too_small} of {count} clients of {clients.client_column} have a batch, or a part of "
             "one, with a single row, which has no variance; leave these clients out in source.query, "
-            f"{_larger_passes(settings, client_rows.counts)}or {without}"
+            f"{_larger_passes(settings, client_rows.counts)}or take a network without one, as by task.batch_norm false"
         )
     check_accountant(clients)
     if clients.noise and (buffers := [name for name, _ in meta_model(task).named_buffers()]):
