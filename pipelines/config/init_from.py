@@ -20,7 +20,7 @@ def _check_rules(rules: dict[str, str]) -> dict[str, str]:
     for pattern, replacement in rules.items():
         try:
             re.compile(pattern).sub(replacement, "")
-        except (re.error, IndexError) as error:
+        except (re.error, IndexError, OverflowError, RecursionError) as error:
             raise ValueError(f"{pattern} to {replacement!r} is no regular expression with its replacement: {error}; correct it") from error
     return rules
 
@@ -77,7 +77,7 @@ class InitFrom(Section):
             raise ValueError("names no weights; give it a run, a file or a folder")
         if self.digest and self.run:
             raise ValueError(f"digest is {self.digest[:12]}, but run is {self.run}, which has logged its own; remove digest")
-        suffix = PurePath(self.file).suffix
+        suffix = PurePath(self.file.partition("?")[0] if "://" in self.file else self.file).suffix  # a URI may have options
         if self.file and suffix != SAFETENSORS:
             raise ValueError(
                 f"file is {self.file}, but only {SAFETENSORS} files are read, since a pickle can run any code; convert it where it is "

@@ -25,9 +25,9 @@ class SimulationTable(TableSettings):
     ddl: Annotated[str, Field(min_length=1)] = Field(alias="schema")
     """Columns that the function returns, as Spark DDL: `initial array<double>, final array<double>`. The table also has `seed`, a
     bigint."""
-    seeds: PositiveInt
+    seeds: Annotated[PositiveInt, Field(le=10**12)]
     """Number of rows: seeds count from `first_seed`."""
-    first_seed: Seed = 0
+    first_seed: Annotated[Seed, Field(le=2**62)] = 0
     """The first seed."""
     parameters: dict[str, Value | tuple[Value, ...]] = {}
     """Further arguments of the function, by name."""

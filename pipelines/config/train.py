@@ -40,7 +40,9 @@ class Train(Training):
     @model_validator(mode="after")
     def _strategy_fits(self) -> "Train":
         self.strategy.check(self)
-        if refused := next((name for name in self.strategy.unsupported if getattr(self, name)), ""):
+        if refused := next(
+            (name for name in self.strategy.unsupported if getattr(self, name) != type(self).model_fields[name].get_default()), ""
+        ):
             raise ValueError(
                 f"{refused} is given, which strategy {self.strategy.kind} does not support; set strategy to ddp or exact, or "
                 f"remove {refused}"

@@ -79,7 +79,7 @@ def refusal(config: Config) -> str:
 
 
 def _check_effects(config: Config, version: Version, task: Task, steps: int) -> None:
-    run = PlannedRun(version.root, steps, version.rows("validation"), lambda: may_have_batch_norm(task))
+    run = PlannedRun(version.root, steps, version.rows("validation"), lambda: may_have_batch_norm(config.train, task))
     if faults := [f"{name} {fault}" for name, fault in ineffective_settings_in_run(config, run)]:
         raise ConfigError("; ".join(faults))
 

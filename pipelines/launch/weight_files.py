@@ -16,8 +16,8 @@ _WHOLE = ("model.safetensors", WEIGHTS)
 _INDEXES = ("model.safetensors.index.json", WEIGHTS_INDEX)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _CONVERT = "convert it where it is trusted, by safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE)"
-_PICKLED = (b"PK", b"\x80")
-"""First bytes of pickles. A safetensors file may begin with them too."""
+_PICKLED = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
+"""First bytes of pickles."""
 _POINTER = b"version https://git-lfs"
 """First bytes of what git checks out in place of a large file."""
 
@@ -26,10 +26,10 @@ def read_weight_files(settings: InitFrom) -> dict[str, Tensor]:
     """All tensors of the file or folder that `train.init_from` names. Raises TrainingError for one that is missing, damaged or a pickle."""
     if settings.file:
         return _read_file(settings.file)
-    folder = settings.folder.rstrip("/")
+    folder = settings.folder
     names = _file_names(folder)
     if file := next((name for name in _WHOLE if name in names), ""):
-        return _read_file(f"{folder}/{file}")
+        return _read_file(join_place(folder, file))
     if index := next((name for name in _INDEXES if name in names), ""):
         return _read_shards(folder, index)
     if pickle := next((name for name in sorted(names) if PurePosixPath(name).suffix in _PICKLES), ""):
@@ -39,20 +39,28 @@ def read_weight_files(settings: InitFrom) -> dict[str, Tensor]:
 
 def _read_shards(folder: str, index: str) -> dict[str, Tensor]:
     """The tensors that an index lists, from the files that it names."""
-    place = f"{folder}/{index}"
+    place = join_place(folder, index)
     try:
         file_of_tensor = dict(json.loads(_content(place))["weight_map"])
+        if not file_of_tensor or not all(isinstance(file, str) for file in file_of_tensor.values()):
+            raise ValueError("it does not name a file for each tensor")
     except (KeyError, TypeError, ValueError) as error:
         raise TrainingError(f"train.init_from: {place} is no index of safetensors files; download it again") from error
     weights: dict[str, Tensor] = {}
     for file in sorted(set(file_of_tensor.values())):
         if PurePosixPath(str(file)).name != file or not str(file).endswith(SAFETENSORS):
             raise TrainingError(f"train.init_from: {place} names {file}, which is no {SAFETENSORS} file beside it; {_CONVERT}")
-        tensors = _read_file(f"{folder}/{file}")
+        tensors = _read_file(join_place(folder, file))
         if missing := [name for name, owner in file_of_tensor.items() if owner == file and name not in tensors]:
             raise TrainingError(f"train.init_from: {folder}/{file} lacks {missing[0]}, which {index} says it has; download both again")
         weights |= {name: tensor for name, tensor in tensors.items() if file_of_tensor.get(name) == file}
     return weights
+
+
+def join_place(folder: str, file: str) -> str:
+    """The path or URI of a file in a folder; options of a URI stay at its end."""
+    path, mark, options = folder.partition("?") if "://" in folder else (folder, "", "")
+    return f"{path.rstrip('/')}/{file}{mark}{options}"
 
 
 def _read_file(place: str) -> dict[str, Tensor]:

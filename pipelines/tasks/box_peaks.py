@@ -25,7 +25,8 @@ def find_boxes(output: np.ndarray, stride: int, size: Sequence[int], most: int, 
 
 
 def _row_boxes(maps: np.ndarray, stride: int, size: Sequence[int], most: int, least_score: float) -> np.ndarray:
-    heat = np.exp(-np.logaddexp(0, -maps[:-4]))
+    with np.errstate(invalid="ignore"):  # no number is no peak
+        heat = np.exp(-np.logaddexp(0, -maps[:-4]))
     height, width = heat.shape[1:]
     padded = np.pad(heat, ((0, 0), (1, 1), (1, 1)), constant_values=-1.0)
     around = np.max([padded[:, y : y + height, x : x + width] for y in range(3) for x in range(3)], axis=0)

@@ -47,8 +47,8 @@ class Detection(Task):
         super().__init__(settings, data)
         self.image, self.boxes = data.features[0], data.target
         self.classes = data.classes
-        is_fit = len(data.features) == 1 and len(self.image.shape) == 3 and self.boxes.shape[1:] == (5,) and self.classes
-        if not is_fit:
+        has_boxes = self.boxes.shape[1:] == (5,) and self.boxes.dtype == "float32" and self.classes
+        if len(data.features) != 1 or len(self.image.shape) != 3 or not has_boxes:
             columns_text = name_list([f"{column.name} {column.shape}" for column in (*data.features, self.boxes)])
             raise ConfigError(
                 "task.kind is detection, which takes one image (channels, height, width), of encoder image, and its boxes, of encoder "
@@ -81,7 +81,7 @@ class Detection(Task):
     @property
     def rows_at_once(self) -> int:
         height, width = self.size
-        return max(1, _PIXELS_AT_ONCE // (height * width * self.settings.width // 4))
+        return max(1, 4 * _PIXELS_AT_ONCE // (height * width * self.settings.width))
 
     def model(self) -> nn.Module:
         chosen = self.settings

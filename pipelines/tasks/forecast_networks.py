@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from pipelines.tasks.data import Batch
 
+_SMALLEST_SCALE = 1e-10
 _SMALLEST_VARIANCE = 1e-5
 """Added to that of a history, which may be constant."""
 
@@ -74,4 +75,4 @@ class InstanceNormalized(nn.Module):
         mean = history.mean(1, keepdim=True)
         deviation = (history.var(1, keepdim=True, correction=0) + _SMALLEST_VARIANCE).sqrt()
         forecast = self.network({column: (history - mean) / deviation * self.scale + self.shift})
-        return (forecast - self.shift) / self.scale * deviation + mean
+        return (forecast - self.shift) / (self.scale + _SMALLEST_SCALE) * deviation + mean

@@ -123,10 +123,12 @@ class Operator(Task):
 
     def _check_norms(self, norms: Tensor) -> None:
         if not bool((norms > 0).all()):
-            name = self.target.name
+            fitted = self.data.encoders.get(self.target.name)
+            column = fitted.inputs[0] if fitted else self.target.name
+            values = f"flatten({column})" if len(self.target.shape) > 1 else column
             raise DatasetError(
-                f"a row of {name} is 0 at every point, so it has no relative error; leave such rows out by source.expect: "
-                f"{{not zero: 'exists({name}, value -> value <> 0)'}}"
+                f"a row of {self.target.name} is 0 at every point, or too near to it for float32, so it has no relative error; leave such "
+                f"rows out by source.expect: {{not zero: 'exists({values}, value -> abs(value) > 1e-20)'}}"
             )
 
 

@@ -33,7 +33,8 @@ class Views:
     def __call__(self, pixels: Tensor, boxes: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Views of float pixels, shape (rows, channels, height, width), from 0 to 1, and of boxes, shape (rows, most, 5)."""
         if self.zoom and len(keys):
-            pixels, boxes = self._enlarge(pixels, boxes, keys)
+            with torch.autocast(pixels.device.type, enabled=False):  # a grid in bf16 would move pixels against their boxes
+                pixels, boxes = self._enlarge(pixels, boxes, keys)
         for axis in self.flips:
             is_flipped = random_integers(keys, 1, 2, _FLIP + (axis << 3)).reshape(-1) == 1
             pixels = torch.where(is_flipped[:, None, None, None], pixels.flip(2 + axis), pixels)

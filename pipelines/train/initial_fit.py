@@ -63,6 +63,11 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], settings: InitF
         )
     if settings.strict:
         check_weights_fit(model, renamed, settings)
+        if other_kind := next((name for name in tensors if name not in fitting), ""):
+            raise TrainingError(
+                f"train.init_from is {settings.origin}, whose {other_kind} is {_word(renamed[other_kind])}, and the model's is "
+                f"{_word(tensors[other_kind])}; convert the file, or set train.init_from.strict to false"
+            )
     casts = {name: f"{_word(tensor)} to {_word(tensors[name])}" for name, tensor in fitting.items() if tensor.dtype != tensors[name].dtype}
     return Fit(settings.origin, {name: t.to(tensors[name].dtype) for name, t in fitting.items()}, initialised, unused, casts)
 

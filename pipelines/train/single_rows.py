@@ -13,20 +13,21 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.batch_norm import is_single_row_error
+from pipelines.train.fine_tuning import freeze
 from pipelines.train.strategies import meta_model
 
 _WHY = "the model has a batch norm, which finds no variance in it"
 
 
-def may_have_batch_norm(task: Task) -> bool:
-    """Whether the model has a batch norm; true for one that can only be built with values."""
-    return _meta_model(task) is None or has_batch_norm(task)
+def may_have_batch_norm(settings: Train, task: Task) -> bool:
+    """Whether the model has a batch norm that is not frozen; true for one that can only be built with values."""
+    return _meta_model(settings, task) is None or has_batch_norm(settings, task)
 
 
-def has_batch_norm(task: Task) -> bool:
-    """Whether the model has a batch norm; false for one that can only be built with values."""
-    model = _meta_model(task)
-    return model is not None and any(isinstance(module, BatchNorm) for module in model.modules())
+def has_batch_norm(settings: Train, task: Task) -> bool:
+    """Whether the model has a batch norm that is not frozen; false for one that can only be built with values."""
+    model = _meta_model(settings, task)
+    return model is not None and any(isinstance(module, BatchNorm) and module.training for module in model.train().modules())
 
 
 def check_single_rows(settings: Train, task: Task, rows: int) -> None:
@@ -37,7 +38,7 @@ def check_single_rows(settings: Train, task: Task, rows: int) -> None:
     if settings.sync_batch_norm:
         return
     size = next((size for size in _step_sizes(settings, rows) if 1 in _fewest_pass_rows(settings, size)), None)
-    if size is None or not _refuses_single_row(task):
+    if size is None or not _refuses_single_row(settings, task):
         return
     if size == settings.global_batch:
         remedy = "raise train.global_batch, or lower train.shards or train.grad_accum_steps"
@@ -66,9 +67,9 @@ def _fewest_pass_rows(settings: Train, size: int) -> Iterator[int]:
                 yield rows // min(settings.grad_accum_steps, rows)
 
 
-def _refuses_single_row(task: Task) -> bool:
-    model = _meta_model(task)
-    if model is None or not may_have_batch_norm(task):
+def _refuses_single_row(settings: Train, task: Task) -> bool:
+    model = _meta_model(settings, task)
+    if model is None or not may_have_batch_norm(settings, task):
         return False
     with suppress(NotImplementedError, RuntimeError), torch.device("meta"):
         try:
@@ -78,9 +79,12 @@ def _refuses_single_row(task: Task) -> bool:
     return False
 
 
-def _meta_model(task: Task) -> nn.Module | None:
+def _meta_model(settings: Train, task: Task) -> nn.Module | None:
+    """The model without values, in which what `train.freeze` names is frozen."""
     with suppress(NotImplementedError, RuntimeError):
-        return meta_model(task)
+        model = meta_model(task)
+        freeze(settings, model)
+        return model
     return None
 
 

@@ -179,6 +179,22 @@ def test_a_file_for_an_image_of_another_size_is_refused() -> None:
     assert all(str(reason).endswith("its image is no PNG or JPEG file, or is damaged") for reason in reasons[1:])
 
 
+def test_an_image_that_is_no_file_is_a_fault_of_the_row() -> None:
+    (bad,), (reason,) = encode(settings(image="picture"), [xml()], ["a.jpg"])
+    assert bad is None and str(reason).endswith("its image is no PNG or JPEG file, as bytes")
+
+
+def test_a_text_has_been_decoded_whatever_encoding_it_declares() -> None:
+    text = xml(("café", (1, 1, 9, 9)), head="<?xml version='1.0' encoding='ISO-8859-1'?>").decode()
+    rows, reasons = encode(settings(classes=["café"]), [text])
+    assert len(rows[0]) == 1 and reasons == [None]
+
+
+def test_a_box_whose_area_is_lost_in_float32_is_refused() -> None:
+    (good, bad), (_, reason) = encode(settings(), [[], structs(("a", (3.0, 1.0, 3.0 + 1e-9, 9.0)))], kind=STRUCTS)
+    assert good == [] and bad is None and str(reason).endswith("a box has no area")
+
+
 def test_reasons_are_counted_without_the_numbers_of_a_row() -> None:
     _, reasons = encode(settings(), [xml(("cat", (5, 5, 5, number))) for number in (9, 10)])
     assert {refusal_kind(str(reason)) for reason in reasons} == {"it: boxes cannot encode a value: object … has no area: … to …, … to …"}
@@ -192,7 +208,13 @@ def test_other_columns_are_refused_before_a_row_is_read(kind: pa.DataType) -> No
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({"classes": ["a", "a"]}, "name each class once"), ({"classes": []}, "classes"), ({"most": 0}, "most")]
+    ("changes", "message"),
+    [
+        ({"classes": ["a", "a"]}, "name each class once"),
+        ({"classes": ["Car", "car"]}, "name each class once"),
+        ({"classes": []}, "classes"),
+        ({"most": 0}, "most"),
+    ],
 )
 def test_settings_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -226,6 +226,15 @@ def test_boxes_stay_on_their_objects(views: Views) -> None:
     assert (moved[:, 1:, 0] == -1).all()
 
 
+def test_a_view_in_bf16_has_its_places_in_float32() -> None:
+    """Boxes are computed exactly: pixels that are taken from other places would not be theirs."""
+    views, images, keys = Views(SIZE, (), 0.6), torch.rand(8, 3, *SIZE), torch.arange(8) * 7_919
+    expected, _ = views(images, make_boxes(8), keys)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        view, _ = views(images, make_boxes(8), keys)
+    assert torch.equal(view, expected)
+
+
 def test_a_box_that_is_hardly_seen_is_none() -> None:
     boxes = torch.full((500, 1, 5), 0.0)
     boxes[:, 0, 1:] = torch.tensor([0.0, 0, 10, 10])

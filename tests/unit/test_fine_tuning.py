@@ -27,6 +27,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.fine_tuning import check_fine_tuning, freeze, parameter_groups
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.single_rows import check_single_rows, has_batch_norm
 from pipelines.train.state import Trained
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy, strategy_class
@@ -277,3 +278,17 @@ def test_without_settings_all_parameters_are_one_group() -> None:
     model = task().model()
     check_fine_tuning(settings(), model)
     assert parameter_groups(settings(), model) == list(model.parameters())
+
+
+def test_a_batch_norm_that_is_frozen_takes_a_single_row(tmp_path: Path) -> None:
+    def prepare(**changes: Any) -> tuple[Config, Any]:
+        config = training(tmp_path, task={"batch_norm": True}, rows=640, global_batch=8, **changes)
+        return config, build_task(config.task, open_dataset(config).manifest)
+
+    frozen, task = prepare(freeze=["layers.1.*", "layers.4.*"])
+    check_single_rows(frozen.train, task, 640)
+    assert not has_batch_norm(frozen.train, task)
+    half_frozen, task = prepare(freeze=["layers.1.*"])
+    assert has_batch_norm(half_frozen.train, task)
+    with pytest.raises(ConfigError, match=r"of which a pass would have a single row"):
+        check_single_rows(half_frozen.train, task, 640)

@@ -20,7 +20,7 @@ from pipelines.errors import ConfigError, LockstepError, TrainingError
 from pipelines.launch.init_from import add_digest, initial_weights
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.verify import _decisive, _place
-from pipelines.launch.weight_files import read_weight_files
+from pipelines.launch.weight_files import join_place, read_weight_files
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tasks.bind import build_task
 from pipelines.train.initial_fit import fit_weights, rename
@@ -95,6 +95,8 @@ FOLDER_FAULTS: dict[str, Callable[[Path], Any]] = {
     "no shard": lambda folder: (folder / SECOND).unlink(),
     "a tensor too few": lambda folder: write(folder / SECOND, {"a.bias": WEIGHTS["a.bias"]}),
     "broken index": replace_index("{", "("),
+    "empty index": lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": {}}'),
+    "index of lists": replace_index(f'"{SECOND}"', f'["{SECOND}"]'),
     "index of pickles": replace_index(SECOND, "../model.bin"),
 }
 
@@ -126,6 +128,8 @@ def damage(folder: Path, name: str) -> InitFrom:
         ("no shard", r"model-00002-of-00002.safetensors does not exist; name a file or folder that does$"),
         ("a tensor too few", r"model-00002-of-00002.safetensors lacks head.weight, which .*index.json says it has; download both again$"),
         ("broken index", r"model.safetensors.index.json is no index of safetensors files; download it again$"),
+        ("empty index", r"model.safetensors.index.json is no index of safetensors files; download it again$"),
+        ("index of lists", r"model.safetensors.index.json is no index of safetensors files; download it again$"),
         ("index of pickles", r"index.json names ../model.bin, which is no .safetensors file beside it; convert it"),
         ("no store", r"nowhere://x.safetensors: .*; give a local path or a URI"),
     ],
@@ -189,6 +193,19 @@ def test_with_strict_every_name_and_shape_must_be_the_model_s() -> None:
     moved = {f"model.{name}": values for name, values in own_weights.items()}
     fit = fit_weights(Model(), moved, InitFrom(file="x.safetensors", rename={"model\\.": ""}))
     assert fit.weights.keys() == own_weights.keys() and not fit.unused
+    integers = {**own_weights, "a.weight": own_weights["a.weight"].to(torch.int8)}
+    refused = line(lambda: fit_weights(Model(), integers, InitFrom(file="x.safetensors")))
+    assert refused.endswith("whose a.weight is int8, and the model's is float32; convert the file, or set train.init_from.strict to false")
+    assert "a.weight" in fit_weights(Model(), integers, InitFrom(file="x.safetensors", strict=False)).initialised
+
+
+def test_a_uri_keeps_its_options_at_its_end() -> None:
+    options = "?endpoint_override=127.0.0.1:9000&scheme=http"
+    assert InitFrom(file=f"s3://b/x.safetensors{options}").is_given
+    with pytest.raises(ConfigError, match=r"only .safetensors files are read"):
+        InitFrom(file=f"s3://b/x.bin{options}")
+    assert join_place(f"s3://b/p/{options}", "x.safetensors") == f"s3://b/p/x.safetensors{options}"
+    assert join_place("/here/why?/", "x.safetensors") == "/here/why?/x.safetensors"
 
 
 @pytest.mark.parametrize(
@@ -235,6 +252,7 @@ def test_what_does_not_fit_at_all_is_one_line(weights: dict[str, Tensor], change
             "( to '' is no regular expression with its replacement: ",
             {"run": "a1", "rename": {"\\(": ""}},
         ),
+        ({"run": "a1", "rename": {"a{99999999999999}": ""}}, "is no regular expression with its replacement: ", {"run": "a1"}),
         ({"run": "a1", "rename": {"a": "\\2"}}, "a to '\\\\2' is no regular expression with its replacement: ", {"run": "a1"}),
     ],
 )

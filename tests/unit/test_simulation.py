@@ -14,7 +14,9 @@ from pipelines.data.sources.simulation import Simulation, SimulatorCode, read_si
 from pipelines.errors import ConfigError, MismatchError, SourceError
 
 MODULE = "my_simulator"
-SCHEMA = pa.schema({"seed": pa.int64(), "field": pa.list_(pa.float64()), "energy": pa.float64(), "name": pa.string()})
+SCHEMA = pa.schema(
+    [("seed", pa.int64()), ("field", pa.list_(pa.float64())), pa.field("energy", pa.float64(), nullable=False), ("name", pa.string())]
+)
 SOUND = """
 import numpy as np
 
@@ -108,11 +110,15 @@ def test_a_worker_that_outlives_an_etl_runs_the_present_file(folder: Path) -> No
             "returned field for seed 0, which is no list<.*>: .*; correct the function or the schema",
         ),
         (
+            "def simulate(seed):\n    return {'field': [0.0], 'energy': None, 'name': ''}\n",
+            "returned None as energy for seed 0, which is NOT NULL; correct the function or the schema",
+        ),
+        (
             "import random\ndef simulate(seed):\n    return {'field': [random.random()], 'energy': 0.0, 'name': ''}\n",
             r"returned other values when it was called again for seed 0; have it draw all that is random from numpy.random",
         ),
     ],
-    ids=["raises", "other columns", "no mapping", "another type", "not a function of the seed"],
+    ids=["raises", "other columns", "no mapping", "another type", "nothing", "not a function of the seed"],
 )
 def test_a_faulty_function_is_one_line_with_the_seed(folder: Path, text: str, message: str) -> None:
     write(folder, text)

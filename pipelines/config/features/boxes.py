@@ -31,8 +31,8 @@ class BoxesSettings(EncoderSettings):
 
     @model_validator(mode="after")
     def _classes_differ(self) -> "BoxesSettings":
-        if len(set(self.classes)) < len(self.classes):
-            raise ValueError(f"classes is {list(self.classes)}; name each class once")
+        if len({name.casefold() for name in self.classes}) < len(self.classes):
+            raise ValueError(f"classes is {list(self.classes)}; name each class once, for columns of predictions have names without case")
         return self
 
     def inputs(self, feature: str) -> tuple[str, ...]:

@@ -57,18 +57,20 @@ class Boxes(Encoder[config.BoxesSettings]):
             return str(error)
         return ""
 
-    def _boxes(self, content: Any, image: bytes | None = None) -> np.ndarray:
+    def _boxes(self, content: Any, image: Any = None) -> np.ndarray:
         """Boxes of shape (boxes, 5). Raises UnreadableError with the reason why there are none."""
         if content is None:
             raise UnreadableError("")
         annotation = (
-            read_voc(content.encode() if isinstance(content, str) else content)
+            read_voc(content.encode() if isinstance(content, str) else content, "utf-8" if isinstance(content, str) else None)
             if isinstance(content, (str, bytes))
             else _read_structs(content)
         )
         height, width = self.settings.shape
         size = annotation.size or (width, height)
         if self.settings.image:
+            if not isinstance(image, bytes | None):
+                raise UnreadableError("its image is no PNG or JPEG file, as bytes")
             size = read_picture(image or b"", ("PNG", "JPEG"), "PNG or JPEG", lambda picture: picture.size, "its image")
             if annotation.size not in (None, size):
                 raise UnreadableError(f"it is for {_size_text(annotation.size)} pixels, but its image has {_size_text(size)}")
@@ -77,13 +79,11 @@ class Boxes(Encoder[config.BoxesSettings]):
         if len(annotation.boxes) > self.settings.most:
             raise UnreadableError(f"it has {len(annotation.boxes)} boxes, and there is room for {self.settings.most}; raise most")
         boxes = [(self._class_number(box.name), *_cut(box, size)) for box in annotation.boxes]
-        return np.array(sorted(boxes), np.float64).reshape(-1, 5) * [
-            1,
-            width / size[0],
-            height / size[1],
-            width / size[0],
-            height / size[1],
-        ]
+        scale = [1, width / size[0], height / size[1], width / size[0], height / size[1]]
+        scaled = (np.array(sorted(boxes), np.float64).reshape(-1, 5) * scale).astype(np.float32)
+        if (scaled[:, 1:3] >= scaled[:, 3:]).any():
+            raise UnreadableError("a box has no area")
+        return scaled
 
     def _class_number(self, name: str) -> int:
         if name not in self.settings.classes:

@@ -28,12 +28,13 @@ class Annotation:
     boxes: list[Box]
 
 
-def read_voc(content: bytes) -> Annotation:
+def read_voc(content: bytes, encoding: str | None = None) -> Annotation:
     """The boxes of a file, whose pixels are counted from 1, and of which the last one is inside.
 
-    Raises UnreadableError if it is no such file, or if a box has no area.
+    `encoding` is that of a text which has been encoded again; by default, the file names its own. Raises UnreadableError if it is no such
+    file, or if a box has no area.
     """
-    root = _parse(content)
+    root = _parse(content, encoding)
     if root.tag != "annotation":
         raise UnreadableError(f"its root is {root.tag[:40]}, and not annotation, so it is no VOC file")
     boxes = []
@@ -50,7 +51,7 @@ def read_voc(content: bytes) -> Annotation:
     return Annotation((width, height), boxes)
 
 
-def _parse(content: bytes) -> Element:
+def _parse(content: bytes, encoding: str | None) -> Element:
     """The root of a document. One with a DTD, whose entities could grow without bounds or name other files, is refused."""
     if len(content) > MOST_BYTES:
         raise UnreadableError(f"it has {len(content):,} bytes, more than {MOST_BYTES:,}")
@@ -71,7 +72,7 @@ def _parse(content: bytes) -> Element:
     def refuse(*_: object) -> None:
         raise UnreadableError("it has a DTD, which VOC files have not")
 
-    parser = ParserCreate()
+    parser = ParserCreate(encoding)
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, builder.data
     parser.StartDoctypeDeclHandler = refuse

@@ -180,6 +180,10 @@ def _to_batch(values: Any, seed: int, schema: pa.Schema, function: str) -> pa.Re
     for field in schema:
         value = seed if field.name == SEED else values[field.name]
         plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        if plain is None and not field.nullable:
+            raise SourceError(
+                f"{function} returned None as {field.name} for seed {seed}, which is NOT NULL; correct the function or the schema"
+            )
         try:
             arrays.append(pa.array([plain], field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -89,7 +89,7 @@ def check_federated(settings: Train, version: Version, task: Task) -> None:
         )
     if clients.noise and clients.delta * count >= 1:
         raise ConfigError(f"train.strategy.delta is {clients.delta:g}; it must be less than 1 / {count}, the number of clients; lower it")
-    if (too_small := int((_smallest_pass(settings, client_rows.counts) == 1).sum())) and has_batch_norm(task):
+    if (too_small := int((_smallest_pass(settings, client_rows.counts) == 1).sum())) and has_batch_norm(settings, task):
         raise ConfigError(
             f"the model has a batch norm, but {too_small} of {count} clients of {clients.client_column} have a batch, or a part of "
             "one, with a single row, which has no variance; leave these clients out in source.query, "
