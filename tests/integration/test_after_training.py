@@ -158,6 +158,7 @@ def test_rows_without_the_label_are_predicted_from_csv_and_from_parquet_of_panda
             api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "rows.parquet")])
 
 
+@pytest.mark.full
 def test_a_file_of_another_format_than_its_table_is_named(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
     (tmp_path / "mixed").mkdir()
     rows_without_label(config, 0).to_parquet(tmp_path / "mixed/b.parquet")

@@ -157,6 +157,7 @@ def test_answers_over_http_are_json_also_without_boxes(trained_slice: Slice, min
     assert kinds["classes"]["anyOf"][0]["items"]["anyOf"][0] == {"type": "string"}
 
 
+@pytest.mark.full
 def test_batch_prediction_writes_boxes_of_new_pictures(trained_slice: Slice, tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "new").mkdir()
     scenes = [draw_scene(number) for number in (100, 101, 102)]

@@ -54,6 +54,7 @@ LINE = (
 )
 
 
+@pytest.mark.full
 def test_what_does_not_fit_is_said_and_filed(
     home: Path, file: Path, run: tuple[Config, Result], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def test_p1_a_frame_becomes_a_model_that_answers_with_frames(
     assert spark.range(3).count() == 3 and ray.is_initialized(), "Spark and Ray are the notebook's own"
 
 
+@pytest.mark.full
 @pytest.mark.timeout(200)
 @pytest.mark.usefixtures("ray_cluster")
 def test_plain_parquet_becomes_a_model_without_etl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def volumes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sl
     return fit("hippocampus", folder, TABLES, {**SMALL, **shape, "dataset.target.label.classes": ["background", "ball"], "train.epochs": 4})
 
 
-@pytest.fixture(params=["images", "volumes"])
+@pytest.fixture(params=["images", pytest.param("volumes", marks=pytest.mark.full)])
 def trained_slice(request: pytest.FixtureRequest) -> Slice:
     return request.getfixturevalue(request.param)
 
@@ -181,6 +181,7 @@ def test_an_export_predicts_the_same_masks(trained_slice: Slice) -> None:
     assert manifest["answer"] == {"form": "mask", "classes": ["cell", "membrane"]}
 
 
+@pytest.mark.full
 def test_a_version_holds_masks_as_bytes_and_volumes_as_float16(volumes: Slice) -> None:
     version = open_version(volumes.config.dataset.path, volumes.config.data_identity)
     group = version.split_row_groups("train")[0]

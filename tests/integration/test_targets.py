@@ -94,9 +94,10 @@ def test_p7_every_kind_of_target_is_predicted_alike_through_every_door(spark: Sp
     pd.testing.assert_frame_equal(by_spark[by_model.columns].reset_index(drop=True), by_model, check_dtype=False, rtol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("spark", "ray_cluster")
-@pytest.mark.parametrize("kind", [kind if kind == IN_EVERY_RUN else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_training_of_every_kind_beats_its_trivial_predictor(tmp_path: Path, kind: str) -> None:
     write_rows(tmp_path / "raw")
     config = make_config(tmp_path, kind)

@@ -154,6 +154,7 @@ def test_a_file_that_is_latin_1_loses_no_row(spark: SparkSession, slice_by_name:
     assert sum(split.rows for split in trained_slice.manifest.splits.values()) == trained_slice.manifest.rows_parsed == 480
 
 
+@pytest.mark.full
 def test_a_linear_baseline_is_logged_beside_the_network(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_slice("adult", tmp_path, monkeypatch)
     manifest = run(config)
