@@ -20,7 +20,7 @@ from pipelines.tasks.operator import Operator
 
 MODULE = "simulator_of_remedies"
 SOUND = "def simulate(seed, points=2):\n    return {'x': [float(seed)] * points}\n"
-SCHEMA = pa.schema({"seed": pa.int64(), "x": pa.list_(pa.float64())})
+SCHEMA = pa.schema([("seed", pa.int64()), pa.field("x", pa.list_(pa.float64()), nullable=False)])
 
 
 def act_with_module(folder: Path, text: str, act: Callable[[], Any]) -> None:
@@ -84,6 +84,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (simulate(), simulate(FAILS.replace("raise ValueError('diverged')", "return {'x': [float('nan')]}"))),
     ),
     "which is no {}: {}; correct the function or the schema": (simulate(SOUND.replace("float(seed)", "'far'")), (simulate(),)),
+    "which is NOT NULL; correct the function or the schema": (simulate(SOUND.replace("[float(seed)] * points", "None")), (simulate(),)),
     "points along an axis; set it to": (operator((16,), (16,), modes=9), (operator((16,), (16,), modes=8),)),
     "give features and target one shape, or set task.axes": (
         operator((8, 10), (8, 10, 2)),

@@ -180,18 +180,18 @@ def test_a_file_for_an_image_of_another_size_is_refused() -> None:
 
 
 def test_an_image_that_is_no_file_is_a_fault_of_the_row() -> None:
-    (bad,), (reason,) = encode(settings(image="picture"), [xml()], ["a.jpg"])
-    assert bad is None and str(reason).endswith("its image is no PNG or JPEG file, as bytes")
+    for image in ("a.jpg", [1, 2]):
+        assert Boxes(settings(image="picture"), {}).fault(xml(), image) == "its image is no PNG or JPEG file, as bytes"
 
 
 def test_a_text_has_been_decoded_whatever_encoding_it_declares() -> None:
     text = xml(("café", (1, 1, 9, 9)), head="<?xml version='1.0' encoding='ISO-8859-1'?>").decode()
-    rows, reasons = encode(settings(classes=["café"]), [text])
-    assert len(rows[0]) == 1 and reasons == [None]
+    (row,), reasons = encode(settings(classes=["café"]), [text], kind=pa.string())
+    assert len(row) == 1 and reasons == [None]
 
 
 def test_a_box_whose_area_is_lost_in_float32_is_refused() -> None:
-    (good, bad), (_, reason) = encode(settings(), [[], structs(("a", (3.0, 1.0, 3.0 + 1e-9, 9.0)))], kind=STRUCTS)
+    (good, bad), (_, reason) = encode(settings(), [[], structs(("cat", (3.0, 1.0, 3.0 + 1e-9, 9.0)))], kind=STRUCTS)
     assert good == [] and bad is None and str(reason).endswith("a box has no area")
 
 
