@@ -5,11 +5,26 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
+import torch
 from raw import raw
 from stores import new_store
 
 from pipelines.config import Config, load
+from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.versions import open_version
+from pipelines.etl.run import run
+from pipelines.serving.model import log_model
+from pipelines.tasks.bind import build_task
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.hooks import Hooks
+from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.state import Trained
+from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import Strategy
 
 ROOT = Path(__file__).parents[1]
 LINES = {
@@ -51,3 +66,17 @@ def _some_recordings(folder: Path) -> None:
 def _choose(archive: tarfile.TarFile) -> Iterable[tarfile.TarInfo]:
     files = sorted((member for member in archive if member.isfile()), key=lambda member: member.name)
     return [member for number, member in enumerate(files) if number % (len(files) // RECORDINGS) == 0]
+
+
+def train_and_log(config: Config, folder: Path, hooks: Hooks) -> tuple[Manifest, Trained, Strategy, str, str]:
+    """Make the dataset of a pipeline, train its model in this process, and log it: also the ID of its run, and the model's URI."""
+    manifest = run(config)
+    version = open_version(config.dataset.path, config.data_identity)
+    task = build_task(config.task, version.manifest)
+    torch.manual_seed(0)
+    strategy = create_strategy(config.train, task, WorkerContext())
+    checkpoints = Checkpoints(RunDirectory(str(folder / "checkpoints")), WorkerContext(), config.train.checkpoint.keep)
+    result = Loop(config, version, task, strategy, checkpoints, hooks).run()
+    client = mlflow.MlflowClient(config.tracking.uri)
+    run_id = client.create_run(client.create_experiment(f"{config.name} models", artifact_location=f"{folder}/artifacts")).info.run_id
+    return manifest, result, strategy, run_id, log_model(config, manifest, strategy.model.state_dict(), run_id)

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt, field_validator
 from pipelines.config.ddl import check_ddl, ddl_names
 from pipelines.config.options import Value
 from pipelines.config.plugins import is_class_path
-from pipelines.config.section import Seed, Text
+from pipelines.config.section import Text
 from pipelines.config.table_base import TableSettings
 
 SEED = "seed"
@@ -27,7 +27,7 @@ class SimulationTable(TableSettings):
     bigint."""
     seeds: Annotated[PositiveInt, Field(le=10**12)]
     """Number of rows: seeds count from `first_seed`."""
-    first_seed: Annotated[Seed, Field(le=2**62)] = 0
+    first_seed: Annotated[int, Field(ge=0, le=2**62)] = 0
     """The first seed."""
     parameters: dict[str, Value | tuple[Value, ...]] = {}
     """Further arguments of the function, by name."""

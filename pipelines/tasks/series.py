@@ -69,6 +69,7 @@ class OverSeries(nn.Module):
         changes = (values - values[:, :, :1]) * is_step
         mean_change = changes.sum(2) / length
         centred = (changes - mean_change.unsqueeze(2)) * is_step
+        # Divided by its greatest change first, so that squares of small and large numbers fit into float32; limits are for constants.
         furthest = centred.abs().amax(2, keepdim=True).clamp(min=1e-30)
         relative_deviation = ((centred / furthest).square().sum(2) / length).sqrt()
         standard = centred / furthest / relative_deviation.clamp(min=1e-6).unsqueeze(2)

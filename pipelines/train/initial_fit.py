@@ -65,10 +65,14 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], settings: InitF
         check_weights_fit(model, renamed, settings)
         if other_kind := next((name for name in tensors if name not in fitting), ""):
             raise TrainingError(
-                f"train.init_from is {settings.origin}, whose {other_kind} is {_word(renamed[other_kind])}, and the model's is "
-                f"{_word(tensors[other_kind])}; convert the file, or set train.init_from.strict to false"
+                f"train.init_from is {settings.origin}, whose {other_kind} is {_dtype_name(renamed[other_kind])}, and the model's is "
+                f"{_dtype_name(tensors[other_kind])}; convert the file, or set train.init_from.strict to false"
             )
-    casts = {name: f"{_word(tensor)} to {_word(tensors[name])}" for name, tensor in fitting.items() if tensor.dtype != tensors[name].dtype}
+    casts = {
+        name: f"{_dtype_name(tensor)} to {_dtype_name(tensors[name])}"
+        for name, tensor in fitting.items()
+        if tensor.dtype != tensors[name].dtype
+    }
     return Fit(settings.origin, {name: t.to(tensors[name].dtype) for name, t in fitting.items()}, initialised, unused, casts)
 
 
@@ -107,5 +111,5 @@ def _kind(dtype: torch.dtype) -> str:
     return "complex" if dtype.is_complex else "float" if dtype.is_floating_point else "integer"
 
 
-def _word(tensor: Tensor) -> str:
+def _dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")

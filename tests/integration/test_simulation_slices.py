@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from pyspark.sql import SparkSession
+from slices import train_and_log
 from stores import new_store
 from tables import raw_table
 
@@ -25,15 +24,10 @@ from pipelines.errors import SourceError
 from pipelines.etl.run import run
 from pipelines.serving.batch.run import predict_tables
 from pipelines.serving.export.run import export
-from pipelines.serving.model import load_model, log_model
+from pipelines.serving.model import load_model
 from pipelines.tasks.bind import build_task
-from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Hooks
-from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -86,17 +80,8 @@ def small_config(folder: Path, **flags: Any) -> Config:
 def trained_slice(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Slice:
     folder = tmp_path_factory.mktemp("burgers")
     config = small_config(folder)
-    manifest = run(config)
-    version = open_version(config.dataset.path, config.data_identity)
-    task = build_task(config.task, version.manifest)
-    torch.manual_seed(0)
-    strategy = create_strategy(config.train, task, WorkerContext())
-    checkpoints = Checkpoints(RunDirectory(str(folder / "checkpoints")), WorkerContext(), config.train.checkpoint.keep)
     hooks = LoggingHooks()
-    result = Loop(config, version, task, strategy, checkpoints, hooks).run()
-    client = mlflow.MlflowClient(config.tracking.uri)
-    run_id = client.create_run(client.create_experiment("burgers models", artifact_location=f"{folder}/artifacts")).info.run_id
-    model = log_model(config, manifest, strategy.model.state_dict(), run_id)
+    manifest, result, strategy, run_id, model = train_and_log(config, folder, hooks)
     return Slice(config, manifest, result, strategy, run_id, model, hooks)
 
 

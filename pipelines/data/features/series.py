@@ -13,6 +13,7 @@ from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 
 _EXAMPLE_STEPS = 30
+"""Most steps of an example, which people read."""
 
 
 class Series(Encoder[config.SeriesSettings]):
