@@ -39,10 +39,9 @@ def make_targets(boxes: Tensor, classes: int, size: tuple[int, int], stride: int
     """Targets of a map of this size, from boxes of shape (rows, most, 5): class, left, top, right, bottom, where class −1 is none."""
     rows, (height, width) = len(boxes), size
     present = boxes[..., 0] != NO_BOX
-    # Boxes that no row has are no work.
-    most = int(present.sum(1).max()) if rows else 0
-    order = present.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : max(most, 1)]
-    boxes, present = boxes.gather(1, order.unsqueeze(-1).expand(-1, -1, 5)), present.gather(1, order)
+    if rows and boxes.device.type == "cpu":  # boxes that no row has are no work; on a GPU, the host would wait for their number
+        order = present.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : max(int(present.sum(1).max()), 1)]
+        boxes, present = boxes.gather(1, order.unsqueeze(-1).expand(-1, -1, 5)), present.gather(1, order)
     edges = boxes[..., 1:]
     along_x, inside_x = _along(edges[..., 0], edges[..., 2], width, stride)
     along_y, inside_y = _along(edges[..., 1], edges[..., 3], height, stride)
@@ -106,9 +105,14 @@ def giou(first: Tensor, second: Tensor) -> Tensor:
     """Generalised intersection over union (Rezatofighi et al. 2019) of boxes of shape (rows, 4, …), which gives (rows, …)."""
     both = torch.minimum(first[:, 2:], second[:, 2:]) - torch.maximum(first[:, :2], second[:, :2])
     hull = torch.maximum(first[:, 2:], second[:, 2:]) - torch.minimum(first[:, :2], second[:, :2])
-    overlap, hull_area = both.clamp(min=0).prod(1), hull.prod(1).clamp(min=1e-6)
-    union = ((first[:, 2:] - first[:, :2]).prod(1) + (second[:, 2:] - second[:, :2]).prod(1) - overlap).clamp(min=1e-6)
+    overlap, hull_area = _area(both.clamp(min=0)), _area(hull).clamp(min=1e-6)
+    union = (_area(first[:, 2:] - first[:, :2]) + _area(second[:, 2:] - second[:, :2]) - overlap).clamp(min=1e-6)
     return overlap / union - (hull_area - union) / hull_area
+
+
+def _area(sides: Tensor) -> Tensor:
+    """Of sides of shape (rows, 2, …). The host waits for a GPU in the backward pass of torch's product over an axis."""
+    return sides[:, 0] * sides[:, 1]
 
 
 def row_losses(output: Tensor, boxes: Tensor, stride: int, box_weight: float) -> Tensor:

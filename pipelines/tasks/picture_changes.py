@@ -25,8 +25,8 @@ def change_pictures(pictures: Tensor, keys: Tensor, settings: Settings) -> Tenso
         is_flipped = random_integers(keys, 1, 2, _FLIP + (axis << 3)) == 1
         pictures = torch.where(is_flipped[:, :, None, None], pictures.flip(2 + axis), pictures)
     if settings.masked_pixels:
-        sizes = torch.tensor(pictures.shape[2:], device=keys.device)
-        pictures = _mask(pictures, random_integers(keys, 2, sizes, _MASK), settings.masked_pixels)
+        centres = [random_integers(keys, 1, length, _MASK + (axis << 3)) for axis, length in enumerate(pictures.shape[2:])]
+        pictures = _mask(pictures, torch.cat(centres, 1), settings.masked_pixels)
     return pictures
 
 

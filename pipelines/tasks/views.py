@@ -1,12 +1,14 @@
 """Views of images with boxes for training, mirrored, enlarged and coloured at random: each a pure function of its row's key."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from pipelines.config.features.boxes import NO_BOX
+from pipelines.tasks.constants import Constant
 from pipelines.tasks.row_random import random_integers
 
 _FLIP, _ZOOM, _PLACE, _LIGHT = range(4)
@@ -25,6 +27,10 @@ class Views:
     flips: tuple[int, ...] = ()
     zoom: float = 0.0
     jitter: float = 0.0
+
+    @cached_property
+    def _width_and_height(self) -> Constant:
+        return Constant(torch.tensor(self.size[::-1], dtype=torch.float32))
 
     @property
     def draws(self) -> bool:
@@ -46,7 +52,7 @@ class Views:
     def _enlarge(self, pixels: Tensor, boxes: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Enlarge around a random place; what lies outside an image has its mean colour."""
         factor = (1 + self.zoom) ** _uniform(keys, 1, _ZOOM)
-        size = torch.tensor(self.size[::-1], device=pixels.device, dtype=torch.float32)
+        size = self._width_and_height.to(pixels.device)
         view_size = size / factor
         start = (size - view_size) * (_uniform(keys, 2, _PLACE) + 1) / 2
         # From −1 to 1 within the view to the same within the image.
