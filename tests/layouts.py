@@ -14,7 +14,7 @@ from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.language import Language
+from pipelines.tasks.sequences.language import Language
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.digest_log import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory

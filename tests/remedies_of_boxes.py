@@ -12,8 +12,8 @@ from pipelines.config.features import BoxesSettings
 from pipelines.data.features.boxes import Boxes
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
+from pipelines.tasks.boxes.detection import Detection
 from pipelines.tasks.data import Data
-from pipelines.tasks.detection import Detection
 
 IMAGE = TensorColumn(name="image", dtype="uint8", shape=(3, 20, 28))
 BOXES = TensorColumn(name="boxes", dtype="float32", shape=(4, 5), role="target")

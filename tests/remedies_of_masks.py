@@ -10,7 +10,7 @@ from pipelines.config.features import MaskSettings
 from pipelines.config.segmentation import SegmentationSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Data
-from pipelines.tasks.segmentation import Segmentation
+from pipelines.tasks.masks.segmentation import Segmentation
 
 COLUMNS = (
     TensorColumn(name="image", dtype="uint8", shape=(1, 20, 28)),

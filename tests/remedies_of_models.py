@@ -57,7 +57,7 @@ from pipelines.serving.registry.run import _target
 from pipelines.strategies.sharded.stages import stages_by_place
 from pipelines.tasks import stages
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.tabular import Tabular as TabularTask
+from pipelines.tasks.tables.tabular import Tabular as TabularTask
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.history import read_training
 from pipelines.tracking.models import resolve_version, run_model_files

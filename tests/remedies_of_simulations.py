@@ -16,7 +16,7 @@ from pipelines.config.simulation import SimulationTable
 from pipelines.data.sources.simulation import Simulation, SimulatorCode, read_simulator, simulate_seeds
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Data
-from pipelines.tasks.operator import Operator
+from pipelines.tasks.fields.operator import Operator
 
 MODULE = "simulator_of_remedies"
 SOUND = "def simulate(seed, points=2):\n    return {'x': [float(seed)] * points}\n"

@@ -18,9 +18,9 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute
 from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.language import Language
+from pipelines.tasks.images.vision import Vision
+from pipelines.tasks.sequences.language import Language
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
-from pipelines.tasks.vision import Vision
 from pipelines.train.exact.deterministic import check_model
 from pipelines.train.initial_fit import fit_weights
 from pipelines.train.reduce.context import WorkerContext

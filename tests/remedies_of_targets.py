@@ -12,7 +12,7 @@ from pipelines.config.task import TabularSettings, TextSettings
 from pipelines.launch.checks import check_before_etl
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_data
-from pipelines.tasks.target_kinds import target_kind
+from pipelines.tasks.targets.kinds import target_kind
 
 
 def check(target: Any, **task: Any) -> Callable[[Path], None]:

@@ -9,18 +9,18 @@ from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.detection import Detection
-from pipelines.tasks.forecasting import Forecasting
-from pipelines.tasks.language import Language
-from pipelines.tasks.next_item import NextItem
-from pipelines.tasks.operator import Operator
-from pipelines.tasks.recommendation import Recommendation
-from pipelines.tasks.segmentation import Segmentation
-from pipelines.tasks.series import SeriesTask
-from pipelines.tasks.speech import Speech
-from pipelines.tasks.tabular import Tabular
-from pipelines.tasks.text import Text
-from pipelines.tasks.vision import Vision
+from pipelines.tasks.boxes.detection import Detection
+from pipelines.tasks.fields.operator import Operator
+from pipelines.tasks.images.vision import Vision
+from pipelines.tasks.masks.segmentation import Segmentation
+from pipelines.tasks.sequences.language import Language
+from pipelines.tasks.sequences.next_item import NextItem
+from pipelines.tasks.sequences.text import Text
+from pipelines.tasks.series.forecasting import Forecasting
+from pipelines.tasks.series.series import SeriesTask
+from pipelines.tasks.series.speech import Speech
+from pipelines.tasks.tables.recommendation import Recommendation
+from pipelines.tasks.tables.tabular import Tabular
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)
 YES = TensorColumn(name="yes", dtype="uint8", role="target", cardinality=2)

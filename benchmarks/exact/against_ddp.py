@@ -31,8 +31,8 @@ from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.runtime.weights import from_bytes
 from pipelines.tasks.base import Data, Task
-from pipelines.tasks.tabular import Tabular
-from pipelines.tasks.vision import Vision
+from pipelines.tasks.images.vision import Vision
+from pipelines.tasks.tables.tabular import Tabular
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags

@@ -33,7 +33,7 @@ from pipelines.config import Config
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version, open_version
-from pipelines.tasks.targets import is_binary
+from pipelines.tasks.targets.base import is_binary
 
 ROOT = Path(__file__).parents[2]
 Columns = Mapping[str, np.ndarray]

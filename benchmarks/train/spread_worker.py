@@ -24,7 +24,7 @@ from pipelines.config.task import LanguageSettings as Settings
 from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.language import Language
+from pipelines.tasks.sequences.language import Language
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy

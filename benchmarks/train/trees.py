@@ -35,7 +35,7 @@ from pipelines.runtime.weights import model_digest
 from pipelines.strategies.boosting.boosting import Boosting
 from pipelines.strategies.boosting.rows import Rounds
 from pipelines.tasks.data import Data
-from pipelines.tasks.trees import Trees
+from pipelines.tasks.tables.trees import Trees
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 

@@ -14,7 +14,7 @@ class DetectionSettings(TaskSettings):
     feature pyramid (Lin et al. 2017) marks the middle of each object and the distances to its four edges, as CenterNet (Zhou et al. 2019)
     and TTFNet (Liu et al. 2020) do. The loss of a row is focal loss plus GIoU."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.detection:Detection"
+    implementation: ClassVar[str] = "pipelines.tasks.boxes.detection:Detection"
     kind: Literal["detection"] = "detection"
     width: PositiveInt = 32
     """Channels at a quarter of the resolution; they double with every halving."""

@@ -11,7 +11,7 @@ class OperatorSettings(SequenceTaskSettings):
     """A Fourier neural operator (Li et al. 2021): maps functions on a regular grid to a function on the same grid, such as an initial
     condition to the solution of a differential equation. The loss of a row is its relative error, ‖prediction − truth‖ / ‖truth‖."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.operator:Operator"
+    implementation: ClassVar[str] = "pipelines.tasks.fields.operator:Operator"
     kind: Literal["operator"] = "operator"
     axes: Annotated[int, Field(ge=1, le=2)] = 1
     """Axes of the grid. A column has the shape of the grid, or one axis more, for several functions; a feature may also be a number."""

@@ -13,7 +13,7 @@ class SegmentationSettings(TaskSettings):
     """A U-Net (Ronneberger et al. 2015; of volumes Çiçek et al. 2016) that predicts the class of each pixel or voxel: one column of images
     or volumes as feature, one of encoder `mask` as target. The loss of a row is cross-entropy plus soft Dice."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.segmentation:Segmentation"
+    implementation: ClassVar[str] = "pipelines.tasks.masks.segmentation:Segmentation"
     kind: Literal["segmentation"] = "segmentation"
     width: PositiveInt = 16
     """Channels at full resolution; they double with every halving, up to 320."""

@@ -30,7 +30,7 @@ NamedNumberEmbedding = Annotated[NumberEmbedding, BeforeValidator(expand_kind)]
 class TabularSettings(TaskSettings):
     """A multi-layer perceptron for tables. Columns encoded by vocabulary, hash or quantile are embedded, others are used directly."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.tabular:Tabular"
+    implementation: ClassVar[str] = "pipelines.tasks.tables.tabular:Tabular"
     kind: Literal["tabular"] = "tabular"
     hidden: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the hidden layers; an empty list makes a linear or logistic regression."""

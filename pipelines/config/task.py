@@ -16,7 +16,7 @@ from pipelines.config.trees import TreesSettings
 class VisionSettings(TaskSettings):
     """A convolutional network for one column of images."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.vision:Vision"
+    implementation: ClassVar[str] = "pipelines.tasks.images.vision:Vision"
     kind: Literal["vision"] = "vision"
     network: Literal["small", "fedavg", "resnet20", "resnet18", "resnet50"] = "small"
     """`small` has two 3x3 convolutions of 32 and 64 channels, and 128 hidden units; `fedavg` two of 5x5, and 512 hidden units, as in
@@ -45,7 +45,7 @@ class VisionSettings(TaskSettings):
 class LanguageSettings(SequenceTaskSettings):
     """A GPT language model for one packed column. It predicts each token from the previous ones in the window."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.language:Language"
+    implementation: ClassVar[str] = "pipelines.tasks.sequences.language:Language"
     kind: Literal["language"] = "language"
     layers: PositiveInt = 4
     """Number of transformer blocks, each with self-attention and a perceptron."""
@@ -71,7 +71,7 @@ class LanguageSettings(SequenceTaskSettings):
 class ForecastingSettings(SequenceTaskSettings):
     """Forecasts several series from their history, each by itself and all by the same linear layers (Zeng et al. 2023)."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.forecasting:Forecasting"
+    implementation: ClassVar[str] = "pipelines.tasks.series.forecasting:Forecasting"
     kind: Literal["forecasting"] = "forecasting"
     network: Literal["dlinear", "linear"] = "dlinear"
     """`linear` is one linear layer from the history to the forecast. `dlinear` splits the history into trend and remainder, with a layer
@@ -98,7 +98,7 @@ class TextSettings(TaskSettings):
     """A network for texts. Over a column of the encoder `sequence`, it is convolutional (Kim 2014). Over a column of the encoder `terms`,
     it is a linear model of TF-IDF: (1 + ln count) · idf, scaled to one norm. Over both, their outputs are added."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.text:Text"
+    implementation: ClassVar[str] = "pipelines.tasks.sequences.text:Text"
     kind: Literal["text"] = "text"
     embedding: PositiveInt = 300
     """For `sequence`: width of the embedding of a word."""
@@ -113,7 +113,7 @@ class TextSettings(TaskSettings):
 class SpeechSettings(TaskSettings):
     """A convolutional network for one column of spectrograms."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.speech:Speech"
+    implementation: ClassVar[str] = "pipelines.tasks.series.speech:Speech"
     kind: Literal["speech"] = "speech"
     filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (32, 64, 128)
     """Number of filters of each convolution."""
@@ -131,7 +131,7 @@ class SeriesTaskSettings(TaskSettings):
     """A network for one column of series (encoder `series`), each of its own length. It sees a series scaled to mean 0 and deviation 1, and
     beside it mean, deviation, lowest and highest value and length."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.series:SeriesTask"
+    implementation: ClassVar[str] = "pipelines.tasks.series.series:SeriesTask"
     kind: Literal["series"] = "series"
     network: Literal["rocket", "convolution"] = "rocket"
     """`rocket` has random kernels, and trains one linear layer on how often and how much they respond (Dempster et al. 2020);
@@ -147,7 +147,7 @@ class SeriesTaskSettings(TaskSettings):
 class RecommendationSettings(TaskSettings):
     """Predicts how a user rates an item, from features of both."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.recommendation:Recommendation"
+    implementation: ClassVar[str] = "pipelines.tasks.tables.recommendation:Recommendation"
     kind: Literal["recommendation"] = "recommendation"
     network: Literal["factors", "dlrm"] = "factors"
     """`factors` is matrix factorization: biases, and the product of the vectors of user and item. `dlrm` computes the products of all
@@ -167,7 +167,7 @@ class RecommendationSettings(TaskSettings):
 class NextItemSettings(SequenceTaskSettings):
     """Predicts the next item of a sequence by causal self-attention over the previous items (SASRec)."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.next_item:NextItem"
+    implementation: ClassVar[str] = "pipelines.tasks.sequences.next_item:NextItem"
     kind: Literal["next_item"] = "next_item"
     width: PositiveInt = 50
     """Width of the vector of an item and of every layer."""

@@ -11,7 +11,7 @@ from pipelines.config.task_base import TaskSettings
 class TreesSettings(TaskSettings):
     """Gradient-boosted decision trees for tables, grown by LightGBM. A round adds a tree for each output of the task."""
 
-    implementation: ClassVar[str] = "pipelines.tasks.trees:Trees"
+    implementation: ClassVar[str] = "pipelines.tasks.tables.trees:Trees"
     needs_own_strategy: ClassVar[bool] = True
     train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 0.05, "epochs": 20}
     kind: Literal["trees"] = "trees"

@@ -10,9 +10,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigError
-from pipelines.tasks.class_targets import BinaryTarget
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.targets import QuantityTarget
+from pipelines.tasks.targets.base import QuantityTarget
+from pipelines.tasks.targets.classes import BinaryTarget
 
 MODELS = ("linear", "forest", "boosting")
 REGULARISATIONS = (0.0, 1e-4, 1e-2)

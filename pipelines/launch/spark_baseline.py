@@ -34,11 +34,11 @@ from pipelines.spark.driver import driver_errors
 from pipelines.spark.session import restored_settings, session
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.class_targets import BinaryTarget, ClassTarget
 from pipelines.tasks.details import EvaluationData
+from pipelines.tasks.metrics.values import Value, metric_values, missing_reasons, numbers_only, to_number
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.targets import QuantityTarget
-from pipelines.tasks.values import Value, metric_values, missing_reasons, numbers_only, to_number
+from pipelines.tasks.targets.base import QuantityTarget
+from pipelines.tasks.targets.classes import BinaryTarget, ClassTarget
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipelines.runtime.progress import Progress, is_json
-from pipelines.tasks.values import Value, format_value, missing_reasons, numbers_only
+from pipelines.tasks.metrics.values import Value, format_value, missing_reasons, numbers_only
 
 EPOCH_SECONDS = 2.0
 """Between two lines about epochs."""

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from pipelines.report.evaluation import SplitEvaluation
-from pipelines.tasks.metrics import METRICS
+from pipelines.tasks.metrics.table import METRICS
 
 Columns = Mapping[str, np.ndarray]
 LEAST_ROWS = 20

@@ -17,7 +17,7 @@ from pipelines.config.did_you_mean import suggestion
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Batch, Data, row_count
 from pipelines.tasks.details.base import Details
-from pipelines.tasks.metrics import Monitor
+from pipelines.tasks.metrics.table import Monitor
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.tokens import Divisible
 from pipelines.tasks.trivial import TrivialPredictor

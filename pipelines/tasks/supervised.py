@@ -12,7 +12,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.constants import Constant
 from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
-from pipelines.tasks.target_kinds import target_kind
+from pipelines.tasks.targets.kinds import target_kind
 from pipelines.tasks.trivial import TrivialPredictor
 
 

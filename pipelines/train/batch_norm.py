@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from pipelines.runtime.compat.torch import BatchNorm, outside_of_graphs
-from pipelines.tasks.moments import combine_moments, moments
+from pipelines.tasks.metrics.moments import combine_moments, moments
 
 
 def is_single_row_error(error: ValueError) -> bool:

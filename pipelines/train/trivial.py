@@ -14,8 +14,8 @@ from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
 from pipelines.tasks.base import Batch, Monitor, Task
+from pipelines.tasks.metrics.values import Value
 from pipelines.tasks.trivial import TrivialPredictor
-from pipelines.tasks.values import Value
 from pipelines.train.reduce.agreement import broadcast_from_rank0
 
 log = logging.getLogger(__name__)

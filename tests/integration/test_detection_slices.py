@@ -30,7 +30,7 @@ from pipelines.serving.http.schema import openapi
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor, load_model
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.detection import true_boxes
+from pipelines.tasks.boxes.detection import true_boxes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

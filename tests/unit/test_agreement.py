@@ -17,7 +17,7 @@ from pipelines.errors import DriftError
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.tables.tabular import Tabular
 from pipelines.train.checkpoint.agreement import check_agreement
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory

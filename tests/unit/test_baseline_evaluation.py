@@ -9,8 +9,8 @@ from trainings import open_dataset, training
 
 from pipelines.launch.spark_baseline import _evaluation_data, _part
 from pipelines.tasks.bind import build_task
+from pipelines.tasks.metrics.values import metric_values
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.values import metric_values
 
 
 def test_a_baseline_s_evaluation_is_that_of_its_rows_in_their_order(tmp_path: Path) -> None:

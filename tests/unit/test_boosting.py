@@ -22,8 +22,8 @@ from pipelines.strategies.boosting.boosting import Boosting
 from pipelines.strategies.boosting.gradients import best_bias, gradients
 from pipelines.strategies.boosting.machines import Growth, MachineGroup
 from pipelines.tasks.bind import build_task, task_data
-from pipelines.tasks.forest import Forest
-from pipelines.tasks.trees import Trees
+from pipelines.tasks.tables.forest import Forest
+from pipelines.tasks.tables.trees import Trees
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop

@@ -18,11 +18,11 @@ from pipelines.report.comparison import comparison_page
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.run_data import RunData, TrainingAttempt
 from pipelines.report.run_page import run_page
-from pipelines.tasks import tabular
 from pipelines.tasks.base import Data
 from pipelines.tasks.details import ClassDetails
-from pipelines.tasks.next_item import NextItem
-from pipelines.tasks.target_kinds import target_kind
+from pipelines.tasks.sequences.next_item import NextItem
+from pipelines.tasks.tables import tabular
+from pipelines.tasks.targets.kinds import target_kind
 from pipelines.tracking.history import History, Point
 
 X = TensorColumn(name="x", dtype="float32")

@@ -15,7 +15,7 @@ from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.tables.tabular import Tabular
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.ddp.ddp import DataParallel

@@ -16,7 +16,7 @@ from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.skeleton import skeleton
 from pipelines.tasks.base import Data
-from pipelines.tasks.language import Language
+from pipelines.tasks.sequences.language import Language
 
 ROOT = Path(__file__).parents[2]
 

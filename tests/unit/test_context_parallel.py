@@ -15,7 +15,7 @@ from trainings import characters
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.tokens import DividedTokens
-from pipelines.tasks.language import Language
+from pipelines.tasks.sequences.language import Language
 from pipelines.tasks.tokens import Tokens
 from pipelines.train.reduce.context import WorkerContext
 

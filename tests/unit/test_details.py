@@ -17,7 +17,7 @@ from pipelines.tasks.details import ClassDetails, Details, EvaluationData, Forec
 from pipelines.tasks.details.base import SHOWN_BYTES
 from pipelines.tasks.details.parts import SelectedRows, sampling_keys
 from pipelines.tasks.details.scores import MOST_SCORES, Scores
-from pipelines.tasks.target_kinds import target_kind
+from pipelines.tasks.targets.kinds import target_kind
 
 X = TensorColumn(name="x", dtype="float32")
 SEX = TensorColumn(name="sex", dtype="int32", cardinality=3, role="carried")

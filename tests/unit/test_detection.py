@@ -14,16 +14,16 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.boxes import answer_boxes
-from pipelines.tasks import detection
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.box_metrics import COCO, HALF, AveragePrecision
-from pipelines.tasks.box_peaks import find_boxes, pairwise_iou
-from pipelines.tasks.box_targets import decode_boxes, distances_to, giou, make_targets
+from pipelines.tasks.boxes import detection
+from pipelines.tasks.boxes.augmentation import Views, mirror
+from pipelines.tasks.boxes.detection import Detection, true_boxes
+from pipelines.tasks.boxes.metrics import COCO, HALF, AveragePrecision
+from pipelines.tasks.boxes.peaks import find_boxes, pairwise_iou
+from pipelines.tasks.boxes.targets import decode_boxes, distances_to, giou, make_targets
+from pipelines.tasks.boxes.trivial import MeanBoxes
 from pipelines.tasks.details.boxes import count_right
-from pipelines.tasks.detection import Detection, true_boxes
-from pipelines.tasks.trivial_boxes import MeanBoxes
-from pipelines.tasks.values import metric_values
-from pipelines.tasks.views import Views, mirror
+from pipelines.tasks.metrics.values import metric_values
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

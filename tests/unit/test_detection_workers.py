@@ -12,7 +12,7 @@ from versions import write_version
 from pipelines.config.detection import DetectionSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data
-from pipelines.tasks.detection import Detection
+from pipelines.tasks.boxes.detection import Detection
 
 COLUMNS = (
     TensorColumn(name="image", dtype="uint8", shape=(3, 24, 32)),

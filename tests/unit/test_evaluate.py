@@ -9,7 +9,7 @@ from trainings import open_dataset, training
 
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.details import ClassDetails, EvaluationData
-from pipelines.tasks.target_kinds import target_kind
+from pipelines.tasks.targets.kinds import target_kind
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy

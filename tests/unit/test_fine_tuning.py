@@ -20,7 +20,7 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.tables.tabular import Tabular
 from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory

@@ -16,7 +16,7 @@ from pipelines.config.task import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.forecasting import Forecasting
+from pipelines.tasks.series.forecasting import Forecasting
 
 CONF = Path(__file__).parents[2] / "conf/etth1.yaml"
 STEPS, HORIZON, SERIES = 12, 4, 3

@@ -18,8 +18,8 @@ from pipelines.errors import ConfigError
 from pipelines.strategies.boosting.gradients import best_bias, gradients, sum_exactly, to_grids
 from pipelines.strategies.boosting.growth import no_tree, read_tree
 from pipelines.tasks.data import Data
-from pipelines.tasks.forest import Forest
-from pipelines.tasks.trees import Trees
+from pipelines.tasks.tables.forest import Forest
+from pipelines.tasks.tables.trees import Trees
 
 ROWS, VALUES = 3_000, 12
 COLUMNS = (

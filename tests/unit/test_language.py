@@ -21,7 +21,7 @@ from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.language import NATS, TOKENS, Language
+from pipelines.tasks.sequences.language import NATS, TOKENS, Language
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Hooks

@@ -14,7 +14,7 @@ from pipelines.data.features import fit_encoders
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError
 from pipelines.tasks.bind import build_task, task_data
-from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.tables.tabular import Tabular
 
 RAW = pa.table({"x": [0.0, 1.0, 2.0], "kind": ["b", "a", "b"], "rich": [True, False, True], "price": [100.0, 300.0, 500.0]})
 

@@ -8,7 +8,7 @@ from pipelines.config.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.stages import Link, Stage
-from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.tables.tabular import Tabular
 
 FEATURES = tuple(TensorColumn(name=name, dtype="float32") for name in ("age", "hours"))
 TARGETS = {

@@ -8,7 +8,7 @@ from task_cases import TASKS, create_task, random_batch
 
 from pipelines.data.versions.schema import ROW_NUMBERS
 from pipelines.report.better import influences
-from pipelines.tasks.metrics import METRICS, average_precision, prediction_metrics, roc_area
+from pipelines.tasks.metrics.table import METRICS, average_precision, prediction_metrics, roc_area
 
 OF_ALL_ROWS = {"r2", "repeat_last_mse", "repeat_last_mae", "iou", "pooled_dice", "map", "map_50"}
 """Metrics that are no mean over rows, or of a baseline."""

@@ -10,8 +10,8 @@ from pipelines.config.tabular import NumberEmbedding, TabularSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.number_embedding import Periodic, PiecewiseLinear, number_embedding
-from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.tables.number_embedding import Periodic, PiecewiseLinear, number_embedding
+from pipelines.tasks.tables.tabular import Tabular
 
 KINDS = ("piecewise", "periodic")
 COLUMNS = (

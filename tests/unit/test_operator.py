@@ -14,9 +14,9 @@ from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.svg_figures import draw_figures
 from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.fourier_operator import FourierLayer
-from pipelines.tasks.operator import Operator
-from pipelines.tasks.trivial_fields import RepeatFeature
+from pipelines.tasks.fields.fourier_operator import FourierLayer
+from pipelines.tasks.fields.operator import Operator
+from pipelines.tasks.fields.trivial import RepeatFeature
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,8 +10,8 @@ from pipelines.config.task import VisionSettings
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Data
-from pipelines.tasks.picture_changes import change_pictures
-from pipelines.tasks.vision import Vision
+from pipelines.tasks.images.augmentation import change_pictures
+from pipelines.tasks.images.vision import Vision
 
 ROWS, HEIGHT, WIDTH = 400, 9, 12
 KEYS = torch.arange(ROWS) * 7_919

@@ -18,8 +18,8 @@ from pipelines.strategies.sharded.microbatches import Microbatches
 from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.stages import microbatches_per_step, stages_by_place
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.language import Language
-from pipelines.tasks.vision import Vision
+from pipelines.tasks.images.vision import Vision
+from pipelines.tasks.sequences.language import Language
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy, strategy_class

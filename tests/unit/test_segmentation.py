@@ -17,12 +17,12 @@ from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.mask_metrics import dice, foreground_dice, iou, row_confusions
-from pipelines.tasks.patches import Patches, change_curve
-from pipelines.tasks.segmentation import Segmentation
-from pipelines.tasks.trivial_masks import PixelShares
-from pipelines.tasks.unet import OverPixels, UNet, tile_starts, tile_weights
-from pipelines.tasks.values import metric_values
+from pipelines.tasks.masks.metrics import dice, foreground_dice, iou, row_confusions
+from pipelines.tasks.masks.patches import Patches, change_curve
+from pipelines.tasks.masks.segmentation import Segmentation
+from pipelines.tasks.masks.trivial import PixelShares
+from pipelines.tasks.masks.unet import OverPixels, UNet, tile_starts, tile_weights
+from pipelines.tasks.metrics.values import metric_values
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,7 +11,7 @@ from versions import write_version
 from pipelines.config.segmentation import SegmentationSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data
-from pipelines.tasks.segmentation import Segmentation
+from pipelines.tasks.masks.segmentation import Segmentation
 
 COLUMNS = (
     TensorColumn(name="image", dtype="uint8", shape=(1, 16, 12)),

@@ -18,7 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.columns import ENCODERS, FAULTS, Column
 from pipelines.serving.export.standalone.series import series as standalone_series
 from pipelines.tasks.data import Data
-from pipelines.tasks.series import OverSeries, SeriesTask, limit_deviations
+from pipelines.tasks.series.series import OverSeries, SeriesTask, limit_deviations
 
 ONE, TWO = pa.list_(pa.float64()), pa.list_(pa.list_(pa.float64()))
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)

@@ -16,7 +16,7 @@ from pipelines.strategies.sharded.settings import Degrees
 from pipelines.strategies.sharded.settings import Settings as Parallel
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.skeleton import skeleton
-from pipelines.tasks.language import Language
+from pipelines.tasks.sequences.language import Language
 from pipelines.train.checkpoint.digest_log import differing_tensors, read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import WorkerContext

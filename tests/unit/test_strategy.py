@@ -20,7 +20,7 @@ from pipelines.config.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.tables.tabular import Tabular
 from pipelines.train.ddp import ddp
 from pipelines.train.reduce import transports
 from pipelines.train.reduce.context import WorkerContext

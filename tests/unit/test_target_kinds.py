@@ -41,10 +41,10 @@ from pipelines.serving.model import Predictor
 from pipelines.serving.model.signature import model_signature
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import check_task, task_data
-from pipelines.tasks.metric_classes import Loss
-from pipelines.tasks.tabular import Tabular
-from pipelines.tasks.targets import Target
-from pipelines.tasks.values import metric_values
+from pipelines.tasks.metrics.accumulation import Loss
+from pipelines.tasks.metrics.values import metric_values
+from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.targets.base import Target
 
 ROWS = 300
 RANDOM = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from pipelines.config.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.tables.tabular import Tabular
 
 ROWS = 257
 FEATURE = TensorColumn(name="x", dtype="float32", shape=(4,))

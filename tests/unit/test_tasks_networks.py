@@ -7,8 +7,8 @@ from pipelines.config.task import TabularSettings, VisionSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.tabular import Tabular
-from pipelines.tasks.vision import Vision
+from pipelines.tasks.images.vision import Vision
+from pipelines.tasks.tables.tabular import Tabular
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,10 +14,10 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import FIRST, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.next_item import NextItem
-from pipelines.tasks.recommendation import Recommendation
-from pipelines.tasks.speech import Speech, augment
-from pipelines.tasks.text import Text
+from pipelines.tasks.sequences.next_item import NextItem
+from pipelines.tasks.sequences.text import Text
+from pipelines.tasks.series.speech import Speech, augment
+from pipelines.tasks.tables.recommendation import Recommendation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -16,8 +16,8 @@ from pipelines.strategies.sharded.degrees import check_degrees
 from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.tensor import check_divisible
-from pipelines.tasks.gpt import GPT
-from pipelines.tasks.language import Language
+from pipelines.tasks.sequences.gpt import GPT
+from pipelines.tasks.sequences.language import Language
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.train.checkpoint.digest_log import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory

@@ -23,10 +23,10 @@ from pipelines.report.run_data import RunData
 from pipelines.report.run_page import run_page
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import build_task as bound_task
-from pipelines.tasks.tabular import Tabular
+from pipelines.tasks.metrics.values import Value
+from pipelines.tasks.series.trivial_forecasts import RepeatSeason
+from pipelines.tasks.tables.tabular import Tabular
 from pipelines.tasks.trivial import invert_decoding
-from pipelines.tasks.trivial_forecasts import RepeatSeason
-from pipelines.tasks.values import Value
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory

@@ -31,8 +31,8 @@ from pipelines.serving.registry.measure import judge_predictions
 from pipelines.serving.registry.target import ComparisonTarget
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import build_task as bound_task
-from pipelines.tasks.targets import Determination
-from pipelines.tasks.values import NOT_A_NUMBER, Value, metric_values
+from pipelines.tasks.metrics.values import NOT_A_NUMBER, Value, metric_values
+from pipelines.tasks.targets.base import Determination
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory

@@ -19,9 +19,9 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.metrics import METRICS, prediction_metrics, roc_area
+from pipelines.tasks.metrics.table import METRICS, prediction_metrics, roc_area
+from pipelines.tasks.metrics.values import NOT_A_NUMBER, ONE_CLASS, Value
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.values import NOT_A_NUMBER, ONE_CLASS, Value
 
 Floats = NDArray[np.float64]
 Metric = Callable[[Floats], float]

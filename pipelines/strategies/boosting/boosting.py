@@ -17,8 +17,8 @@ from pipelines.strategies.boosting.machines import Growth, MachineGroup, import_
 from pipelines.strategies.boosting.rows import Rounds
 from pipelines.strategies.boosting.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.tasks.forest import Forest
-from pipelines.tasks.trees import Trees
+from pipelines.tasks.tables.forest import Forest
+from pipelines.tasks.tables.trees import Trees
 from pipelines.train.mesh import Mesh
 from pipelines.train.phases import EXCHANGE, OTHER
 from pipelines.train.reduce.context import WorkerContext

@@ -19,8 +19,8 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.compat.lightgbm import quiet_stdout, silence_thread
 from pipelines.strategies.boosting.connections import find_places, network_parameters
 from pipelines.strategies.boosting.growth import no_tree, read_tree
-from pipelines.tasks.forest import Tree
-from pipelines.tasks.trees import TreeInput
+from pipelines.tasks.tables.forest import Tree
+from pipelines.tasks.tables.trees import TreeInput
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.waits import waits_for_workers
 

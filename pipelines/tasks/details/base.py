@@ -14,7 +14,7 @@ from pipelines.data.versions.schema import FREE, ROW_NUMBERS, TensorColumn
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
 from pipelines.tasks.details.slices import Slices
-from pipelines.tasks.values import Value
+from pipelines.tasks.metrics.values import Value
 
 Columns = Mapping[str, Sequence[Any]]
 """A table: values by column."""

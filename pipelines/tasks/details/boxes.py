@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipelines.config import TaskSettings
 from pipelines.config.features.boxes import NO_BOX
-from pipelines.tasks.box_peaks import pairwise_iou
+from pipelines.tasks.boxes.peaks import pairwise_iou
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details, row_numbers
 from pipelines.tasks.details.parts import Part, SelectedRows

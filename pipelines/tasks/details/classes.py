@@ -6,12 +6,12 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.config import TaskSettings
-from pipelines.tasks.class_targets import BinaryTarget
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import Part
 from pipelines.tasks.details.scores import Scores, Thresholds
-from pipelines.tasks.targets import Target
+from pipelines.tasks.targets.base import Target
+from pipelines.tasks.targets.classes import BinaryTarget
 
 MOST_CONFUSED = 100
 """Classes up to which all pairs are counted; with more, each class is counted by itself."""

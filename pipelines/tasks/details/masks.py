@@ -11,7 +11,7 @@ from pipelines.config import TaskSettings
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details, row_numbers
 from pipelines.tasks.details.parts import Part, SelectedRows
-from pipelines.tasks.mask_metrics import dice, foreground_dice, row_confusions
+from pipelines.tasks.masks.metrics import dice, foreground_dice, row_confusions
 
 PICTURES = 6
 MOST_SIDE = 192

@@ -16,7 +16,7 @@ from pipelines.data.versions.schema import FIRST
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import SelectedRows
-from pipelines.tasks.targets import Target
+from pipelines.tasks.targets.base import Target
 
 
 class QuantityDetails(Details):

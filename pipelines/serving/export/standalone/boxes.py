@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.serving.export.standalone.answers import answer
-from pipelines.tasks.box_peaks import box_columns, find_boxes
+from pipelines.tasks.boxes.peaks import box_columns, find_boxes
 
 
 @answer("boxes")

@@ -1,7 +1,7 @@
 """Kinds of targets, which determine the number of outputs, the loss, the metrics and the form of predictions.
 
 The usual ones follow from the target column alone: uint8 with cardinality 2 is a `BinaryTarget`, any other column with a cardinality a
-`ClassTarget`, both in `class_targets`, and a column without one a `QuantityTarget`. Every model returns an output of shape (rows, outputs).
+`ClassTarget`, both in `classes`, and a column without one a `QuantityTarget`. Every model returns an output of shape (rows, outputs).
 """
 
 from abc import ABC, abstractmethod
@@ -17,9 +17,9 @@ from pipelines.config import TaskSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Data
-from pipelines.tasks.further_metrics import RelativeError
-from pipelines.tasks.metric_classes import Determination, Loss
-from pipelines.tasks.metrics import METRICS, Monitor, Predictions
+from pipelines.tasks.metrics.accumulation import Determination, Loss
+from pipelines.tasks.metrics.further import RelativeError
+from pipelines.tasks.metrics.table import METRICS, Monitor, Predictions
 from pipelines.tasks.trivial import Centre, ConstantFit, TrivialPredictor
 
 

@@ -20,8 +20,8 @@ from pipelines.data.versions.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.details import Details, RankingDetails
-from pipelines.tasks.metric_classes import NO_ITEM, Loss, RankScore
-from pipelines.tasks.metrics import METRICS
+from pipelines.tasks.metrics.accumulation import NO_ITEM, Loss, RankScore
+from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.row_random import content_keys, random_integers
 from pipelines.tasks.trivial import Frequencies, TrivialPredictor
 

@@ -11,9 +11,9 @@ from torchmetrics import Metric, MetricCollection
 from pipelines.config import TaskSettings
 from pipelines.tasks.constants import Constant
 from pipelines.tasks.data import Data
-from pipelines.tasks.metric_classes import Loss
-from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.targets import QuantityTarget
+from pipelines.tasks.metrics.accumulation import Loss
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.targets.base import QuantityTarget
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
 

@@ -8,10 +8,10 @@ from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.tasks.class_targets import ClassificationTarget
 from pipelines.tasks.data import Data
-from pipelines.tasks.metric_classes import Loss
-from pipelines.tasks.metrics import METRICS
+from pipelines.tasks.metrics.accumulation import Loss
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.targets.classes import ClassificationTarget
 
 
 class OrdinalTarget(ClassificationTarget):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipelines.tasks.data import Batch
-from pipelines.tasks.unet import scale_pixels
+from pipelines.tasks.masks.unet import scale_pixels
 
 _GROUP_CHANNELS = 8
 FIRST_HEAT = -2.19

@@ -19,11 +19,11 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, FieldDetails
-from pipelines.tasks.fourier_operator import FourierOperator
-from pipelines.tasks.metric_classes import Loss
-from pipelines.tasks.metrics import METRICS
+from pipelines.tasks.fields.fourier_operator import FourierOperator
+from pipelines.tasks.fields.trivial import MeanField, RepeatFeature
+from pipelines.tasks.metrics.accumulation import Loss
+from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.trivial import TrivialPredictor
-from pipelines.tasks.trivial_fields import MeanField, RepeatFeature
 
 
 class Operator(Task):

@@ -16,7 +16,7 @@ from pipelines.config.features.boxes import NO_BOX
 _REACH = 0.54
 """Part of a box whose cells learn it, along each axis, as in TTFNet."""
 LIMITS = (-5.0, 9.0)
-"""Of the logarithm of a distance, as in `box_peaks`."""
+"""Of the logarithm of a distance, as in `peaks`."""
 LEAST_DISTANCE = 0.01
 """In pixels: of an edge that the middle of its cell lies beyond."""
 

@@ -10,9 +10,9 @@ from pipelines.config.did_you_mean import suggestion
 from pipelines.config.trees import TreesSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.tasks.forest import Forest
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.targets import is_binary
+from pipelines.tasks.tables.forest import Forest
+from pipelines.tasks.targets.base import is_binary
 
 _ORDERED = ("quantile",)
 """Encoders whose indices are in the order of the values."""

@@ -19,9 +19,9 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.constants import Constant
 from pipelines.tasks.details import Details, WindowDetails
-from pipelines.tasks.gpt import GPT
-from pipelines.tasks.metric_classes import Perplexity, Ratio
-from pipelines.tasks.metrics import METRICS
+from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.sequences.gpt import GPT
 from pipelines.tasks.stages import Link, cut_stages
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.tokens import Divisible, Tokens

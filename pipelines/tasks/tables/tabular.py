@@ -10,11 +10,11 @@ from pipelines.config.tabular import NumberEmbedding
 from pipelines.config.tabular import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch
-from pipelines.tasks.ensemble import Heads, SharedLinear
-from pipelines.tasks.number_embedding import number_embedding
 from pipelines.tasks.stages import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.targets import is_binary
+from pipelines.tasks.tables.ensemble import Heads, SharedLinear
+from pipelines.tasks.tables.number_embedding import number_embedding
+from pipelines.tasks.targets.base import is_binary
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 
 DIRECT = NumberEmbedding()

@@ -9,8 +9,8 @@ from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import BinaryAUROC
 from torchmetrics.utilities import dim_zero_cat
 
-from pipelines.tasks.moments import combine_moments, moments
-from pipelines.tasks.values import NO_ROWS, ONE_CLASS
+from pipelines.tasks.metrics.moments import combine_moments, moments
+from pipelines.tasks.metrics.values import NO_ROWS, ONE_CLASS
 
 NO_ITEM = "no item of the vocabulary comes next"
 

@@ -16,10 +16,10 @@ from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.errors import ConfigError
 from pipelines.tasks.constants import Constant
 from pipelines.tasks.data import Data
-from pipelines.tasks.further_metrics import FBeta
-from pipelines.tasks.metric_classes import Determination, Loss, Score
-from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.targets import Target, mean_by_weight
+from pipelines.tasks.metrics.accumulation import Determination, Loss, Score
+from pipelines.tasks.metrics.further import FBeta
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.targets.base import Target, mean_by_weight
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
 

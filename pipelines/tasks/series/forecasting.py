@@ -17,10 +17,10 @@ from pipelines.config.task import ForecastingSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
-from pipelines.tasks.forecast_networks import DLinear, InstanceNormalized, LinearForecast
-from pipelines.tasks.metrics import METRICS
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.series.forecast_networks import DLinear, InstanceNormalized, LinearForecast
+from pipelines.tasks.series.trivial_forecasts import RepeatLast, RepeatSeason
 from pipelines.tasks.trivial import TrivialPredictor
-from pipelines.tasks.trivial_forecasts import RepeatLast, RepeatSeason
 
 
 class Forecasting(Task):

@@ -2,13 +2,13 @@
 
 from pipelines.config import TaskSettings
 from pipelines.errors import ConfigError
-from pipelines.tasks.class_targets import BinaryTarget, ClassTarget
-from pipelines.tasks.counts import NegativeBinomialTarget, PoissonTarget
 from pipelines.tasks.data import Data
-from pipelines.tasks.ordinal import OrdinalTarget
-from pipelines.tasks.quantiles import QuantileTarget
-from pipelines.tasks.several import LabelsTarget, VectorTarget
-from pipelines.tasks.targets import QuantityTarget, Target, is_binary
+from pipelines.tasks.targets.base import QuantityTarget, Target, is_binary
+from pipelines.tasks.targets.classes import BinaryTarget, ClassTarget
+from pipelines.tasks.targets.counts import NegativeBinomialTarget, PoissonTarget
+from pipelines.tasks.targets.ordinal import OrdinalTarget
+from pipelines.tasks.targets.quantiles import QuantileTarget
+from pipelines.tasks.targets.several import LabelsTarget, VectorTarget
 
 _COUNTS = {"poisson": PoissonTarget, "negative_binomial": NegativeBinomialTarget}
 

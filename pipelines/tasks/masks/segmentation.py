@@ -23,14 +23,14 @@ from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.constants import Constant
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.details.masks import MaskDetails
-from pipelines.tasks.mask_metrics import dice, foreground_dice, pixel_metrics, row_confusions
-from pipelines.tasks.metric_classes import Loss, Score
-from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.patches import Patches
+from pipelines.tasks.masks.metrics import dice, foreground_dice, pixel_metrics, row_confusions
+from pipelines.tasks.masks.patches import Patches
+from pipelines.tasks.masks.trivial import PixelShares
+from pipelines.tasks.masks.unet import OverPixels, UNet, scale_pixels
+from pipelines.tasks.metrics.accumulation import Loss, Score
+from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.supervised import class_weights
 from pipelines.tasks.trivial import TrivialPredictor
-from pipelines.tasks.trivial_masks import PixelShares
-from pipelines.tasks.unet import OverPixels, UNet, scale_pixels
 
 _SMOOTHING = 1.0
 """Pixels that are added to both sides of the soft Dice: of a class that a row lacks, a few predicted pixels cost little."""

@@ -12,10 +12,10 @@ from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.tasks.data import Data
-from pipelines.tasks.further_metrics import AveragePrecision, class_metric_factory
-from pipelines.tasks.metric_classes import Auc, Loss, Score
-from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.targets import Target
+from pipelines.tasks.metrics.accumulation import Auc, Loss, Score
+from pipelines.tasks.metrics.further import AveragePrecision, class_metric_factory
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.targets.base import Target
 from pipelines.tasks.trivial import ClassShares, TrivialPredictor
 
 

@@ -12,9 +12,9 @@ from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.tasks.data import Data
-from pipelines.tasks.metric_classes import Loss
-from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.targets import QuantityTarget, mean_by_weight
+from pipelines.tasks.metrics.accumulation import Loss
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.targets.base import QuantityTarget, mean_by_weight
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
 LARGEST_LOG_DISPERSION = 12.0

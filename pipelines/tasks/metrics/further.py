@@ -12,9 +12,9 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from pipelines.tasks.metric_classes import Auc, Loss
-from pipelines.tasks.metrics import average_precision
-from pipelines.tasks.values import NO_ROWS, ONE_CLASS
+from pipelines.tasks.metrics.accumulation import Auc, Loss
+from pipelines.tasks.metrics.table import average_precision
+from pipelines.tasks.metrics.values import NO_ROWS, ONE_CLASS
 
 F_BETA = r"f(\d{1,3}(?:_\d{1,3})?)"
 """The name of an F-beta: `f1`, `f2`, `f0_5`. No metric has a dot in its name, since torch has it for the parts of a module."""

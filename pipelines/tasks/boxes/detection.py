@@ -1,6 +1,6 @@
 """The task `detection`: finds the objects of an image, by a convolutional network without anchors.
 
-A row's loss is the focal loss of heat plus that of boxes, both per box of the row, as `box_targets` has them. Losses are summed over rows:
+A row's loss is the focal loss of heat plus that of boxes, both per box of the row, as `targets` has them. Losses are summed over rows:
 other rows of a pass, of a shard or of a worker change nothing in one.
 """
 
@@ -20,18 +20,18 @@ from pipelines.config.features.boxes import NO_BOX
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
-from pipelines.tasks.box_metrics import COCO, COUNTED_BOXES, HALF, MISSING, AveragePrecision, has_library
-from pipelines.tasks.box_peaks import box_columns, find_boxes
-from pipelines.tasks.box_targets import row_losses
+from pipelines.tasks.boxes.augmentation import Views
+from pipelines.tasks.boxes.metrics import COCO, COUNTED_BOXES, HALF, MISSING, AveragePrecision, has_library
+from pipelines.tasks.boxes.peaks import box_columns, find_boxes
+from pipelines.tasks.boxes.pyramid import OverColumn, Pyramid
+from pipelines.tasks.boxes.targets import row_losses
+from pipelines.tasks.boxes.trivial import MeanBoxes
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.details.boxes import BoxDetails
-from pipelines.tasks.metric_classes import Loss
-from pipelines.tasks.metrics import METRICS
-from pipelines.tasks.pyramid import OverColumn, Pyramid
+from pipelines.tasks.masks.unet import scale_pixels
+from pipelines.tasks.metrics.accumulation import Loss
+from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.trivial import TrivialPredictor
-from pipelines.tasks.trivial_boxes import MeanBoxes
-from pipelines.tasks.unet import scale_pixels
-from pipelines.tasks.views import Views
 
 LEAST_SCORE = 0.01
 """Scores below count in no metric."""

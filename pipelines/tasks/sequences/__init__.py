@@ -1,0 +1,6 @@
+"""Sequences of words, tokens or items.
+
+1. `text`       is a convolution over words, or a `bag` of terms, or both.
+2. `language`   is a `gpt` over windows of tokens.
+3. `next_item`  is self-attention over what a user chose before.
+"""
