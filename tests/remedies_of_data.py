@@ -44,12 +44,13 @@ from pipelines.config.serving import Endpoint
 from pipelines.config.source import TableSettings
 from pipelines.config.task import settings_class
 from pipelines.config.windows import WindowSettings
-from pipelines.data.sources import content, footers
 from pipelines.data.sources.base import raw_tables
-from pipelines.data.sources.idx import IdxSource, read_columns
-from pipelines.data.sources.records import Dialect, cut
-from pipelines.data.sources.tar import Tar, read_members
-from pipelines.data.sources.text_table import TextTable
+from pipelines.data.sources.files import content
+from pipelines.data.sources.files.idx import IdxSource, read_columns
+from pipelines.data.sources.files.tar import Tar, read_members
+from pipelines.data.sources.parquet import footers
+from pipelines.data.sources.text.records import Dialect, cut
+from pipelines.data.sources.text.text_table import TextTable
 from pipelines.data.versions import manifest, storage
 from pipelines.data.versions.attempt import Attempt
 from pipelines.data.versions.balance import Balance, check_balance
@@ -335,7 +336,7 @@ def output_beside(folder: Path, place: str) -> None:
 class Counted(TableSettings):
     """A table without files."""
 
-    implementation: ClassVar[str] = "pipelines.data.sources.csv:Csv"
+    implementation: ClassVar[str] = "pipelines.data.sources.text.csv:Csv"
     rows: int = 3
 
 

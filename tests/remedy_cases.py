@@ -27,10 +27,11 @@ from pipelines.data.features.patterns import name_columns
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.loader.reader import Reader
-from pipelines.data.sources import content, documents, files
 from pipelines.data.sources.base import raw_tables
-from pipelines.data.sources.records import SCHEMA, Dialect, cut
-from pipelines.data.sources.spark_files import check_names
+from pipelines.data.sources.files import content, files
+from pipelines.data.sources.files.spark_files import check_names
+from pipelines.data.sources.text import documents
+from pipelines.data.sources.text.records import SCHEMA, Dialect, cut
 from pipelines.data.versions.manifest import parse_manifest
 from pipelines.data.versions.plain import open_parquet
 from pipelines.data.versions.storage import locate as locate_dataset

@@ -25,14 +25,14 @@ class Format:
 
 
 FORMATS = {
-    "csv": Format("pipelines.data.sources.csv:Csv", _CSV + _DATES + TEXT_OPTIONS, needs_schema=True),
-    "json": Format("pipelines.data.sources.json:Json", JSON_OPTIONS + _DATES + TEXT_OPTIONS, needs_schema=True),
-    "parquet": Format("pipelines.data.sources.parquet:Parquet", ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND)),
-    "text": Format("pipelines.data.sources.text:Text", ("wholetext", *TEXT_OPTIONS)),
-    "binaryFile": Format("pipelines.data.sources.binary_file:BinaryFile", _FOUND),
-    "idx": Format("pipelines.data.sources.idx:Idx"),
-    "package": Format("pipelines.data.sources.csv:Csv", _CSV + _DATES + TEXT_OPTIONS),
-    "excel": Format("pipelines.data.sources.excel:Excel", ("header", "skipRows", "nullValue"), needs_schema=True),
-    "sqlite": Format("pipelines.data.sources.sqlite:Sqlite", needs_schema=True),
-    "tar": Format("pipelines.data.sources.tar:Tar"),
+    "csv": Format("pipelines.data.sources.text.csv:Csv", _CSV + _DATES + TEXT_OPTIONS, needs_schema=True),
+    "json": Format("pipelines.data.sources.text.json:Json", JSON_OPTIONS + _DATES + TEXT_OPTIONS, needs_schema=True),
+    "parquet": Format("pipelines.data.sources.parquet.parquet:Parquet", ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode", *_FOUND)),
+    "text": Format("pipelines.data.sources.text.lines:Text", ("wholetext", *TEXT_OPTIONS)),
+    "binaryFile": Format("pipelines.data.sources.files.binary_file:BinaryFile", _FOUND),
+    "idx": Format("pipelines.data.sources.files.idx:Idx"),
+    "package": Format("pipelines.data.sources.text.csv:Csv", _CSV + _DATES + TEXT_OPTIONS),
+    "excel": Format("pipelines.data.sources.cells.excel:Excel", ("header", "skipRows", "nullValue"), needs_schema=True),
+    "sqlite": Format("pipelines.data.sources.cells.sqlite:Sqlite", needs_schema=True),
+    "tar": Format("pipelines.data.sources.files.tar:Tar"),
 }

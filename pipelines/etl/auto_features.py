@@ -13,7 +13,7 @@ from pipelines.config.dataset import Dataset
 from pipelines.config.features import is_pattern
 from pipelines.data.features.auto import Choice, auto_columns, choose, target_columns
 from pipelines.data.features.patterns import column_kind, name_columns
-from pipelines.data.sources.folder_columns import quote_name
+from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.splits import ROW, SPLIT, TRAIN

@@ -30,7 +30,7 @@ from pipelines.data.features.auto_exact import settle
 from pipelines.data.features.ngrams import term_rule
 from pipelines.data.features.raw import is_category, is_number, is_text, missing_values
 from pipelines.data.features.statistics import COUNTED, COUNTS, COUNTS_SCHEMA, MOMENTS, Accumulator, Statistics, statistics_from_summary
-from pipelines.data.sources.folder_columns import quote_name
+from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH, ValueCounts
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder
 from pipelines.etl import leakage, row_sample, value_counts

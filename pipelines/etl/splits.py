@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
 from pipelines.config.folds import MOST_REPEATS, ByFold, ByTimeFold, FoldSplit
-from pipelines.data.sources.folder_columns import quote_name
+from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import SourceError
 from pipelines.etl.quality import REASON, accepted_rows, refuse

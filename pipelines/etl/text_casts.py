@@ -1,6 +1,6 @@
 """Casts of text to numbers in the query, which Spark makes by its rules and Java's: 12D, 0x1p4 and NaN are numbers there.
 
-In raw tables `pipelines.data.sources.numbers` says what a number is. A query is the user's, and is not changed: ETL says what it does.
+In raw tables `pipelines.data.sources.text.numbers` says what a number is. A query is the user's, and is not changed: ETL says what it does.
 """
 
 import logging

@@ -9,7 +9,7 @@ from pyspark.sql.types import DataType
 
 from pipelines.config.dataset import ByTime
 from pipelines.config.folds import ByTimeFold
-from pipelines.data.sources.folder_columns import quote_name
+from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError
 

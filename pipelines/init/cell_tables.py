@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from pipelines.config.did_you_mean import name_list
 from pipelines.data.features.column_facts import ColumnFacts, TypedColumn
-from pipelines.data.sources.cell_files import CellFault, FileReader
-from pipelines.data.sources.database import DatabaseReader, table_sizes
-from pipelines.data.sources.workbook import SheetReader, check_openpyxl, sheet_headers
+from pipelines.data.sources.cells.cell_files import CellFault, FileReader
+from pipelines.data.sources.cells.database import DatabaseReader, table_sizes
+from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl, sheet_headers
 from pipelines.errors import SourceError
 from pipelines.init.column_names import column_names, sql_name
 from pipelines.init.sample import even_files

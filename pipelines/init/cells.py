@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from pipelines.data.sources import records
+from pipelines.data.sources.text import records
 from pipelines.errors import SourceError
 from pipelines.init.column_names import column_names
 from pipelines.init.dialect import TableDialect, join_with_tabs, split_lines

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipelines.data.sources import records
+from pipelines.data.sources.text import records
 from pipelines.errors import SourceError
 from pipelines.init.sample import first_lines
 

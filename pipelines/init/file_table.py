@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.data.sources.content import content
+from pipelines.data.sources.files.content import content
 from pipelines.errors import ConfigError
 from pipelines.init.contents import ARCHIVES, FolderContents, FoundFile, check_kinds, refuse_unreadable, spread
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.data.features.column_facts import ColumnFacts, convert_column
-from pipelines.data.sources.content import file_errors
+from pipelines.data.sources.files.content import file_errors
 from pipelines.errors import SourceError
 from pipelines.init.sample import PIECES, SAMPLE_BYTES, even_files
 from pipelines.init.table import SampledTable

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.data.sources.content import COMPRESSED, content, file_errors
+from pipelines.data.sources.files.content import COMPRESSED, content, file_errors
 
 SAMPLE_BYTES = 64 * 2**20
 PIECES = 64

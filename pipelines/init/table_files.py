@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from pipelines.data.sources.content import COMPRESSED
+from pipelines.data.sources.files.content import COMPRESSED
 from pipelines.errors import SourceError
 from pipelines.init.cell_tables import read_excel, read_sqlite
 from pipelines.init.delimited_table import read_delimited

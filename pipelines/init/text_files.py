@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.data.sources.content import content
+from pipelines.data.sources.files.content import content
 from pipelines.errors import ConfigError
 from pipelines.init.classes import SPLITS
 from pipelines.init.contents import FolderContents, FoundFile

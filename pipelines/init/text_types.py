@@ -1,4 +1,4 @@
-"""The Spark type of a column of texts, by the grammar of numbers of `pipelines.data.sources.numbers`."""
+"""The Spark type of a column of texts, by the grammar of numbers of `pipelines.data.sources.text.numbers`."""
 
 from collections import Counter
 

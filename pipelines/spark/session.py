@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
-from pipelines.data.sources.files import OPEN_BYTES
+from pipelines.data.sources.files.files import OPEN_BYTES
 from pipelines.spark.ambient_settings import fix_settings
 from pipelines.spark.cancellation import JobCancellation
 from pipelines.spark.context import start_context

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tables import raw_table
 
-from pipelines.data.sources.csv import Csv
-from pipelines.data.sources.csv_validation import QUOTES
-from pipelines.data.sources.parsed import LINE, PROBLEM, RANGE, RECORD
-from pipelines.data.sources.records import cut
-from pipelines.data.sources.text_table import examine
+from pipelines.data.sources.text.csv import Csv
+from pipelines.data.sources.text.csv_validation import QUOTES
+from pipelines.data.sources.text.parsed import LINE, PROBLEM, RANGE, RECORD
+from pipelines.data.sources.text.records import cut
+from pipelines.data.sources.text.text_table import examine
 
 SCHEMA = "a int, b string, c double"
 OPTIONS: dict[str, tuple[Any, ...]] = {

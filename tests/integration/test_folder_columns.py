@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tables import raw_table, read_tables, source, view_rows, write
 
-from pipelines.data.sources.folder_columns import NULL
+from pipelines.data.sources.files.folder_columns import NULL
 from pipelines.errors import ConfigError, SourceError
 
 CODES = ("00501", "501", "1", "01", "1.10", "1.1", "1e3", "1000", "2024-01-01", "true", "a b", "é", "__HIVE_DEFAULT_PARTITION__")

@@ -13,8 +13,8 @@ from raw import raw
 from tables import read_tables
 
 from pipelines.config.source import Source
-from pipelines.data.sources.records import Dialect, cut
 from pipelines.data.sources.tables import Tables
+from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import SourceError
 
 

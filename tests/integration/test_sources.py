@@ -71,7 +71,7 @@ def test_a_query_of_one_column_makes_no_rows_of_malformed_records(spark: SparkSe
 
 
 def test_files_are_cut_anywhere_and_no_line_is_lost(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.data.sources.files.TASK_BYTES", (20_000, 20_000))
+    monkeypatch.setattr("pipelines.data.sources.files.files.TASK_BYTES", (20_000, 20_000))
     lines = [f"{number},{'x' * (number % 97)}" for number in range(3_000)]
     lines[2_000] = "bad"
     path = write(tmp_path, "a.csv", "a,b\n" + "\n".join(lines))

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
     TimestampType,
 )  # fmt: skip
 
-from pipelines.data.sources.cell_files import CellFault
-from pipelines.data.sources.cells import convert_column, to_record_batch
-from pipelines.data.sources.parsed import LINE, PROBLEM, RANGE, RECORD
+from pipelines.data.sources.cells.cell_files import CellFault
+from pipelines.data.sources.cells.cells import convert_column, to_record_batch
+from pipelines.data.sources.text.parsed import LINE, PROBLEM, RANGE, RECORD
 
 KINDS: dict[str, DataType] = {
     kind.simpleString(): kind

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config.source import Table
-from pipelines.data.sources.content import blocks, lines, locate
-from pipelines.data.sources.csv import Csv
-from pipelines.data.sources.files import File, find, has_folders, ranges, task_bytes, would_find
-from pipelines.data.sources.spark_files import check_names
+from pipelines.data.sources.files.content import blocks, lines, locate
+from pipelines.data.sources.files.files import File, find, has_folders, ranges, task_bytes, would_find
+from pipelines.data.sources.files.spark_files import check_names
+from pipelines.data.sources.text.csv import Csv
 from pipelines.errors import SourceError
 
 NAMES = ("a.csv", "b.csv", "b.txt", "x=1/c.csv", "deep/er/d.csv", "_hidden/e.csv", "deep/.f.csv")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.data.sources.csv_validation import NOT_TEXT, NUL, QUOTES, SURROGATE
-from pipelines.data.sources.records import Dialect, cut
+from pipelines.data.sources.text.csv_validation import NOT_TEXT, NUL, QUOTES, SURROGATE
+from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import SourceError
 
 LINES = Dialect(quote='"')
@@ -130,7 +130,7 @@ def test_what_is_not_one_json_document_is_refused(document: str | bytes) -> None
 
 
 def test_an_endless_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.data.sources.records.RECORD_BYTES", 100)
+    monkeypatch.setattr("pipelines.data.sources.text.records.RECORD_BYTES", 100)
     with pytest.raises(SourceError, match=r"people.csv: a record is larger than 100 bytes"):
         records('"' + "a\n" * 100, VALUES_WITH_BREAKS, block_bytes=10)
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.did_you_mean import name_list
-from pipelines.data.sources.records import Dialect, cut
+from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import check_rows_left
 from pipelines.serving.batch.missing_columns import Reads, _check_not_needed

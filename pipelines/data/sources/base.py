@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config.plugins import import_class
 from pipelines.config.source import Source, TableSettings
 from pipelines.config.table_formats import FORMATS
-from pipelines.data.sources.files import Range
+from pipelines.data.sources.files.files import Range
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import ConfigError
 

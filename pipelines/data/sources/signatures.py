@@ -1,6 +1,6 @@
 """Recognizes files of binary formats by their first bytes."""
 
-from pipelines.data.sources.content import file_errors, open_file
+from pipelines.data.sources.files.content import file_errors, open_file
 
 PARQUET = "Parquet"
 _BEGINNINGS = {

@@ -25,7 +25,7 @@ from pipelines.config.functions import code_digest, module_text
 from pipelines.config.simulation import SEED, SimulationTable
 from pipelines.data.sources.base import RawTable, Rows
 from pipelines.data.sources.distribute import distribute, merge_batches
-from pipelines.data.sources.parsed import parse_schema
+from pipelines.data.sources.text.parsed import parse_schema
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import ConfigError, MismatchError, SourceError
 

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.config.source import Source
-from pipelines.data.sources import footers
 from pipelines.data.sources.base import RawTable, raw_tables
+from pipelines.data.sources.parquet import footers
 from pipelines.data.sources.spark_messages import SQL_CONTEXT, error_condition, error_messages, lockstep_error, sql_position, summary_line
 from pipelines.errors import DatasetError, LockstepError, MismatchError, SourceError
 from pipelines.runtime.disks import SPARK_DISK_REMEDY, full_disk

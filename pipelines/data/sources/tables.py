@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.data.sources.base import RawTable, RawTables, Rows
-from pipelines.data.sources.json_keys import key_notes
-from pipelines.data.sources.parsed import KEY_COLUMNS, KEYLESS, LINE, ORIGIN, PROBLEM, RANGE, RECORD, UNKNOWN
 from pipelines.data.sources.source_errors import table_errors
+from pipelines.data.sources.text.json_keys import key_notes
+from pipelines.data.sources.text.parsed import KEY_COLUMNS, KEYLESS, LINE, ORIGIN, PROBLEM, RANGE, RECORD, UNKNOWN
 from pipelines.errors import SourceError
 
 

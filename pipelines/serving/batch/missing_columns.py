@@ -20,10 +20,10 @@ from pipelines.config.source import Source
 from pipelines.data.rowwise.translate import columns_in, rowwise, source_columns
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.sources.base import RawTable, raw_tables
-from pipelines.data.sources.content import blocks
-from pipelines.data.sources.csv import Csv
-from pipelines.data.sources.parsed import parse_schema
-from pipelines.data.sources.records import cut, split_fields
+from pipelines.data.sources.files.content import blocks
+from pipelines.data.sources.text.csv import Csv
+from pipelines.data.sources.text.parsed import parse_schema
+from pipelines.data.sources.text.records import cut, split_fields
 from pipelines.errors import ConfigError
 from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.etl.splits import exact_column

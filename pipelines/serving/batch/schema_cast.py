@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.did_you_mean import name_list
-from pipelines.data.sources.parsed import PROBLEM, RECORD
+from pipelines.data.sources.text.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError
 from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.splits import exact_column

@@ -15,8 +15,8 @@ from pipelines.config.source import FileTableSettings, Table
 from pipelines.data.rowwise.translate import rowwise
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.sources.base import RawTables, raw_tables
-from pipelines.data.sources.parsed import parse_schema
 from pipelines.data.sources.source_errors import source_errors, table_errors
+from pipelines.data.sources.text.parsed import parse_schema
 from pipelines.data.versions.sources import Sources
 from pipelines.errors import ConfigError
 from pipelines.etl.quality import REASON, refuse_unexpected

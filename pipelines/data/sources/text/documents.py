@@ -10,7 +10,7 @@ from itertools import islice
 
 import pyarrow as pa
 
-from pipelines.data.sources.csv_validation import SURROGATE, has_half_surrogate
+from pipelines.data.sources.text.csv_validation import SURROGATE, has_half_surrogate
 from pipelines.errors import SourceError
 
 RECORDS_PER_BATCH = 4096

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from pipelines.config.did_you_mean import name_list
-from pipelines.data.sources.content import file_errors, open_file
 from pipelines.data.sources.distribute import distribute
+from pipelines.data.sources.files.content import file_errors, open_file
 from pipelines.errors import SourceError
 
 FILES_PER_TASK = 64

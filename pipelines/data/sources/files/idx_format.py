@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 import pyarrow as pa
 
-from pipelines.data.sources.content import content
+from pipelines.data.sources.files.content import content
 from pipelines.errors import SourceError
 
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

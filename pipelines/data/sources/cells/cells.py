@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )  # fmt: skip
 
-from pipelines.data.sources.cell_files import CellFault
+from pipelines.data.sources.cells.cell_files import CellFault
 
 _BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 TYPES: tuple[type[DataType], ...] = (

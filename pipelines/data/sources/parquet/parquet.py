@@ -16,13 +16,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.did_you_mean import name_list
-from pipelines.data.sources import files, parquet_columns
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.folder_columns import check_values, folder_columns, resolve_types
-from pipelines.data.sources.footers import check_rows, damage, reader_failed
-from pipelines.data.sources.parquet_groups import Group, read_group, union_groups
-from pipelines.data.sources.parsed import FILE, parse_schema
-from pipelines.data.sources.spark_files import SparkFiles
+from pipelines.data.sources.files import files
+from pipelines.data.sources.files.folder_columns import check_values, folder_columns, resolve_types
+from pipelines.data.sources.files.spark_files import SparkFiles
+from pipelines.data.sources.parquet import columns as parquet_columns
+from pipelines.data.sources.parquet.footers import check_rows, damage, reader_failed
+from pipelines.data.sources.parquet.groups import Group, read_group, union_groups
+from pipelines.data.sources.text.parsed import FILE, parse_schema
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import SourceError
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.did_you_mean import MOST_SHOWN
-from pipelines.data.sources import csv_validation, documents
+from pipelines.data.sources.text import csv_validation, documents
 from pipelines.errors import SourceError
 
 RECORD_BYTES = 64 * 2**20

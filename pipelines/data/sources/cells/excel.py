@@ -3,9 +3,9 @@
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.options import spark_options
-from pipelines.data.sources.cell_table import CellTable
-from pipelines.data.sources.files import File
-from pipelines.data.sources.workbook import SheetReader, check_openpyxl
+from pipelines.data.sources.cells.cell_table import CellTable
+from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl
+from pipelines.data.sources.files.files import File
 
 _LOCKS = "~$"
 """Begins the name of the file that Excel keeps beside an open workbook."""

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 
 from pipelines.config.source import Table
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.content import content
-from pipelines.data.sources.file_table import FileTable
+from pipelines.data.sources.files.content import content
+from pipelines.data.sources.files.file_table import FileTable
 from pipelines.errors import ConfigError, SourceError
 
 BATCH_BYTES = 4 * 2**20

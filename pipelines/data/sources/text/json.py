@@ -12,12 +12,24 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pipelines.data.sources.json_keys import examine_keys
-from pipelines.data.sources.json_names import Names, key_names
-from pipelines.data.sources.numbers import DIGITS, pattern
-from pipelines.data.sources.parsed import CORRUPT, END, LARGE, OWN_OPTIONS, PERMISSIVE, REREAD, STRANGE, TEXT, VALUES, Options, sound_record
-from pipelines.data.sources.records import Dialect
-from pipelines.data.sources.text_table import Examiner, TextTable, encoding_name, is_on
+from pipelines.data.sources.text.json_keys import examine_keys
+from pipelines.data.sources.text.json_names import Names, key_names
+from pipelines.data.sources.text.numbers import DIGITS, pattern
+from pipelines.data.sources.text.parsed import (
+    CORRUPT,
+    END,
+    LARGE,
+    OWN_OPTIONS,
+    PERMISSIVE,
+    REREAD,
+    STRANGE,
+    TEXT,
+    VALUES,
+    Options,
+    sound_record,
+)
+from pipelines.data.sources.text.records import Dialect
+from pipelines.data.sources.text.text_table import Examiner, TextTable, encoding_name, is_on
 
 _NOT_JSON = ("allowsinglequotes", "allowunquotedfieldnames", "allowcomments")
 

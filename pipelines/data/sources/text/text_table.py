@@ -18,16 +18,27 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.options import spark_options
 from pipelines.config.source import Table
-from pipelines.data.sources import files, pack
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.content import decompress, lines
 from pipelines.data.sources.distribute import distribute, merge_batches
-from pipelines.data.sources.file_table import FileTable
-from pipelines.data.sources.files import File, Range, has_folders
-from pipelines.data.sources.folder_columns import check_values, folder_columns, join_folder_columns, quote_name, resolve_types
-from pipelines.data.sources.parsed import FILE, KEY_COLUMNS, KEY_TYPES, LINE, PROBLEM, RANGE, RECORD, Options, mark_faults, parse_schema
-from pipelines.data.sources.records import Dialect, cut
+from pipelines.data.sources.files import files, pack
+from pipelines.data.sources.files.content import decompress, lines
+from pipelines.data.sources.files.file_table import FileTable
+from pipelines.data.sources.files.files import File, Range, has_folders
+from pipelines.data.sources.files.folder_columns import check_values, folder_columns, join_folder_columns, quote_name, resolve_types
 from pipelines.data.sources.signatures import PARQUET, binary_format
+from pipelines.data.sources.text.parsed import (
+    FILE,
+    KEY_COLUMNS,
+    KEY_TYPES,
+    LINE,
+    PROBLEM,
+    RANGE,
+    RECORD,
+    Options,
+    mark_faults,
+    parse_schema,
+)
+from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import ConfigError, SourceError
 

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, DataFrameReader
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pipelines.data.sources.folder_columns import quote_name
-from pipelines.data.sources.parquet_columns import NANOSECONDS_UTC, NULL, FileColumns, column_kind, is_nanoseconds
+from pipelines.data.sources.files.folder_columns import quote_name
+from pipelines.data.sources.parquet.columns import NANOSECONDS_UTC, NULL, FileColumns, column_kind, is_nanoseconds
 from pipelines.errors import SourceError
 
 _WIDENING: tuple[tuple[T.DataType, ...], ...] = (

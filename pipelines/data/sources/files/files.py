@@ -12,8 +12,8 @@ from pathlib import Path
 from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
 from wcmatch.glob import WcMatcher
 
-from pipelines.data.sources.content import PACKAGE, file_errors, inside_package, is_splittable, locate, package_folder
-from pipelines.data.sources.globs import entries, glob_root, is_glob, matcher
+from pipelines.data.sources.files.content import PACKAGE, file_errors, inside_package, is_splittable, locate, package_folder
+from pipelines.data.sources.files.globs import entries, glob_root, is_glob, matcher
 from pipelines.errors import SourceError
 
 # Least and most bytes that a task reads; between these limits a table is divided evenly among all cores.

@@ -10,9 +10,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
-from pipelines.data.sources.files import File, Range
-from pipelines.data.sources.numbers import is_number, number, pattern
-from pipelines.data.sources.parsed import RANGE
+from pipelines.data.sources.files.files import File, Range
+from pipelines.data.sources.text.numbers import is_number, number, pattern
+from pipelines.data.sources.text.parsed import RANGE
 from pipelines.errors import SourceError
 
 NULL = "__HIVE_DEFAULT_PARTITION__"

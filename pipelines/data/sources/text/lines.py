@@ -4,9 +4,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from pipelines.data.sources.parsed import sound_record
-from pipelines.data.sources.records import Dialect
-from pipelines.data.sources.text_table import TextTable, encoding_name, is_on
+from pipelines.data.sources.text.parsed import sound_record
+from pipelines.data.sources.text.records import Dialect
+from pipelines.data.sources.text.text_table import TextTable, encoding_name, is_on
 from pipelines.errors import ConfigError
 
 

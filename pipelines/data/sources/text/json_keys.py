@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.did_you_mean import suggestion
-from pipelines.data.sources.json_names import Names, shape
-from pipelines.data.sources.json_tokens import Keys, decode_key
-from pipelines.data.sources.parsed import KEYLESS, TEXT, UNKNOWN
+from pipelines.data.sources.text.json_names import Names, shape
+from pipelines.data.sources.text.json_tokens import Keys, decode_key
+from pipelines.data.sources.text.parsed import KEYLESS, TEXT, UNKNOWN
 
 MOST_UNKNOWN = 100
 """Unknown keys that are counted by name in each batch; keys may be data."""

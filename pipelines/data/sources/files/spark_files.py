@@ -4,8 +4,8 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from pipelines.config.options import spark_options
 from pipelines.config.source import Table
-from pipelines.data.sources.file_table import FileTable
-from pipelines.data.sources.parsed import Options
+from pipelines.data.sources.files.file_table import FileTable
+from pipelines.data.sources.text.parsed import Options
 from pipelines.errors import SourceError
 from pipelines.runtime.compat.spark import count_input_files, jvm
 

@@ -12,12 +12,12 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from pipelines.config.source import Table
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.cell_files import FileReader
-from pipelines.data.sources.cells import TYPES, to_record_batch
+from pipelines.data.sources.cells.cell_files import FileReader
+from pipelines.data.sources.cells.cells import TYPES, to_record_batch
 from pipelines.data.sources.distribute import distribute
-from pipelines.data.sources.file_table import FileTable, stats
-from pipelines.data.sources.files import File, Range, find
-from pipelines.data.sources.parsed import FILE, LINE, PROBLEM, RANGE, RECORD, parse_schema
+from pipelines.data.sources.files.file_table import FileTable, stats
+from pipelines.data.sources.files.files import File, Range, find
+from pipelines.data.sources.text.parsed import FILE, LINE, PROBLEM, RANGE, RECORD, parse_schema
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import ConfigError
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.source import Table
-from pipelines.data.sources import pack
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.spark_files import SparkFiles
+from pipelines.data.sources.files import pack
+from pipelines.data.sources.files.spark_files import SparkFiles
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import SourceError
 from pipelines.runtime.compat.spark import first_input_file

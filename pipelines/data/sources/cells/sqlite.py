@@ -1,8 +1,8 @@
 """SQLite: the rows of a table, a view or a query in each database file."""
 
-from pipelines.data.sources.cell_table import CellTable
-from pipelines.data.sources.database import SIDE_FILES, DatabaseReader, check_closed
-from pipelines.data.sources.files import File
+from pipelines.data.sources.cells.cell_table import CellTable
+from pipelines.data.sources.cells.database import SIDE_FILES, DatabaseReader, check_closed
+from pipelines.data.sources.files.files import File
 
 
 class Sqlite(CellTable):

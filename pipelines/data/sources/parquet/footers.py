@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.data.sources.content import file_errors, open_file
 from pipelines.data.sources.distribute import distribute
+from pipelines.data.sources.files.content import file_errors, open_file
 from pipelines.errors import SourceError
 
 FILES_PER_TASK = 64

@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType
 
 from pipelines.config.did_you_mean import name_list
 from pipelines.config.source import Table
-from pipelines.data.sources import files
 from pipelines.data.sources.base import Rows
-from pipelines.data.sources.file_table import FileTable
-from pipelines.data.sources.idx_format import read_header, read_rows
-from pipelines.data.sources.parsed import parse_schema
+from pipelines.data.sources.files import files
+from pipelines.data.sources.files.file_table import FileTable
+from pipelines.data.sources.files.idx_format import read_header, read_rows
+from pipelines.data.sources.text.parsed import parse_schema
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import SourceError
 
