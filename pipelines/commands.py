@@ -75,7 +75,7 @@ def train(program: str, arguments: list[str]) -> None:
     """Train a model on a dataset version, and log it in MLflow; with folds, a model for each."""
     config = read_config_and_output(program, arguments)
     from pipelines.api import cross_validate, train
-    from pipelines.config.folds import FoldSplit
+    from pipelines.config.dataset.folds import FoldSplit
 
     if isinstance(config.dataset.split, FoldSplit) and config.train.fold is None:
         cross_validate(config)

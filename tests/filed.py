@@ -14,7 +14,7 @@ from mlflow.entities import LoggedModelStatus
 from stores import new_store
 
 from pipelines.config import Config, parse
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.features import fit_encoders
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import schema_to_text

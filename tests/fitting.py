@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features import is_pattern
 from pipelines.data.features import check_columns, fit_encoders, needs
 from pipelines.data.features.auto import Choice, choose

@@ -9,8 +9,8 @@ from torch import Tensor
 from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config import Config
-from pipelines.config.task import LanguageSettings
-from pipelines.config.train import Train
+from pipelines.config.tasks.task import LanguageSettings
+from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task

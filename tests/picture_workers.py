@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.versions import open_version
 from pipelines.runtime.weights import model_digest

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from remedy_cases import Do
 
-from pipelines.config.detection import DetectionSettings
 from pipelines.config.features import BoxesSettings
+from pipelines.config.tasks.detection import DetectionSettings
 from pipelines.data.features.boxes import Boxes
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn

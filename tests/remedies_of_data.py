@@ -37,13 +37,13 @@ from torch.nn.modules import batchnorm
 from versions import write_version
 
 from pipelines import command_line, commands
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
+from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint
-from pipelines.config.source import TableSettings
-from pipelines.config.task import settings_class
-from pipelines.config.windows import WindowSettings
+from pipelines.config.source.source import TableSettings
+from pipelines.config.tasks.task import settings_class
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.files import content
 from pipelines.data.sources.files.idx import IdxSource, read_columns
@@ -465,7 +465,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "{}: {}; correct the module": (
         lambda folder: own_module(folder, "1 / 0\n"),
-        (lambda folder: own_module(folder, "from pipelines.config.task import TabularSettings as Own\n"),),
+        (lambda folder: own_module(folder, "from pipelines.config.tasks.task import TabularSettings as Own\n"),),
     ),
     "a name must be text; quote it": (
         lambda folder: load(write(folder, "x.yaml", json.dumps({**VALUES, "dataset": DATASET}).replace('"7"', "7"))),

@@ -10,7 +10,7 @@ from config_remedies import VALUES
 from torch import nn
 
 from pipelines.config import parse
-from pipelines.config.functions import FunctionSettings, read_task
+from pipelines.config.tasks.functions import FunctionSettings, read_task
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.notebook.function_source import function_task
 from pipelines.tasks.data import Data

@@ -7,7 +7,7 @@ from typing import Any
 from remedy_cases import Do, fit_columns
 
 from pipelines.config.features import MaskSettings
-from pipelines.config.segmentation import SegmentationSettings
+from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Data
 from pipelines.tasks.masks.segmentation import Segmentation

@@ -11,8 +11,8 @@ import torch
 from remedy_cases import Do
 from tables import raw_table
 
-from pipelines.config.neural_operator import OperatorSettings
-from pipelines.config.simulation import SimulationTable
+from pipelines.config.source.simulation import SimulationTable
+from pipelines.config.tasks.operator import OperatorSettings
 from pipelines.data.sources.simulation import Simulation, SimulatorCode, read_simulator, simulate_seeds
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Data

@@ -11,9 +11,9 @@ from layouts import gpt, gpt_settings
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pipelines.config.init_from import InitFrom
-from pipelines.config.task import LanguageSettings, VisionSettings
-from pipelines.config.train import Train
+from pipelines.config.tasks.task import LanguageSettings, VisionSettings
+from pipelines.config.train.init_from import InitFrom
+from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute
 from pipelines.strategies.sharded.tensor import check_divisible

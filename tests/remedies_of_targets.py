@@ -8,7 +8,7 @@ from remedy_cases import Do, fit_columns
 
 from pipelines.config.load import load
 from pipelines.config.plugins import import_class
-from pipelines.config.task import TabularSettings, TextSettings
+from pipelines.config.tasks.task import TabularSettings, TextSettings
 from pipelines.launch.checks import check_before_etl
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_data

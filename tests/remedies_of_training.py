@@ -32,8 +32,8 @@ from versions import write_version
 
 from pipelines import tracking
 from pipelines.config import StrategySettings, parse
-from pipelines.config.train import Train
-from pipelines.config.train_base import BalanceSettings
+from pipelines.config.train.base import BalanceSettings
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.columns import read_column

@@ -16,13 +16,13 @@ from stores import new_store
 from versions import write_version
 
 from pipelines import command_line
-from pipelines.config.dataset import ByFraction, Dataset
+from pipelines.config.dataset.dataset import ByFraction, Dataset
 from pipelines.config.flags import parse_flags as read_flags
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.serving import Endpoint
-from pipelines.config.task import RecommendationSettings, TabularSettings, TextSettings, settings_class
+from pipelines.config.tasks.task import RecommendationSettings, TabularSettings, TextSettings, settings_class
 from pipelines.data.features.patterns import name_columns
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shard_range
@@ -225,15 +225,15 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "install it, or start in the folder that contains it": (
         lambda folder: settings_class("no_such_module:Task"),
-        (lambda folder: settings_class("pipelines.config.task:TabularSettings"),),
+        (lambda folder: settings_class("pipelines.config.tasks.task:TabularSettings"),),
     ),
     "correct the name or the module": (
-        lambda folder: settings_class("pipelines.config.task:Nothing"),
-        (lambda folder: settings_class("pipelines.config.task:TabularSettings"),),
+        lambda folder: settings_class("pipelines.config.tasks.task:Nothing"),
+        (lambda folder: settings_class("pipelines.config.tasks.task:TabularSettings"),),
     ),
     "has no implementation; set": (
-        lambda folder: settings_class("pipelines.config.task:TaskSettings"),
-        (lambda folder: plugin_settings("pipelines.config.task:TabularSettings", TabularSettings, "kind", ()),),
+        lambda folder: settings_class("pipelines.config.tasks.task:TaskSettings"),
+        (lambda folder: plugin_settings("pipelines.config.tasks.task:TabularSettings", TabularSettings, "kind", ()),),
     ),
     "no .parquet file; give a folder that has": (
         lambda folder: open_parquet(str(folder), "y"),

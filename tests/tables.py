@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines.config.source import Source
+from pipelines.config.source.source import Source
 from pipelines.data.sources import tables
 from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.data.sources.tables import Tables

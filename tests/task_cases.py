@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from pipelines.config.task import KINDS
+from pipelines.config.tasks.task import KINDS
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn

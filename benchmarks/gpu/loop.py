@@ -14,7 +14,7 @@ from torch.optim import Adam, AdamW
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.gpu.models import Model, Variant
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Batch, Loader
 from pipelines.data.versions.versions import open_version
 from pipelines.tasks.base import Task

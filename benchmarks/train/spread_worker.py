@@ -20,8 +20,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipelines.config.task import LanguageSettings as Settings
-from pipelines.config.train import Train
+from pipelines.config.tasks.task import LanguageSettings as Settings
+from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.sequences.language import Language

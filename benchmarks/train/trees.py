@@ -25,8 +25,8 @@ import torch.multiprocessing as mp
 
 from benchmarks.exact.matrix import join
 from benchmarks.report import RESULTS, Row, package_versions, save, show
-from pipelines.config.train import Train
-from pipelines.config.trees import TreesSettings
+from pipelines.config.tasks.trees import TreesSettings
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Order
 from pipelines.data.versions.plain import commit_arrays, identity_encoders
 from pipelines.data.versions.schema import TensorColumn

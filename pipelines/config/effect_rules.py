@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from pipelines.config.messages.wording import show_value
 from pipelines.config.section import Section
-from pipelines.config.wording import show_value
 
 NOTHING: tuple[Any, ...] = (None, False, "none", "", (), {}, 0, 0.0)
 """Values that ask for nothing, and so need no effect."""

@@ -23,11 +23,11 @@ from pipelines.config.effect_rules import (
 )
 from pipelines.config.features import FourierSettings
 from pipelines.config.section import Section
-from pipelines.config.segmentation import SegmentationSettings
-from pipelines.config.source import Table
-from pipelines.config.strategies import strategy_kinds_with
-from pipelines.config.tabular import NumberEmbedding, TabularSettings
-from pipelines.config.task import ForecastingSettings, LanguageSettings, RecommendationSettings, SeriesTaskSettings, TextSettings
+from pipelines.config.source.source import Table
+from pipelines.config.tasks.segmentation import SegmentationSettings
+from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
+from pipelines.config.tasks.task import ForecastingSettings, LanguageSettings, RecommendationSettings, SeriesTaskSettings, TextSettings
+from pipelines.config.train.strategies import strategy_kinds_with
 
 
 def _embeds(features: Mapping[str, Any], _: Any) -> bool:

@@ -18,20 +18,20 @@ from pydantic import ValidationError, create_model
 
 from pipelines.config import flags as command_line
 from pipelines.config.effects import ineffective_settings
-from pipelines.config.functions import task_settings
 from pipelines.config.help import help_text, is_topic, short_help
-from pipelines.config.init_from import expand_run
+from pipelines.config.messages.renamed_keys import check_keys, from_recorded
+from pipelines.config.messages.wording import error_lines, show_value
 from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
 from pipelines.config.reading import read_yaml_file
-from pipelines.config.renamed_keys import check_keys, from_recorded
 from pipelines.config.section import expand_kind
-from pipelines.config.source import FileTableSettings
-from pipelines.config.strategies import strategy_section
-from pipelines.config.task import KINDS
-from pipelines.config.task_base import TaskSettings
-from pipelines.config.train_defaults import fill_train_defaults
-from pipelines.config.wording import error_lines, show_value
+from pipelines.config.source.source import FileTableSettings
+from pipelines.config.tasks.base import TaskSettings
+from pipelines.config.tasks.functions import task_settings
+from pipelines.config.tasks.task import KINDS
+from pipelines.config.train.defaults import fill_train_defaults
+from pipelines.config.train.init_from import expand_run
+from pipelines.config.train.strategies import strategy_section
 from pipelines.errors import ConfigError
 
 

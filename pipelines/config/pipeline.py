@@ -7,21 +7,21 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipelines.config.dataset import Dataset
-from pipelines.config.did_you_mean import name_list, suggestion
+from pipelines.config.dataset.dataset import Dataset
+from pipelines.config.dataset.folds import FoldSplit
+from pipelines.config.dataset.window_rules import window_faults
+from pipelines.config.dataset.windows import complete_scales
 from pipelines.config.features import is_pattern, matches_name
-from pipelines.config.folds import FoldSplit
-from pipelines.config.renamed_keys import restore_old_names, to_recorded
+from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.renamed_keys import restore_old_names, to_recorded
 from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
 from pipelines.config.serving import Endpoint, Export, Registry
-from pipelines.config.source import Source
-from pipelines.config.task_base import TaskSettings
+from pipelines.config.source.source import Source
+from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tracking import Tracking
-from pipelines.config.train import Train
-from pipelines.config.train_defaults import check_strategy, fill_train_defaults
-from pipelines.config.window_rules import window_faults
-from pipelines.config.windows import complete_scales
+from pipelines.config.train.defaults import check_strategy, fill_train_defaults
+from pipelines.config.train.train import Train
 
 # Settings of `train` that determine where and how it runs. They change neither the rows of a step nor, with `exact` on one kind
 # of processor, the weights.

@@ -7,16 +7,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
-from pipelines.config.dataset import ColumnName, Dataset
+from pipelines.config.dataset.dataset import ColumnName, Dataset
 from pipelines.config.features import ALONE, BUILT_IN, AutoSettings, EncoderSettings
+from pipelines.config.messages.wording import join_keys
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import Settings, is_class_path, plugin_settings
 from pipelines.config.section import Name
-from pipelines.config.source import TABLES, Source, TableSettings
-from pipelines.config.strategies import strategy_kinds, strategy_section, strategy_settings_class
-from pipelines.config.strategy import StrategySettings
-from pipelines.config.train import Train
-from pipelines.config.wording import join_keys
+from pipelines.config.source.source import TABLES, Source, TableSettings
+from pipelines.config.train.strategies import strategy_kinds, strategy_section, strategy_settings_class
+from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 
 ENCODER_MAPPINGS = ("features", "target", "passthrough")

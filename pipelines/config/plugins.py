@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from pipelines.config.did_you_mean import suggestion
-from pipelines.config.wording import show_value
+from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.wording import show_value
 
 _OWNERS = {"kind": "a task's", "encoder": "an encoder's", "format": "a raw table's"}
 Settings = TypeVar("Settings", bound=BaseModel)

@@ -5,23 +5,23 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.dataset.folds import ByFold, ByTimeFold
+from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.features import BUILT_IN, AutoSettings, EncoderSettings
-from pipelines.config.folds import ByFold, ByTimeFold
-from pipelines.config.functions import FunctionSettings
-from pipelines.config.init_from import InitFrom
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
 from pipelines.config.setting_words import one_line, setting_schemas, table_cell, value_words
-from pipelines.config.source import SimulationTable, Source, Table, TableSettings
-from pipelines.config.strategies import strategy_kinds, strategy_settings_class
-from pipelines.config.strategy import StrategySettings
-from pipelines.config.task import KINDS
-from pipelines.config.task_base import TaskSettings
+from pipelines.config.source.source import SimulationTable, Source, Table, TableSettings
+from pipelines.config.tasks.base import TaskSettings
+from pipelines.config.tasks.functions import FunctionSettings
+from pipelines.config.tasks.task import KINDS
 from pipelines.config.tracking import Tracking
-from pipelines.config.train import Train
-from pipelines.config.train_base import BalanceSettings, Checkpoint
-from pipelines.config.windows import WindowSettings
+from pipelines.config.train.base import BalanceSettings, Checkpoint
+from pipelines.config.train.init_from import InitFrom
+from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.train.train import Train
 
 INTRODUCTION = """# Every setting
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from pipelines.config.wording import error_lines
+from pipelines.config.messages.wording import error_lines
 from pipelines.errors import ConfigError
 
 Fraction = Annotated[float, Field(ge=0, le=1)]

@@ -1,6 +1,7 @@
 """All sections of a config, for one that is built in Python: `api.Config(name=…, source=Source(…), train=Train(epochs=3), …)`."""
 
-from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.dataset.folds import ByFold, ByTimeFold
 from pipelines.config.features import (
     BinarySettings,
     BpeSettings,
@@ -24,12 +25,10 @@ from pipelines.config.features import (
     VocabularySettings,
     WeightSettings,
 )
-from pipelines.config.folds import ByFold, ByTimeFold
-from pipelines.config.init_from import InitFrom
 from pipelines.config.serving import Endpoint, Export, Registry
-from pipelines.config.source import Source, Table
-from pipelines.config.tabular import NumberEmbedding, TabularSettings
-from pipelines.config.task import (
+from pipelines.config.source.source import Source, Table
+from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
+from pipelines.config.tasks.task import (
     ForecastingSettings,
     LanguageSettings,
     NextItemSettings,
@@ -40,8 +39,9 @@ from pipelines.config.task import (
     VisionSettings,
 )
 from pipelines.config.tracking import Tracking
-from pipelines.config.train import Train
-from pipelines.config.train_base import BalanceSettings, Checkpoint
+from pipelines.config.train.base import BalanceSettings, Checkpoint
+from pipelines.config.train.init_from import InitFrom
+from pipelines.config.train.train import Train
 
 __all__ = [
     "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFold", "ByFraction", "ByTime", "ByTimeFold", "BytesSettings",

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features import is_pattern
 from pipelines.data.features.auto import Choice, auto_columns, choose, target_columns
 from pipelines.data.features.patterns import column_kind, name_columns

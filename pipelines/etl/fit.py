@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features import SequenceSettings, TermsSettings, VocabularySettings
 from pipelines.data.features import fit_encoders, needs
 from pipelines.data.features.auto import Choice

@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.dataset import Split
-from pipelines.config.did_you_mean import name_list
+from pipelines.config.dataset.dataset import Split
+from pipelines.config.dataset.folds import ByFold, ByTimeFold, FoldSplit
 from pipelines.config.features import IdentitySettings
-from pipelines.config.folds import ByFold, ByTimeFold, FoldSplit
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.versions.attempt import Attempt
 from pipelines.data.versions.folds import count_folds
 from pipelines.data.versions.manifest import FittedEncoder, Folds, tensor_columns

@@ -19,7 +19,7 @@ import pyarrow.types as types
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DoubleType, FloatType, StringType
 
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.features.raw import categories, is_text, numbers
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS

@@ -10,7 +10,7 @@ from platform import python_version
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
-from pipelines.config.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.features.auto import Choice
 from pipelines.data.features.auto_exact import describe_choice
 from pipelines.data.sources.base import RawTables

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import Config
-from pipelines.config.did_you_mean import name_list, suggestion
-from pipelines.config.window_rules import window_faults
+from pipelines.config.dataset.window_rules import window_faults
+from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.data.features import check_columns
 from pipelines.data.features.patterns import name_columns
 from pipelines.data.sources.base import RawTables

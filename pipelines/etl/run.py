@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.config.source import Source
+from pipelines.config.source.source import Source
 from pipelines.data.sources.base import RawTable, RawTables, raw_tables
 from pipelines.data.sources.source_errors import naming_table, source_errors
 from pipelines.data.versions import storage

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.data.versions.manifest import SPLITS, Shares
 from pipelines.errors import SourceError
 from pipelines.etl.quality import accepted_rows

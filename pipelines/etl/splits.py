@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Split
-from pipelines.config.folds import MOST_REPEATS, ByFold, ByTimeFold, FoldSplit
+from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Split
+from pipelines.config.dataset.folds import MOST_REPEATS, ByFold, ByTimeFold, FoldSplit
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import SourceError

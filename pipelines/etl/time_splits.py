@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from pipelines.config.dataset import ByTime
-from pipelines.config.folds import ByTimeFold
+from pipelines.config.dataset.dataset import ByTime
+from pipelines.config.dataset.folds import ByTimeFold
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import ConfigError

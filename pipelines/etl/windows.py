@@ -24,10 +24,10 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.window import WindowSpec
 
-from pipelines.config.dataset import ByFraction, Split
-from pipelines.config.did_you_mean import name_list, suggestion
-from pipelines.config.folds import ByFold
-from pipelines.config.windows import FUTURE, HISTORY, Statistic, WindowSettings, lag_name, rolling_name
+from pipelines.config.dataset.dataset import ByFraction, Split
+from pipelines.config.dataset.folds import ByFold
+from pipelines.config.dataset.windows import FUTURE, HISTORY, Statistic, WindowSettings, lag_name, rolling_name
+from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.splits import exact_column, split_number
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.init.classes import Classes, list_values, refuse_target, split_reason, split_setting, weigh_classes
 from pipelines.init.contents import FolderContents
 from pipelines.init.draft import Draft, KeyPath, Request

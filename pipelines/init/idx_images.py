@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.sources.files.idx_format import Header, read_header, read_rows
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.classes import SPLITS, check_class_counts, refuse_target, split_reason, split_setting, weigh_classes

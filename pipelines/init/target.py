@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipelines.config.did_you_mean import name_list, suggestion
+from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.data.features.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
 from pipelines.init.column_names import column_names

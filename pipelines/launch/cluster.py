@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import MismatchError, TrainingError
 from pipelines.launch.own_ray import WaitingWorkers, keep_token, own_ray, ray_folder, restored_handler
 from pipelines.launch.ray_output import RayOutput

@@ -11,7 +11,7 @@ from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from pipelines.config import Config
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.cluster import may_grow

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from pipelines.config import Config, parse
 from pipelines.config.pipeline import PLACEMENT
-from pipelines.config.strategies import strategy_kinds_with
-from pipelines.config.train import Train
-from pipelines.config.train_base import BalanceSettings
+from pipelines.config.train.base import BalanceSettings
+from pipelines.config.train.strategies import strategy_kinds_with
+from pipelines.config.train.train import Train
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError

@@ -7,7 +7,7 @@ from pyarrow.fs import FileType
 from safetensors import SafetensorError
 from torch import Tensor
 
-from pipelines.config.init_from import SAFETENSORS, InitFrom
+from pipelines.config.train.init_from import SAFETENSORS, InitFrom
 from pipelines.data.versions import storage
 from pipelines.errors import DatasetError, TrainingError
 from pipelines.runtime.weights import WEIGHTS, WEIGHTS_INDEX, from_bytes

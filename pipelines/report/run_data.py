@@ -10,7 +10,7 @@ from typing import Any
 
 from pyarrow.fs import FileSelector
 
-from pipelines.config.renamed_keys import from_recorded
+from pipelines.config.messages.renamed_keys import from_recorded
 from pipelines.data.versions import storage
 from pipelines.data.versions.checksummed_json import unseal_or_none
 from pipelines.errors import LockstepError, TrackingError

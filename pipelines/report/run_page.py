@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pipelines.config.did_you_mean import list_shapes
-from pipelines.config.strategies import strategy_section
+from pipelines.config.messages.did_you_mean import list_shapes
+from pipelines.config.train.strategies import strategy_section
 from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import event_marks, run_events

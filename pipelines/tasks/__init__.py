@@ -14,7 +14,7 @@
 9. `constants`   are copied to each device once; `row_random` makes random numbers for each row, for augmentations and negative samples.
 
 `bind` binds a task to the columns of a dataset version.
-`pipelines.config.task` defines their settings, and how a config names tasks of one's own.
+`pipelines.config.tasks.task` defines their settings, and how a config names tasks of one's own.
 """
 
 from pipelines.runtime.compat import torchmetrics  # noqa: F401  before a task imports it in full

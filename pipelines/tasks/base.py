@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import suggestion
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Batch, Data, row_count
 from pipelines.tasks.details.base import Details

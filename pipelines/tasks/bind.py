@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipelines.config import Config, TaskSettings
-from pipelines.config.functions import FunctionSettings
 from pipelines.config.plugins import import_class, is_class_path
+from pipelines.config.tasks.functions import FunctionSettings
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.features.encoding import placeholder_encoders

@@ -12,8 +12,8 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.functions import FunctionSettings as Settings
-from pipelines.config.functions import code_digest, module_text
+from pipelines.config.tasks.functions import FunctionSettings as Settings
+from pipelines.config.tasks.functions import code_digest, module_text
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.supervised import Supervised

@@ -16,7 +16,7 @@ from mlflow.entities import LifecycleStage, Param
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
-from pipelines.config.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.errors import TrackingError
 
 SQLITE = "sqlite:///"

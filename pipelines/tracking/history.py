@@ -12,7 +12,7 @@ from mlflow.artifacts import download_artifacts
 from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
-from pipelines.config.renamed_keys import from_recorded
+from pipelines.config.messages.renamed_keys import from_recorded
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, flatten, mlflow_errors
 from pipelines.tracking.liveness import is_alive

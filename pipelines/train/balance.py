@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from statistics import median_high
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.train.hooks import Hooks
 from pipelines.train.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from pipelines.train.reduce.agreement import all_gather_object

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.tasks.base import Batch, Task, row_count

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from pipelines.config.did_you_mean import name_list
-from pipelines.config.train import Train
+from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.train.batch_norm import keep_statistics

@@ -6,7 +6,7 @@ from math import isfinite
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import NonFiniteError
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.agreement import all_gather_object

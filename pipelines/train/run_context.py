@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config.train import Train
-from pipelines.config.train_base import Checkpoint
+from pipelines.config.train.base import Checkpoint
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader
 from pipelines.train.finite import check_step
 from pipelines.train.hooks import Hooks

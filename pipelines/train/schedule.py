@@ -2,7 +2,7 @@
 
 from math import cos, pi
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 
 ONE_CYCLE_WARMUP = 0.3
 ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000

@@ -6,7 +6,7 @@ from contextlib import suppress
 import torch
 from torch import nn
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError

@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.init_from import InitFrom
 from pipelines.config.plugins import import_class
-from pipelines.config.train import Train
+from pipelines.config.train.init_from import InitFrom
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Task
 from pipelines.train.fine_tuning import freeze

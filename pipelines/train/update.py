@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.runtime.compat.torch import scale_tensors
 from pipelines.train.fine_tuning import FACTOR, parameter_groups
 from pipelines.train.passes import Precision

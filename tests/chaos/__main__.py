@@ -22,7 +22,7 @@ from chaos.faults import FAULTS
 from chaos.processes import Nodes
 from chaos.report import fault_rows, training_row
 from chaos.training import Outcome
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.launch.cluster import cluster
 
 Tables = dict[str, list[dict[str, Any]]]

@@ -21,7 +21,7 @@ from pausing import count_waiting_workers, let_go
 from trainings import FEATURES, training
 
 from pipelines.config import Config
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster
 from pipelines.launch.run import Result, train

@@ -7,7 +7,7 @@ import pytest
 import torch
 from task_cases import PRECISIONS, ROWS, TASKS, create_task, random_batch, worker_batch
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Batch
 from pipelines.train.reduce.context import WorkerContext

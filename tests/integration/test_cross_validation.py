@@ -15,7 +15,7 @@ from trainings import open_dataset
 
 from pipelines import api
 from pipelines.config import Config, parse
-from pipelines.config.folds import ByFold
+from pipelines.config.dataset.folds import ByFold
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.folds import select_fold
 from pipelines.errors import ConfigError, SourceError

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tables import read_tables
 
-from pipelines.config.source import Source
+from pipelines.config.source.source import Source
 
 DIALECTS = int(os.environ.get("DIALECTS", "40"))
 """`DIALECTS=300 make test ARGS=tests/integration/test_csv_dialects.py` for more of them."""

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from pipelines.config import parse
-from pipelines.config.dataset import ByFraction, Dataset
+from pipelines.config.dataset.dataset import ByFraction, Dataset
 from pipelines.data.features.auto import Choice
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from stores import new_store
 
 from pipelines.config import Config, parse
-from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset, Split
+from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset, Split
 from pipelines.data.versions.data_profile import Files, Survey
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl import splits

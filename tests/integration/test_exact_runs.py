@@ -18,7 +18,7 @@ from stores import new_store
 from trainings import training
 
 from pipelines.config import Config, load
-from pipelines.config.train_base import BalanceSettings
+from pipelines.config.train.base import BalanceSettings
 from pipelines.data.versions.checksummed_json import seal, unseal
 from pipelines.errors import TrackingError, TrainingError
 from pipelines.etl.run import run

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from raw import raw
 from tables import read_tables
 
-from pipelines.config.source import Source
+from pipelines.config.source.source import Source
 from pipelines.data.sources.tables import Tables
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import SourceError

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from raw import raw
 from tables import read_tables
 
-from pipelines.config.source import Source
+from pipelines.config.source.source import Source
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.errors import SourceError
 

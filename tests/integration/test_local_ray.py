@@ -27,7 +27,7 @@ from pathlib import Path
 import psutil
 import ray
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.launch.cluster import cluster
 
 addresses = set()
@@ -61,7 +61,7 @@ import time
 import psutil
 import ray
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.launch.cluster import cluster
 from pipelines.launch.own_ray import is_own
 
@@ -102,7 +102,7 @@ def test_a_ray_that_others_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 SIGNALLED = """
 import signal
 import ray
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.command_line import exit_on_error
 from pipelines.launch.cluster import cluster
 

@@ -16,8 +16,8 @@ from trainings import open_dataset
 
 from pipelines import api
 from pipelines.config import Config, parse
-from pipelines.config.dataset import ByColumn, ByFraction, ByTime
-from pipelines.config.windows import WindowSettings
+from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime
+from pipelines.config.dataset.windows import WindowSettings
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.run import run

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from trainings import open_dataset, training
 
 from pipelines.config import Config
-from pipelines.config.task import TabularSettings as Settings
-from pipelines.config.train import Train
+from pipelines.config.tasks.task import TabularSettings as Settings
+from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import DriftError
 from pipelines.runtime.weights import model_digest

@@ -8,7 +8,7 @@ import pytest
 from fitting import choose_in_memory, fit
 
 from pipelines.config import Config, parse
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.effects import ineffective_settings
 from pipelines.data.features.patterns import name_columns
 from pipelines.errors import ConfigError

@@ -13,7 +13,7 @@ from test_target_kinds import KINDS, make_case
 from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config import parse
-from pipelines.config.trees import TreesSettings
+from pipelines.config.tasks.trees import TreesSettings
 from pipelines.data.loader.reader import Reader
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_digest

@@ -7,7 +7,7 @@ import torch
 from groups import run_group
 from torch import Tensor, nn
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Batch

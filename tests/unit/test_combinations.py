@@ -7,7 +7,7 @@ import pytest
 from groups import run_group
 from task_cases import PRECISIONS, ROWS, TASKS, create_task, random_batch, worker_batch
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Task
 from pipelines.train.reduce.context import WorkerContext

@@ -10,8 +10,8 @@ from groups import run_group
 from torch import Tensor, nn
 from trainings import StopsAfter, open_dataset, training
 
-from pipelines.config.task import TabularSettings as Settings
-from pipelines.config.train import Train
+from pipelines.config.tasks.task import TabularSettings as Settings
+from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task

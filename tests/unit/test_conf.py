@@ -10,7 +10,7 @@ import yaml
 from raw import raw
 
 from pipelines.config import Config, TaskSettings, load
-from pipelines.config.dataset import ByColumn
+from pipelines.config.dataset.dataset import ByColumn
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.sharded import Sharded

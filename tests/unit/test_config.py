@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from pipelines.config import Config, TaskSettings, from_command_line, load, parse
-from pipelines.config.ddl import ddl_faults
 from pipelines.config.load import SHORT_SECTIONS
 from pipelines.config.section import expand_kind
-from pipelines.config.strategies import strategy_kinds, strategy_settings_class
-from pipelines.config.task import KINDS
-from pipelines.config.train import Train
+from pipelines.config.source.ddl import ddl_faults
+from pipelines.config.tasks.task import KINDS
+from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 
 PIPELINE = """

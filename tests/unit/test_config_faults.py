@@ -12,7 +12,7 @@ import yaml
 from test_config import PIPELINE, faults, set_value, values  # noqa: F401
 
 from pipelines.config import from_command_line, load
-from pipelines.config.options import check_options
+from pipelines.config.source.options import check_options
 from pipelines.errors import ConfigError
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from trainings import open_dataset, training
 
 from pipelines.config import StrategySettings
-from pipelines.config.train import Train
-from pipelines.config.train_base import BalanceSettings
+from pipelines.config.train.base import BalanceSettings
+from pipelines.config.train.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.config.detection import DetectionSettings
+from pipelines.config.tasks.detection import DetectionSettings
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn

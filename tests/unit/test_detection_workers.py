@@ -9,7 +9,7 @@ from groups import run_processes
 from picture_workers import SIZES, train_all
 from versions import write_version
 
-from pipelines.config.detection import DetectionSettings
+from pipelines.config.tasks.detection import DetectionSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data
 from pipelines.tasks.boxes.detection import Detection

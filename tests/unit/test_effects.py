@@ -10,7 +10,7 @@ import yaml
 
 from pipelines.config import from_command_line, load, parse
 from pipelines.config.effects import TABLE
-from pipelines.config.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
 from pipelines.errors import ConfigError
 
 PIPELINE = """

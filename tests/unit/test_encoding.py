@@ -10,7 +10,7 @@ from fitting import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.features import Encoders, needs
 from pipelines.data.features.encoding import check_columns
 from pipelines.data.versions.manifest import FittedEncoder, tensor_columns

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from versions import write_version
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError, TrainingError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.source import Table
+from pipelines.config.source.source import Table
 from pipelines.data.sources.files.content import blocks, lines, locate
 from pipelines.data.sources.files.files import File, find, has_folders, ranges, task_bytes, would_find
 from pipelines.data.sources.files.spark_files import check_names

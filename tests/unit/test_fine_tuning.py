@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config import Config
-from pipelines.config.strategies import strategy_kinds
-from pipelines.config.task import TabularSettings
-from pipelines.config.train import Train
+from pipelines.config.tasks.task import TabularSettings
+from pipelines.config.train.strategies import strategy_kinds
+from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_digest

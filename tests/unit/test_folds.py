@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 from stores import new_store
 
 from pipelines.config import Config, parse
-from pipelines.config.folds import ByFold
+from pipelines.config.dataset.folds import ByFold
 from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.versions.columns import read_column
 from pipelines.data.versions.folds import FoldRowGroup, count_folds, fold_splits, select_fold, time_fold_splits, training_rows

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pipelines.config import load
 from pipelines.config.features import ScaleSettings
-from pipelines.config.task import ForecastingSettings as Settings
+from pipelines.config.tasks.task import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

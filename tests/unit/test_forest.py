@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipelines.config.trees import TreesSettings
+from pipelines.config.tasks.trees import TreesSettings
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError

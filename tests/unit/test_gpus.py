@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.launch.cluster import uses_gpus
 
 

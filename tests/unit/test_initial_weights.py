@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from trainings import open_dataset, training
 
 from pipelines.config import Config, parse
-from pipelines.config.init_from import InitFrom
 from pipelines.config.load import from_command_line
+from pipelines.config.train.init_from import InitFrom
 from pipelines.errors import ConfigError, LockstepError, TrainingError
 from pipelines.launch.init_from import add_digest, initial_weights
 from pipelines.launch.training_progress import TrainingProgress

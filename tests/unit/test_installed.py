@@ -11,7 +11,7 @@ import ray
 import torch.distributed as dist
 from installations import session
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import DriftError, MismatchError
 from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.cluster import cluster

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from trainings import StopsAfter, open_dataset, training
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.errors import NonFiniteError
 from pipelines.launch.replay import ReplayCheck, ReplayComparison

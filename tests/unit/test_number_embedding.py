@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.config.tabular import NumberEmbedding, TabularSettings
+from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.config.neural_operator import OperatorSettings
+from pipelines.config.tasks.operator import OperatorSettings
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError, DatasetError

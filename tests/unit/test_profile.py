@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from pipelines.config.profile import Profile
+from pipelines.config.train.profile import Profile
 from pipelines.errors import TrainingError
 from pipelines.launch.diagnostics import _profile_lines
 from pipelines.monitor.beats import WorkerBeat, parse_beat

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from pipelines.config import reference
-from pipelines.config.task import KINDS
-from pipelines.config.train import Train
+from pipelines.config.tasks.task import KINDS
+from pipelines.config.train.train import Train
 
 ROOT = Path(__file__).parents[2]
 

@@ -228,7 +228,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
 MOST_WAITING = 2
 TRIED_BY = {
     "pipelines/config/effects.py": "unit/test_effects.py",
-    "pipelines/config/init_from.py": "unit/test_initial_weights.py",
+    "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
     "pipelines/launch/weight_files.py": "unit/test_initial_weights.py",
     "pipelines/train/initial_fit.py": "unit/test_initial_weights.py",
     "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py",

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from pipelines.config import load, parse
+from pipelines.config.messages.renamed_keys import from_recorded
 from pipelines.config.pipeline import Config
-from pipelines.config.renamed_keys import from_recorded
 from pipelines.errors import ConfigError
 from pipelines.train.strategies import strategy_class
 

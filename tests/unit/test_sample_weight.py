@@ -14,7 +14,7 @@ from trainings import open_dataset, training
 
 from pipelines.api import open_loader
 from pipelines.config import load
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.features import Encoders, check_columns, fit_encoders, needs, restore_encoder
 from pipelines.data.features.statistics import Accumulator, statistics_from_summary
 from pipelines.errors import ConfigError

@@ -8,7 +8,7 @@ import torch
 from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.train.schedule import learning_rate
 from pipelines.train.update import create_optimizer
 

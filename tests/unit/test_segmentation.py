@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassJaccardIndex
 from torchmetrics.segmentation import DiceScore
 
-from pipelines.config.segmentation import SegmentationSettings
+from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn

@@ -8,7 +8,7 @@ from groups import run_processes
 from picture_workers import SIZES, train_all
 from versions import write_version
 
-from pipelines.config.segmentation import SegmentationSettings
+from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data
 from pipelines.tasks.masks.segmentation import Segmentation

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pipelines.config.features import SeriesSettings
-from pipelines.config.task import SeriesTaskSettings
+from pipelines.config.tasks.task import SeriesTaskSettings
 from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.series import Series
 from pipelines.data.versions.manifest import FittedEncoder

@@ -11,8 +11,8 @@ import torch
 from filed import fit_manifest
 
 from pipelines.config import parse
+from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.serving import Endpoint
-from pipelines.config.windows import WindowSettings
 from pipelines.errors import SourceError
 from pipelines.serving.http.schema import openapi
 from pipelines.serving.http.served_model import ServedModel, example_row

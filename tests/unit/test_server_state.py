@@ -19,7 +19,7 @@ from test_exact import Network, Squares
 from torch import nn
 from versions import write_version
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
 from pipelines.errors import ConfigError, NonFiniteError, TrainingError
 from pipelines.runtime.weights import digests

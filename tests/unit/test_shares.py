@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.versions.manifest import Shares
 from pipelines.errors import SourceError
 from pipelines.etl.shares import SplitUnit, check_shares, compare_window_shares, describe_difference, is_notable, percent

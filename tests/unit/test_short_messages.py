@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import check_rows_left

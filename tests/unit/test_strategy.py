@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.config.plugins import import_class
-from pipelines.config.strategies import strategy_kinds, strategy_kinds_with, strategy_settings_class
-from pipelines.config.strategy import StrategySettings
-from pipelines.config.task import TabularSettings as Settings
-from pipelines.config.train import Train
+from pipelines.config.tasks.task import TabularSettings as Settings
+from pipelines.config.train.strategies import strategy_kinds, strategy_kinds_with, strategy_settings_class
+from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Batch, Data

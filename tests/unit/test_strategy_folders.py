@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from shape import imported_names
 
-from pipelines.config.strategies import strategy_kinds
+from pipelines.config.train.strategies import strategy_kinds
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(kind for kind, path in strategy_kinds().items() if path.startswith("pipelines.strategies."))
@@ -104,7 +104,7 @@ def test_a_strategy_in_a_package_of_its_own_trains_as_the_built_in_one(tmp_path:
     tree = copy_without("local_sgd", tmp_path / "tree")
     code = f"""{TRAINS}
 from pipelines.config import reference
-from pipelines.config.strategies import strategy_kinds
+from pipelines.config.train.strategies import strategy_kinds
 print("together_later" in strategy_kinds(), "local_sgd" in strategy_kinds(), "### `together_later`" in reference.reference_page())
 print(trained("together_later", {settings}), trained("apart.settings:Settings", {settings}))
 try:
@@ -124,7 +124,7 @@ def test_without_its_folder_everything_else_works(tmp_path: Path, kind: str) -> 
     code = f"""{TRAINS}
 import pipelines.api, pipelines.commands, pipelines.launch.replay, pipelines.launch.run, pipelines.launch.verify
 from pipelines.config import load, reference
-from pipelines.config.strategies import strategy_kinds
+from pipelines.config.train.strategies import strategy_kinds
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 print(pipelines.api.__file__)
@@ -154,7 +154,7 @@ def test_reading_a_config_with_any_strategy_imports_no_torch(tmp_path: Path) -> 
     code = """
 import sys
 from pipelines.config import parse
-from pipelines.config.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
 for kind in strategy_kinds():
     strategy_settings_class(kind)
 print(*sorted({"torch", "ray", "numpy", "pyarrow", "mlflow"} & set(sys.modules)))

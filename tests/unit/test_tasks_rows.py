@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipelines.config import TaskSettings
-from pipelines.config.task import KINDS, NextItemSettings
+from pipelines.config.tasks.task import KINDS, NextItemSettings
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import FIRST, ROW_KEYS, TensorColumn

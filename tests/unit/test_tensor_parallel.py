@@ -10,7 +10,7 @@ from layouts import SETTINGS, Fitted, fit_layout, gpt, gpt_settings, losses, ste
 from torch import nn
 from trainings import training
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.degrees import check_degrees
 from pipelines.strategies.sharded.pipelined import Pipelined

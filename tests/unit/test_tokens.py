@@ -10,7 +10,7 @@ from fitting import gather_statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.dataset import Dataset
+from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.features import Encoders, fit_encoders
 from pipelines.data.features.base import Packer
 from pipelines.data.features.pretokenize import byte_word_counts

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import parse
-from pipelines.config.windows import WindowSettings
+from pipelines.config.dataset.windows import WindowSettings
 from pipelines.errors import ConfigError
 
 LOADS: dict[str, Any] = {

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from pipelines.config.dataset import ByTime, Dataset
+from pipelines.config.dataset.dataset import ByTime, Dataset
+from pipelines.config.dataset.folds import ByTimeFold
 from pipelines.config.features import (
     AutoSettings,
     CountSettings,
@@ -19,7 +20,6 @@ from pipelines.config.features import (
     VectorSettings,
     encoder_settings,
 )
-from pipelines.config.folds import ByTimeFold
 from pipelines.data.features.column_facts import ColumnFacts, convert_column
 from pipelines.data.features.column_roles import (
     COPY,

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pipelines.config.did_you_mean import name_list
 from pipelines.config.features import (
     BinarySettings,
     EncoderSettings,
@@ -16,6 +15,7 @@ from pipelines.config.features import (
     VocabularySettings,
     encoder_settings,
 )
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.features.auto import Choice
 from pipelines.data.features.column_roles import IDENTIFIER, IDENTIFIER_SHARE, many_texts
 from pipelines.data.features.encoder_choice import category_encoder

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.plugins import import_class
-from pipelines.config.source import Source, TableSettings
-from pipelines.config.table_formats import FORMATS
+from pipelines.config.source.formats import FORMATS
+from pipelines.config.source.source import Source, TableSettings
 from pipelines.data.sources.files.files import Range
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import ConfigError

@@ -20,9 +20,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 from threadpoolctl import threadpool_limits
 
-from pipelines.config.did_you_mean import name_list, suggestion
-from pipelines.config.functions import code_digest, module_text
-from pipelines.config.simulation import SEED, SimulationTable
+from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.source.simulation import SEED, SimulationTable
+from pipelines.config.tasks.functions import code_digest, module_text
 from pipelines.data.sources.base import RawTable, Rows
 from pipelines.data.sources.distribute import distribute, merge_batches
 from pipelines.data.sources.text.parsed import parse_schema

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.config.source import Source
+from pipelines.config.source.source import Source
 from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.data.sources.parquet import footers
 from pipelines.data.sources.spark_messages import SQL_CONTEXT, error_condition, error_messages, lockstep_error, sql_position, summary_line

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyarrow.fs import FileSystem
 
-from pipelines.config.wording import show_value
+from pipelines.config.messages.wording import show_value
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import read_manifest, row_groups_path, sources_path
 from pipelines.data.versions.manifest import DAMAGED, SPLITS, Manifest, content_digest

@@ -4,7 +4,7 @@ import logging
 from contextlib import suppress
 
 from pipelines.config import Config
-from pipelines.config.source import SimulationTable, Table
+from pipelines.config.source.source import SimulationTable, Table
 from pipelines.data.sources.files import files
 from pipelines.data.sources.signatures import PARQUET, binary_format
 from pipelines.errors import SourceError

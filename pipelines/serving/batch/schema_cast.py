@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.sources.text.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError
 from pipelines.etl.raw_schema import raw_schema

@@ -4,8 +4,8 @@ import logging
 
 from pyspark.sql import SparkSession
 
-from pipelines.config.source import Source
-from pipelines.config.windows import WindowSettings
+from pipelines.config.dataset.windows import WindowSettings
+from pipelines.config.source.source import Source
 from pipelines.errors import SourceError
 from pipelines.etl.windows import check_order
 

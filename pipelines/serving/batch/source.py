@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config import Config, home
-from pipelines.config.did_you_mean import name_list
 from pipelines.config.load import with_absolute_paths
-from pipelines.config.source import FileTableSettings, Table
+from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.source.source import FileTableSettings, Table
 from pipelines.data.rowwise.translate import rowwise
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.sources.base import RawTables, raw_tables

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pipelines.config import Config
-from pipelines.config.functions import holds_code
+from pipelines.config.tasks.functions import holds_code
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.loader.reader import Reader

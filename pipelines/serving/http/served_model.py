@@ -19,8 +19,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.config.did_you_mean import name_list
-from pipelines.config.functions import holds_code
+from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.tasks.functions import holds_code
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number
 from pipelines.errors import ConfigError, LockstepError, SourceError

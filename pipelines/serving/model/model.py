@@ -19,7 +19,7 @@ from torch import Tensor
 import pipelines
 from pipelines.config import Config, EncoderSettings, TaskSettings
 from pipelines.config.features import encoder_settings
-from pipelines.config.functions import FunctionSettings, read_task
+from pipelines.config.tasks.functions import FunctionSettings, read_task
 from pipelines.data.versions.manifest import Manifest, parse_manifest
 from pipelines.errors import CorruptError, MismatchError, TrackingError
 from pipelines.runtime.compat.mlflow import trusted_requirements

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.did_you_mean import name_list
-from pipelines.config.windows import HISTORY, WindowSettings, lag_name, rolling_name
+from pipelines.config.dataset.windows import HISTORY, WindowSettings, lag_name, rolling_name
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.errors import SourceError

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines.config.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.config.serving import Registry
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.serving.model.columns import misfits

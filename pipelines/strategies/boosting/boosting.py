@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import Config
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError

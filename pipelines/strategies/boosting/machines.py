@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipelines.config.trees import TreesSettings
+from pipelines.config.tasks.trees import TreesSettings
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.lightgbm import quiet_stdout, silence_thread
 from pipelines.strategies.boosting.connections import find_places, network_parameters

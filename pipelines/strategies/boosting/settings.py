@@ -5,8 +5,8 @@ from typing import Any
 from pydantic import PositiveInt
 
 from pipelines.config.effect_rules import Use
-from pipelines.config.strategy import StrategySettings
-from pipelines.config.train_base import Training
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategy import StrategySettings
 
 _OF_NETWORKS = (
     *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.strategies.federated.rounds import Turn
 from pipelines.strategies.federated.settings import Settings
 from pipelines.strategies.replicas.replica import SUMS, ModelState, Replica

@@ -8,7 +8,7 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader.permutations import CLIENTS, permutation, words
 from pipelines.data.versions.columns import read_column
 from pipelines.data.versions.schema import FREE

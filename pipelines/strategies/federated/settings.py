@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from pipelines.config.did_you_mean import name_list, suggestion
 from pipelines.config.effect_rules import Use, is_above_0
-from pipelines.config.strategy import UnitOfWork, check_not_compiled
-from pipelines.config.train_base import Training
+from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategy import UnitOfWork, check_not_compiled
 from pipelines.errors import ConfigError
 from pipelines.strategies.replicas.outer_settings import OUTER_USES, OuterStep
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import Config
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.strategies.federated.client import Client

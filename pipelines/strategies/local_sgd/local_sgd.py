@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, shard_range
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.settings import Settings

@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from pipelines.config.effect_rules import UseInRun
-from pipelines.config.strategy import UnitOfWork, check_not_compiled
-from pipelines.config.train_base import Training
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategy import UnitOfWork, check_not_compiled
 from pipelines.strategies.replicas.outer_settings import OUTER_USES, OuterStep
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.strategies.parameter_server.parts import ParameterSlice
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipelines.config.effect_rules import Use
-from pipelines.config.strategy import StrategySettings
-from pipelines.config.train_base import Training
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategy import StrategySettings
 from pipelines.train.exact.settings import Settings as ExactSettings
 
 

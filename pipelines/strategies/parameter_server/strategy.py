@@ -9,7 +9,7 @@ from uuid import uuid4
 import ray
 import torch
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm

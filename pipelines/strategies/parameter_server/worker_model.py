@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Layout, Plan, Pulled, Push, Ready
 from pipelines.strategies.parameter_server.parts import ParameterSlice, divide_parameters

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipelines.config.effect_rules import Use
-from pipelines.config.strategy import FixedThreads
+from pipelines.config.train.strategy import FixedThreads
 
 OUTER_USES = (
     Use("train.strategy.outer_lr", ".outer", ("nesterov",)),

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import timeout_of_new_groups
 from pipelines.strategies.sharded.settings import Degrees, Settings

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat import attribute
 from pipelines.runtime.compat.torch import BatchNorm

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed import pipelining
 from torch.distributed.device_mesh import DeviceMesh
 
-from pipelines.config.train import Train
+from pipelines.config.train.train import Train
 from pipelines.strategies.sharded.degrees import data_parallel
 from pipelines.strategies.sharded.parameter_shards import recompute, shard_parameters
 from pipelines.strategies.sharded.settings import Settings

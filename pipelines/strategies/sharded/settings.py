@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 from pydantic import PositiveInt
 
 from pipelines.config.effect_rules import Use, is_above_1
-from pipelines.config.strategy import StrategySettings
-from pipelines.config.train_base import Training
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategy import StrategySettings
 
 _STAGES = "set train.strategy.pipeline to the number of workers that compute stages"
 Degree = PositiveInt | Literal["auto"]

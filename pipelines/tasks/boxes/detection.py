@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.detection import DetectionSettings as Settings
-from pipelines.config.did_you_mean import name_list
 from pipelines.config.features.boxes import NO_BOX
+from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.tasks.detection import DetectionSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task

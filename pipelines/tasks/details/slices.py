@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pipelines.config.did_you_mean import suggestion
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Batch, Data

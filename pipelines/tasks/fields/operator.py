@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torchmetrics import MeanSquaredError, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import name_list
-from pipelines.config.neural_operator import OperatorSettings as Settings
+from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.tasks.operator import OperatorSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.tasks.base import Batch, Data, Task

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import name_list
-from pipelines.config.task import ForecastingSettings as Settings
+from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.tasks.task import ForecastingSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails

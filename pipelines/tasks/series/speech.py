@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import name_list
-from pipelines.config.task import SpeechSettings as Settings
+from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.tasks.task import SpeechSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

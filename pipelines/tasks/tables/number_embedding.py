@@ -10,7 +10,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.tabular import NumberEmbedding as Settings
+from pipelines.config.tasks.tabular import NumberEmbedding as Settings
 
 
 def number_embedding(settings: Settings, columns: int) -> nn.Module:

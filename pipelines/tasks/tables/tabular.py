@@ -6,8 +6,8 @@ from math import ceil, prod
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.tabular import NumberEmbedding
-from pipelines.config.tabular import TabularSettings as Settings
+from pipelines.config.tasks.tabular import NumberEmbedding
+from pipelines.config.tasks.tabular import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch
 from pipelines.tasks.stages import Link, chain_links, cut_stages

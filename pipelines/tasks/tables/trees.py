@@ -6,8 +6,8 @@ from math import prod
 
 from torch import nn
 
-from pipelines.config.did_you_mean import suggestion
-from pipelines.config.trees import TreesSettings as Settings
+from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.tasks.trees import TreesSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.supervised import Supervised

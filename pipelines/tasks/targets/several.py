@@ -12,7 +12,7 @@ from torch.nn import functional
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.did_you_mean import name_list, suggestion
+from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.errors import ConfigError
 from pipelines.tasks.constants import Constant
 from pipelines.tasks.data import Data

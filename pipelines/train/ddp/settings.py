@@ -7,8 +7,8 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipelines.config.effect_rules import Use, UseInRun
 from pipelines.config.section import Section, expand_kind
-from pipelines.config.strategy import StrategySettings
-from pipelines.config.train_base import Training
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategy import StrategySettings
 
 
 class Compression(Section):

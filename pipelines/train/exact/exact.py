@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.strategy import FixedThreads
-from pipelines.config.train import Train
+from pipelines.config.train.strategy import FixedThreads
+from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from pipelines.config.strategy import FixedThreads
-from pipelines.config.train_base import Training
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategy import FixedThreads
 
 
 class Settings(FixedThreads):

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from pipelines.config.source import Table
+from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.cells.cell_files import FileReader
 from pipelines.data.sources.cells.cells import TYPES, to_record_batch

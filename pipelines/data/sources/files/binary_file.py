@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.config.source import Table
+from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import pack
 from pipelines.data.sources.files.spark_files import SparkFiles

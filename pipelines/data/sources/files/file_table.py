@@ -10,7 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pipelines.config.source import FileTableSettings
+from pipelines.config.source.source import FileTableSettings
 from pipelines.data.sources.base import RawTable
 from pipelines.data.sources.distribute import distribute
 from pipelines.data.sources.files import files

@@ -2,8 +2,8 @@
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-from pipelines.config.options import spark_options
-from pipelines.config.source import Table
+from pipelines.config.source.options import spark_options
+from pipelines.config.source.source import Table
 from pipelines.data.sources.files.file_table import FileTable
 from pipelines.data.sources.text.parsed import Options
 from pipelines.errors import SourceError

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipelines.config.source import Table
+from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files.content import content
 from pipelines.data.sources.files.file_table import FileTable

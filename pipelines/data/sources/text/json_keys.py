@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.did_you_mean import suggestion
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.data.sources.text.json_names import Names, shape
 from pipelines.data.sources.text.json_tokens import Keys, decode_key
 from pipelines.data.sources.text.parsed import KEYLESS, TEXT, UNKNOWN

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.options import spark_options
-from pipelines.config.source import Table
+from pipelines.config.source.options import spark_options
+from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.distribute import distribute, merge_batches
 from pipelines.data.sources.files import files, pack

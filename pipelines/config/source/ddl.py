@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from pipelines.config.did_you_mean import suggestion
-from pipelines.config.wording import show_value
+from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.wording import show_value
 
 TYPES = (
     *("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "decimal", "dec"),

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from pipelines.config.init_from import InitFrom, NamedInitFrom
-from pipelines.config.profile import Profile
 from pipelines.config.section import Section, Seed, Text, expand_kind
+from pipelines.config.train.init_from import InitFrom, NamedInitFrom
+from pipelines.config.train.profile import Profile
 
 Workers = Annotated[
     Annotated[PositiveInt, Tag("number")] | Annotated[tuple[PositiveInt, PositiveInt], Tag("range")],

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator
 
 from pipelines.config.plugins import is_class_path
-from pipelines.config.task import KINDS, settings_class
-from pipelines.config.task_base import TaskSettings
+from pipelines.config.tasks.base import TaskSettings
+from pipelines.config.tasks.task import KINDS, settings_class
 
 SIMPLE_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
 

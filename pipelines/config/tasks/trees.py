@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from pipelines.config.task_base import TaskSettings
+from pipelines.config.tasks.base import TaskSettings
 
 
 class TreesSettings(TaskSettings):

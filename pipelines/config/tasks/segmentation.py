@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
-from pipelines.config.task_base import TaskSettings
+from pipelines.config.tasks.base import TaskSettings
 
 Size = tuple[PositiveInt, PositiveInt] | tuple[PositiveInt, PositiveInt, PositiveInt]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.config.strategies import DEFAULT_KIND, strategy_section
+from pipelines.config.train.strategies import DEFAULT_KIND, strategy_section
 from pipelines.errors import ConfigError
 
 _DEFAULTS: dict[str, Any] = {

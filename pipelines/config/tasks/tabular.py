@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.section import Section, expand_kind
-from pipelines.config.task_base import Probability, TaskSettings
+from pipelines.config.tasks.base import Probability, TaskSettings
 
 
 class NumberEmbedding(Section):

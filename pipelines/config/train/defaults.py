@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pipelines.config.strategies import strategy_kinds, strategy_settings_class
-from pipelines.config.strategy import StrategySettings
-from pipelines.config.task_base import TaskSettings
+from pipelines.config.tasks.base import TaskSettings
+from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.train.strategy import StrategySettings
 
 
 def fill_train_defaults(values: dict[str, Any], task: type[TaskSettings]) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from pipelines.config.detection import DetectionSettings
-from pipelines.config.neural_operator import OperatorSettings
 from pipelines.config.plugins import plugin_settings
-from pipelines.config.segmentation import SegmentationSettings
-from pipelines.config.tabular import TabularSettings
-from pipelines.config.task_base import Probability, SequenceTaskSettings, TaskSettings
-from pipelines.config.trees import TreesSettings
+from pipelines.config.tasks.base import Probability, SequenceTaskSettings, TaskSettings
+from pipelines.config.tasks.detection import DetectionSettings
+from pipelines.config.tasks.operator import OperatorSettings
+from pipelines.config.tasks.segmentation import SegmentationSettings
+from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.tasks.trees import TreesSettings
 
 
 class VisionSettings(TaskSettings):

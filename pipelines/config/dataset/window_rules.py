@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from pipelines.config.dataset import ByColumn, ByFraction, ByTime, Dataset
-from pipelines.config.did_you_mean import name_list
-from pipelines.config.folds import ByFold, ByTimeFold
-from pipelines.config.windows import FUTURE, WindowSettings
+from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
+from pipelines.config.dataset.folds import ByFold, ByTimeFold
+from pipelines.config.dataset.windows import FUTURE, WindowSettings
+from pipelines.config.messages.did_you_mean import name_list
 
 
 def window_faults(windows: WindowSettings, dataset: Dataset) -> Iterator[str]:

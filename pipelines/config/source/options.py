@@ -4,10 +4,10 @@ import codecs
 from collections.abc import Mapping
 
 from pipelines.config import secrets
-from pipelines.config.did_you_mean import suggestion
+from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.wording import show_value
 from pipelines.config.secrets import is_secret
-from pipelines.config.table_formats import FORMATS, JSON_OPTIONS, TEXT_OPTIONS
-from pipelines.config.wording import show_value
+from pipelines.config.source.formats import FORMATS, JSON_OPTIONS, TEXT_OPTIONS
 
 _SWITCHES = {
     option.lower()

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationInfo
 
-from pipelines.config.did_you_mean import suggestion
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.plugins import import_settings, is_class_path
-from pipelines.config.strategy import StrategySettings
-from pipelines.config.train_base import Training
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategy import StrategySettings
 
 GROUP = "lockstep.strategies"
 DEFAULT_KIND = "ddp"

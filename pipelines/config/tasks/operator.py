@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from pipelines.config.task_base import SequenceTaskSettings
+from pipelines.config.tasks.base import SequenceTaskSettings
 
 
 class OperatorSettings(SequenceTaskSettings):

@@ -4,11 +4,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, field_validator
 
-from pipelines.config.ddl import check_ddl, ddl_names
-from pipelines.config.options import Value
 from pipelines.config.plugins import is_class_path
 from pipelines.config.section import Text
-from pipelines.config.table_base import TableSettings
+from pipelines.config.source.ddl import check_ddl, ddl_names
+from pipelines.config.source.options import Value
+from pipelines.config.source.table_base import TableSettings
 
 SEED = "seed"
 """The column with the seed of a row."""

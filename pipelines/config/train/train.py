@@ -4,9 +4,9 @@ from typing import TypeVar
 
 from pydantic import model_validator
 
-from pipelines.config.strategies import DEFAULT_KIND, NamedStrategy
-from pipelines.config.strategy import StrategySettings, UnitOfWork
-from pipelines.config.train_base import Training
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategies import DEFAULT_KIND, NamedStrategy
+from pipelines.config.train.strategy import StrategySettings, UnitOfWork
 from pipelines.errors import ConfigError
 
 Settings = TypeVar("Settings", bound=StrategySettings)

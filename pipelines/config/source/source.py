@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pipelines.config.ddl import check_ddl
-from pipelines.config.options import Value, check_options
+from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.section import Fraction, Name, Section, Text
-from pipelines.config.simulation import SimulationTable
-from pipelines.config.table_base import TableSettings
-from pipelines.config.table_formats import FORMATS
-from pipelines.config.windows import WindowSettings
+from pipelines.config.source.ddl import check_ddl
+from pipelines.config.source.formats import FORMATS
+from pipelines.config.source.options import Value, check_options
+from pipelines.config.source.simulation import SimulationTable
+from pipelines.config.source.table_base import TableSettings
 
 __all__ = ["ROWS_OF_ONE_FILE", "TABLES", "FileTableSettings", "SimulationTable", "Source", "Table", "TableSettings"]
 

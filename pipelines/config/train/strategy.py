@@ -7,7 +7,7 @@ from pydantic import PositiveInt
 
 from pipelines.config.effect_rules import Use, UseInRun
 from pipelines.config.section import Section
-from pipelines.config.train_base import Training
+from pipelines.config.train.base import Training
 
 
 class UnitOfWork(NamedTuple):

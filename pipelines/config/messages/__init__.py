@@ -1,0 +1,6 @@
+"""What a person reads about a config that is refused.
+
+1. `wording`       turns validation errors into one line each.
+2. `did_you_mean`  suggests the known name closest to an unknown one.
+3. `renamed_keys`  knows yesterday's keys.
+"""
