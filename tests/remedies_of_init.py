@@ -15,8 +15,8 @@ from pipelines.demo import two_commands
 from pipelines.init.config_file import check_output
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
-from pipelines.init.json_table import read_json_document
-from pipelines.init.sample import TextSample
+from pipelines.init.tables.json_table import read_json_document
+from pipelines.init.tables.sample import TextSample
 
 Do = Callable[[Path], Any]
 ROWS = "a,color,y\n" + "".join(

@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 
 from pipelines.errors import ConfigError
-from pipelines.init.documents import draft_documents
 from pipelines.init.draft import Draft, Drafter, Request
-from pipelines.init.idx_images import draft_idx
-from pipelines.init.language import draft_language
-from pipelines.init.pictures import draft_pictures
-from pipelines.init.recordings import draft_recordings
-from pipelines.init.sentences import draft_sentences
-from pipelines.init.table_draft import draft_table
+from pipelines.init.media.documents import draft_documents
+from pipelines.init.media.idx_images import draft_idx
+from pipelines.init.media.language import draft_language
+from pipelines.init.media.pictures import draft_pictures
+from pipelines.init.media.recordings import draft_recordings
+from pipelines.init.media.sentences import draft_sentences
+from pipelines.init.tables.draft import draft_table
 
 ANONYMOUS = ("data", "train", "dataset", "table", "rows")
 """Names of files that say nothing of the data."""

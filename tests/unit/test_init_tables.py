@@ -20,7 +20,7 @@ from pipelines.data.features.encoder_choice import number_style
 from pipelines.errors import ConfigError, LockstepError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
-from pipelines.init.sample import sample_text
+from pipelines.init.tables.sample import sample_text
 from pipelines.init.yaml_text import yaml_text
 
 ROWS = 400

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import ConfigError
-from pipelines.init.contents import ARCHIVES, IMAGES, RECORDINGS, TABLES, UNREADABLE, FolderContents, list_contents, spread
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.text_files import Beginning, check_lines, is_tabular, read_beginning, text_path
+from pipelines.init.media.contents import ARCHIVES, IMAGES, RECORDINGS, TABLES, UNREADABLE, FolderContents, list_contents, spread
+from pipelines.init.media.text_files import Beginning, check_lines, is_tabular, read_beginning, text_path
 
 MOST_FILES = 200
 MOST_BYTES = 2**25

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.data.features.column_facts import ColumnFacts
 from pipelines.data.features.encoder_choice import Encoding, NumberStyle, encodings, member, number_style, place_encoding
-from pipelines.init.moments import MomentPart, moment_parts
-from pipelines.init.query import Query
-from pipelines.init.roles import Roles
-from pipelines.init.table import SampledTable
-from pipelines.init.target import TargetChoice
+from pipelines.init.tables.moments import MomentPart, moment_parts
+from pipelines.init.tables.query import Query
+from pipelines.init.tables.roles import Roles
+from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.target import TargetChoice
 
 MOST_NAMED_COLUMNS = 100
 """Columns of one kind beyond which a pattern stands for all of them."""

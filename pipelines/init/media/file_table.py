@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.data.sources.files.content import content
 from pipelines.errors import ConfigError
-from pipelines.init.contents import ARCHIVES, FolderContents, FoundFile, check_kinds, refuse_unreadable, spread
+from pipelines.init.media.contents import ARCHIVES, FolderContents, FoundFile, check_kinds, refuse_unreadable, spread
 
 MOST_FILES = 300
 """The most files that are opened."""

@@ -15,10 +15,10 @@ from pipelines.data.sources.cells.cell_files import CellFault, FileReader
 from pipelines.data.sources.cells.database import DatabaseReader, table_sizes
 from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl, sheet_headers
 from pipelines.errors import SourceError
-from pipelines.init.column_names import column_names, sql_name
-from pipelines.init.sample import even_files
-from pipelines.init.table import SampledTable
-from pipelines.init.text_types import type_column
+from pipelines.init.tables.column_names import column_names, sql_name
+from pipelines.init.tables.sample import even_files
+from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.text_types import type_column
 
 SAMPLE_CELLS = 1_000_000
 """Of the first rows of the files; Excel's are read in five seconds."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.data.features.encoder_choice import Encoding
-from pipelines.init.target import TargetChoice
-from pipelines.init.texts import text_training
+from pipelines.init.media.texts import text_training
+from pipelines.init.tables.target import TargetChoice
 
 LEAST_ROWS = 50
 """Rows that a split into three and a batch of training need."""

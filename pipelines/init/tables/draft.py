@@ -6,19 +6,19 @@ from typing import Any
 from pipelines.data.features.column_roles import has_sentences
 from pipelines.data.features.encoder_choice import Encoding, NumberStyle
 from pipelines.errors import ConfigError, SourceError
-from pipelines.init.column_names import sql_name
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
-from pipelines.init.expectations import expectations
-from pipelines.init.moments import time_split
-from pipelines.init.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training, text_task
-from pipelines.init.query import Query
-from pipelines.init.ratings import rating_sides
-from pipelines.init.roles import Roles, find_roles
-from pipelines.init.table import SampledTable
-from pipelines.init.table_features import column_features, table_features
-from pipelines.init.table_files import find_table
-from pipelines.init.target import TargetChoice, choose_target
-from pipelines.init.texts import term_encoder
+from pipelines.init.media.texts import term_encoder
+from pipelines.init.tables.column_names import sql_name
+from pipelines.init.tables.expectations import expectations
+from pipelines.init.tables.features import column_features, table_features
+from pipelines.init.tables.files import find_table
+from pipelines.init.tables.moments import time_split
+from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training, text_task
+from pipelines.init.tables.query import Query
+from pipelines.init.tables.ratings import rating_sides
+from pipelines.init.tables.roles import Roles, find_roles
+from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.target import TargetChoice, choose_target
 
 _SMALL = 2_000
 """Rows below which validation and test need more than a tenth each."""

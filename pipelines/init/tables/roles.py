@@ -15,8 +15,8 @@ from pipelines.data.features.column_roles import (
     many_texts,
     unusable_reason,
 )
-from pipelines.init.table import SampledTable
-from pipelines.init.target import TargetChoice
+from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.target import TargetChoice
 
 
 @dataclass

@@ -7,13 +7,13 @@ import pyarrow.compute as pc
 
 from pipelines.data.features.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
-from pipelines.init.cells import Cells, read_cells
-from pipelines.init.column_names import sql_name
-from pipelines.init.dialect import find_dialect, find_encoding
-from pipelines.init.query import line_values_query
-from pipelines.init.sample import SAMPLE_BYTES, even_files, sample_text
-from pipelines.init.table import SampledTable
-from pipelines.init.text_types import missing_marks, type_column
+from pipelines.init.tables.cells import Cells, read_cells
+from pipelines.init.tables.column_names import sql_name
+from pipelines.init.tables.dialect import find_dialect, find_encoding
+from pipelines.init.tables.query import line_values_query
+from pipelines.init.tables.sample import SAMPLE_BYTES, even_files, sample_text
+from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.text_types import missing_marks, type_column
 
 _MOST_MENDED = 100
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 from pipelines.data.features.column_facts import ColumnFacts, convert_column
 from pipelines.data.sources.files.content import file_errors
 from pipelines.errors import SourceError
-from pipelines.init.sample import PIECES, SAMPLE_BYTES, even_files
-from pipelines.init.table import SampledTable
+from pipelines.init.tables.sample import PIECES, SAMPLE_BYTES, even_files
+from pipelines.init.tables.table import SampledTable
 
 
 def read_parquet(paths: list[str], data: str) -> SampledTable:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.data.features.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
-from pipelines.init.column_names import column_names
-from pipelines.init.table import SampledTable
+from pipelines.init.tables.column_names import column_names
+from pipelines.init.tables.table import SampledTable
 
 NAMES = ("target", "label", "class", "y", "outcome")
 """Names of columns that are a target wherever they stand."""

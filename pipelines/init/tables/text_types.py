@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features.column_facts import TypedColumn
-from pipelines.init.dialect import MARKS
+from pipelines.init.tables.dialect import MARKS
 
 _WHOLE = r"^[+-]?[0-9]+$"
 _FRACTION = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipelines.data.features.column_facts import ColumnFacts
-from pipelines.init.column_names import sql_name
+from pipelines.init.tables.column_names import sql_name
 
 _NEVER_NEGATIVE = re.compile(
     r"(^|_)(age|ages|count|counts|hours?|minutes?|seconds?|days?|years?|distance|duration|weight|height|length|width|size|area|price|"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pipelines.data.sources.files.content import content
 from pipelines.errors import ConfigError
-from pipelines.init.classes import SPLITS
-from pipelines.init.contents import FolderContents, FoundFile
+from pipelines.init.media.classes import SPLITS
+from pipelines.init.media.contents import FolderContents, FoundFile
 
 MOST_BYTES = 32 * 2**20
 """The most bytes of a file that are read."""

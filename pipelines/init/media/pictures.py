@@ -9,11 +9,11 @@ from statistics import median
 import PIL.Image
 
 from pipelines.errors import ConfigError
-from pipelines.init.classes import find_classes
-from pipelines.init.contents import IMAGES, list_contents
 from pipelines.init.draft import Draft, Request
-from pipelines.init.file_table import SampledFiles, find_file_table
-from pipelines.init.folder_tables import Learning, batch_rows, draft_files, epochs_for, train_rows
+from pipelines.init.media.classes import find_classes
+from pipelines.init.media.contents import IMAGES, list_contents
+from pipelines.init.media.file_table import SampledFiles, find_file_table
+from pipelines.init.media.folder_tables import Learning, batch_rows, draft_files, epochs_for, train_rows
 
 MOST_PIXELS = 60_000_000
 """The most pixels of the sample that are decoded; of further images, only the checksums are."""

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pipelines.data.sources.files.content import COMPRESSED
 from pipelines.errors import SourceError
-from pipelines.init.cell_tables import read_excel, read_sqlite
-from pipelines.init.delimited_table import read_delimited
-from pipelines.init.json_table import read_json
-from pipelines.init.parquet_table import read_parquet
-from pipelines.init.table import SampledTable
+from pipelines.init.tables.cell_tables import read_excel, read_sqlite
+from pipelines.init.tables.delimited_table import read_delimited
+from pipelines.init.tables.json_table import read_json
+from pipelines.init.tables.parquet_table import read_parquet
+from pipelines.init.tables.table import SampledTable
 
 Format = Literal["csv", "json", "parquet", "excel", "sqlite"]
 ENDINGS: dict[str, Format] = {

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.messages.did_you_mean import name_list
-from pipelines.init.classes import (
+from pipelines.init.draft import Draft, KeyPath, Request
+from pipelines.init.media.classes import (
     LISTED_CLASSES,
     check_class_counts,
     list_values,
@@ -17,11 +18,10 @@ from pipelines.init.classes import (
     split_setting,
     weigh_classes,
 )
-from pipelines.init.contents import TABLES, FolderContents, FoundFile, list_contents
-from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.folder_tables import train_rows
-from pipelines.init.text_files import Beginning, check_lines, choose_group, group_by_split, is_tabular, read_beginning
-from pipelines.init.texts import term_encoder, text_training, word_encoder
+from pipelines.init.media.contents import TABLES, FolderContents, FoundFile, list_contents
+from pipelines.init.media.folder_tables import train_rows
+from pipelines.init.media.text_files import Beginning, check_lines, choose_group, group_by_split, is_tabular, read_beginning
+from pipelines.init.media.texts import term_encoder, text_training, word_encoder
 
 MOST_LABELS = 200
 

@@ -10,11 +10,11 @@ import numpy as np
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.sources.files.idx_format import Header, read_header, read_rows
 from pipelines.errors import ConfigError, SourceError
-from pipelines.init.classes import SPLITS, check_class_counts, refuse_target, split_reason, split_setting, weigh_classes
-from pipelines.init.contents import FolderContents, FoundFile, list_contents
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.folder_tables import train_rows
-from pipelines.init.pictures import image_training
+from pipelines.init.media.classes import SPLITS, check_class_counts, refuse_target, split_reason, split_setting, weigh_classes
+from pipelines.init.media.contents import FolderContents, FoundFile, list_contents
+from pipelines.init.media.folder_tables import train_rows
+from pipelines.init.media.pictures import image_training
 
 _NAME = re.compile(r"idx[0-9]|ubyte")
 _ROWS_AT_A_TIME = 1_000_000

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.config.messages.did_you_mean import name_list
-from pipelines.init.classes import Classes, list_values, refuse_target, split_reason, split_setting, weigh_classes
-from pipelines.init.contents import FolderContents
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.file_table import SampledFiles
+from pipelines.init.media.classes import Classes, list_values, refuse_target, split_reason, split_setting, weigh_classes
+from pipelines.init.media.contents import FolderContents
+from pipelines.init.media.file_table import SampledFiles
 
 EPOCHS = ((100_000, 5), (10_000, 10), (1_000, 20), (0, 40))
 """Least rows of the training split, and the epochs for that many."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipelines.data.features.column_facts import ColumnFacts
-from pipelines.init.column_names import sql_name
-from pipelines.init.table import SampledTable
+from pipelines.init.tables.column_names import sql_name
+from pipelines.init.tables.table import SampledTable
 
 LINE_CHARACTERS = 120
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from pipelines.errors import ConfigError
-from pipelines.init.classes import find_classes, has_class_folders
-from pipelines.init.contents import DOCUMENTS, FolderContents, check_kinds, list_contents, spread
 from pipelines.init.draft import Draft, Request
-from pipelines.init.file_table import SampledFiles
-from pipelines.init.folder_tables import Learning, draft_files, train_rows
-from pipelines.init.text_files import Beginning, read_beginning, text_path
-from pipelines.init.texts import term_encoder, text_training
+from pipelines.init.media.classes import find_classes, has_class_folders
+from pipelines.init.media.contents import DOCUMENTS, FolderContents, check_kinds, list_contents, spread
+from pipelines.init.media.file_table import SampledFiles
+from pipelines.init.media.folder_tables import Learning, draft_files, train_rows
+from pipelines.init.media.text_files import Beginning, read_beginning, text_path
+from pipelines.init.media.texts import term_encoder, text_training
 
 MOST_FILES, MOST_BYTES = 500, 2**18
 """The most files that are opened, and the most bytes of each that are read."""

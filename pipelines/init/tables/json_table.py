@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from pipelines.data.features.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
-from pipelines.init.cells import MOST_BROKEN
-from pipelines.init.column_names import sql_name
-from pipelines.init.dialect import find_encoding
-from pipelines.init.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
-from pipelines.init.table import SampledTable
-from pipelines.init.text_types import type_column
+from pipelines.init.tables.cells import MOST_BROKEN
+from pipelines.init.tables.column_names import sql_name
+from pipelines.init.tables.dialect import find_encoding
+from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
+from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.text_types import type_column
 
 
 def read_json(paths: list[str], data: str) -> SampledTable:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pipelines.data.features.ngrams import TermRule, split_terms
 from pipelines.data.features.raw import words
-from pipelines.init.folder_tables import batch_rows, epochs_for
+from pipelines.init.media.folder_tables import batch_rows, epochs_for
 
 EPOCHS = ((6_000, 6), (1_000, 10), (0, 20))
 SHORT = 64

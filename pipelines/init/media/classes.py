@@ -8,9 +8,9 @@ from typing import Any
 
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.errors import ConfigError
-from pipelines.init.contents import FoundFile
 from pipelines.init.draft import Request
-from pipelines.init.target import FEW_ROWS
+from pipelines.init.media.contents import FoundFile
+from pipelines.init.tables.target import FEW_ROWS
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),

@@ -10,9 +10,9 @@ import pyarrow.csv
 
 from pipelines.data.sources.text import records
 from pipelines.errors import SourceError
-from pipelines.init.column_names import column_names
-from pipelines.init.dialect import TableDialect, join_with_tabs, split_lines
-from pipelines.init.sample import TextSample
+from pipelines.init.tables.column_names import column_names
+from pipelines.init.tables.dialect import TableDialect, join_with_tabs, split_lines
+from pipelines.init.tables.sample import TextSample
 
 MOST_BROKEN = 0.1
 """Share of broken records beyond which no config is drafted."""

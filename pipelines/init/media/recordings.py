@@ -8,11 +8,11 @@ from statistics import median
 
 from pipelines.data.features.spectrogram import wav_samples
 from pipelines.errors import ConfigError
-from pipelines.init.classes import find_classes
-from pipelines.init.contents import RECORDINGS, list_contents
 from pipelines.init.draft import Draft, Request
-from pipelines.init.file_table import SampledFiles, find_file_table
-from pipelines.init.folder_tables import Learning, batch_rows, draft_files, epochs_for, train_rows
+from pipelines.init.media.classes import find_classes
+from pipelines.init.media.contents import RECORDINGS, list_contents
+from pipelines.init.media.file_table import SampledFiles, find_file_table
+from pipelines.init.media.folder_tables import Learning, batch_rows, draft_files, epochs_for, train_rows
 
 EPOCHS = ((20_000, 10), (1_000, 15), (300, 30), (0, 60))
 MOST_SECONDS = 10.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.data.sources.text import records
 from pipelines.errors import SourceError
-from pipelines.init.sample import first_lines
+from pipelines.init.tables.sample import first_lines
 
 HEAD_BYTES = 2**18
 """Text that decides the dialect."""

@@ -3,8 +3,8 @@
 import re
 
 from pipelines.data.features.column_facts import ColumnFacts
-from pipelines.init.roles import Roles, depends_on
-from pipelines.init.target import TargetChoice
+from pipelines.init.tables.roles import Roles, depends_on
+from pipelines.init.tables.target import TargetChoice
 
 _USER = re.compile(r"^(user|customer|member|reader|viewer|person|client|reviewer)(_?id)?$", re.IGNORECASE)
 _ITEM = re.compile(r"^(item|movie|film|product|book|song|track|article|game|business|anime|joke)(_?id)?$", re.IGNORECASE)

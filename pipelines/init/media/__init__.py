@@ -1,0 +1,8 @@
+"""Data that are no table. `contents` lists them, and says of which kind their files are.
+
+1. `pictures` and `recordings`: files in class folders, in one folder or one archive, which `file_table` samples. `classes` gets classes and
+   splits from folders or names, and `folder_tables` writes the parts of a config that all files with classes share.
+2. `idx_images`: the files of MNIST and its kin.
+3. `sentences`, `documents` and `language`: lines with a label, texts in class folders, and texts without classes. `text_files` reads their
+   beginnings, and finds encodings and the files of each split; `texts` chooses the features of texts with classes.
+"""
