@@ -104,7 +104,7 @@ def prepare(config: configs.Config) -> Manifest:
     Raises ConfigError before it reads anything if the task does not fit the columns. What only the rows decide is a warning at the end."""
     from pipelines.spark.early_start import started_early
 
-    with started_early(config.name, "pipelines.data.sources.text.text_table", "pipelines.etl.fit", "pipelines.etl.write"):
+    with started_early(config.name, "pipelines.data.sources.text.text_table", "pipelines.etl.statistics.gather", "pipelines.etl.write"):
         return _prepare(config)
 
 

@@ -61,7 +61,7 @@ from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import LockstepError
 from pipelines.etl.query import _check_variables
 from pipelines.etl.run import check_unchanged
-from pipelines.etl.shares import (
+from pipelines.etl.splits.shares import (
     SplitUnit,
     compare_shares,
     compare_window_shares,

@@ -38,8 +38,8 @@ from pipelines.data.versions.storage import locate as locate_dataset
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.quality import check_quarantined, check_rows_left
 from pipelines.etl.run import _check_output_is_outside
-from pipelines.etl.splits import check_splits
-from pipelines.etl.strata import check_cardinality
+from pipelines.etl.splits.splits import check_splits
+from pipelines.etl.splits.strata import check_cardinality
 from pipelines.report.arguments import read_arguments as read_report
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.source import set_input_paths

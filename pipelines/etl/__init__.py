@@ -6,17 +6,11 @@
                  has the types of its columns.
 3.  `identity`   names the version by the identities of its raw tables and by the config. The room `data.sources` reads tables.
 4.  `query`      runs over the tables' views, and `windows` adds columns that are made of several rows; `text_casts` says
-                 where it makes numbers of text. `served` translates it for the served model, and `served_check` compares the
-                 translation with Spark on rows of the source and on extreme ones, `served_check_rows`.
+                 where it makes numbers of text. `served` translates it for the served model.
 5.  `quality`    decides once whether a row of the query is refused, and for which reason.
-6.  `splits`     gives every row its identity, split, part and position, by hashes of its key and content. `strata` finds where the
-                 rows of each value are cut, if the split is stratified; `time_splits` reads splits by time. `folds` gives the
-                 rows of a cross-validation their folds.
+6.  `splits`     give every row its identity, split, part and position.
 7.  `auto_features` names the columns of patterns, and chooses encoders for `auto` by a sample of the training split.
-8.  `fit`        fits the encoders on the training split, and counts all rows, with the `summaries` of all partitions. `key_hashes`
-                 tells whether a key repeats. For the page about the data, `row_sample` samples rows, `value_counts` counts the
-                 values of categories in every split, and `leakage` finds features that several splits have.
-                 `shares` compares the shares of the splits with those that were asked for.
+8.  `statistics` of all rows are gathered in one pass, and `fit` fits the encoders on those of the training split.
 9.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
                  Some are also kept as they are.
 10. `make`       ends with the manifest, which the commit publishes if the row counts agree; `summary` prints the last lines.

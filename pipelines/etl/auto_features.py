@@ -16,7 +16,7 @@ from pipelines.data.features.patterns import column_kind, name_columns
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.splits import ROW, SPLIT, TRAIN
+from pipelines.etl.splits.splits import ROW, SPLIT, TRAIN
 
 CELLS, LEAST_ROWS, MOST_ROWS = 4_000_000, 1_000, 100_000
 """Cells of the sample, and its rows. The standard error of a share is at most 0.016 in the fewest rows."""

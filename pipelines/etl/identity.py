@@ -17,7 +17,7 @@ from pipelines.data.features.auto import AUTO_VERSION
 from pipelines.data.sources.base import RawTables
 from pipelines.data.versions.manifest import FORMAT
 from pipelines.data.versions.sources import Sources
-from pipelines.etl import splits
+from pipelines.etl.splits import splits
 from pipelines.spark.ambient_settings import ambient_identity
 
 

@@ -21,15 +21,17 @@ from pipelines.data.versions.balance import Balance, TableBalance
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, content_digest, split_summaries
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.data.versions.sources import Sources
-from pipelines.etl import splits
 from pipelines.etl.auto_features import choose_features
-from pipelines.etl.fit import RowSummary, column_profile, fit_columns, gather
-from pipelines.etl.folds import count_rows_of_folds, divide_into_folds
+from pipelines.etl.fit import column_profile, fit_columns
 from pipelines.etl.quality import check_quarantined, refuse_unexpected
 from pipelines.etl.quarantine import sample_refused, write_malformed
 from pipelines.etl.query import reads_one_table, run_query
-from pipelines.etl.served import translate_query
-from pipelines.etl.shares import compare_shares, compare_window_shares
+from pipelines.etl.served.translation import translate_query
+from pipelines.etl.splits import splits
+from pipelines.etl.splits.folds import count_rows_of_folds, divide_into_folds
+from pipelines.etl.splits.shares import compare_shares, compare_window_shares
+from pipelines.etl.statistics.gather import gather
+from pipelines.etl.statistics.row_summary import RowSummary
 from pipelines.etl.text_casts import text_cast_notes
 from pipelines.etl.windows import check_order, describe_left_out
 from pipelines.etl.write import RawRowSelection, WritingJob, bytes_per_split, part_numbers, splits_with_raw_rows, write_parts

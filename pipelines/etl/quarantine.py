@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, merge_reports
 from pipelines.etl.quality import REASON
-from pipelines.etl.splits import INTERNAL
+from pipelines.etl.splits.splits import INTERNAL
 
 QUARANTINE = pa.schema([("reason", pa.string()), ("record", pa.string()), ("source", pa.string())])
 

@@ -19,10 +19,10 @@ from pipelines.data.features.patterns import name_columns
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.errors import ConfigError
-from pipelines.etl import splits
 from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
 from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.splits import INTERNAL
+from pipelines.etl.splits import splits
+from pipelines.etl.splits.splits import INTERNAL
 from pipelines.etl.windows import add_windows, check_columns_read
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
 from pipelines.spark.plans import JavaObject, items, kind, nodes

@@ -4,7 +4,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipelines.etl.splits import INTERNAL
+from pipelines.etl.splits.splits import INTERNAL
 
 
 def raw_schema(rows: DataFrame) -> pa.Schema:

@@ -37,8 +37,8 @@ from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.identity import version_name
 from pipelines.etl.make import WrittenAttempt, log_notes, make
 from pipelines.etl.query import analyse
-from pipelines.etl.shares import check_shares
 from pipelines.etl.spark_stages import event_log, spark_stages
+from pipelines.etl.splits.shares import check_shares
 from pipelines.runtime.imports import meanwhile
 from pipelines.runtime.interrupts import DeferredSignals, mark_done
 from pipelines.spark.cancellation import stop_tasks

@@ -29,7 +29,7 @@ from pipelines.config.dataset.folds import ByFold
 from pipelines.config.dataset.windows import FUTURE, HISTORY, Statistic, WindowSettings, lag_name, rolling_name
 from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.splits import exact_column, split_number
+from pipelines.etl.splits.splits import exact_column, split_number
 
 _POSITION, _SPLIT, _LAST_SPLIT = "__position", "__window_split", "__last_split"
 _STATISTICS = {"mean": F.avg, "std": F.stddev_samp, "min": F.min, "max": F.max, "sum": F.sum}

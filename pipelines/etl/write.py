@@ -28,9 +28,9 @@ from pipelines.data.versions.raw_rows import MOST_COLUMNS, MOST_ROWS, RAW_ROWS, 
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.quality import REASON, accepted_rows
 from pipelines.etl.quarantine import Quarantine
-from pipelines.etl.row_sample import abridge
 from pipelines.etl.sort import row_order, sort_rows, window_permutation
-from pipelines.etl.splits import CONTENT, INTERNAL, PART, PLACE, SPLIT, TRAIN, assign_part, exact_column
+from pipelines.etl.splits.splits import CONTENT, INTERNAL, PART, PLACE, SPLIT, TRAIN, assign_part, exact_column
+from pipelines.etl.statistics.row_sample import abridge
 
 
 @dataclass(frozen=True)

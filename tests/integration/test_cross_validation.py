@@ -19,10 +19,10 @@ from pipelines.config.dataset.folds import ByFold
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.folds import select_fold
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl import splits
-from pipelines.etl.folds import add_folds
 from pipelines.etl.quality import refuse
-from pipelines.etl.splits import FOLDS
+from pipelines.etl.splits import splits
+from pipelines.etl.splits.folds import add_folds
+from pipelines.etl.splits.splits import FOLDS
 from pipelines.launch import folds as fold_driver
 from pipelines.report.data_profile import profile_files
 

@@ -13,10 +13,10 @@ from pipelines.config.dataset.dataset import ByFraction, Dataset
 from pipelines.data.features.auto import Choice
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError
-from pipelines.etl import fit as fitting
-from pipelines.etl import splits
-from pipelines.etl.fit import column_profile, gather
-from pipelines.etl.fit import fit_columns as fit_gathered
+from pipelines.etl.splits import splits
+from pipelines.etl.statistics import gather as fitting
+from pipelines.etl.statistics.gather import column_profile, gather
+from pipelines.etl.statistics.gather import fit_columns as fit_gathered
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.session import BATCH_BYTES, weigh_batches
 from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, column_settings, suit_columns

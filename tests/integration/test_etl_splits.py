@@ -14,11 +14,11 @@ from pipelines.config import Config, parse
 from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset, Split
 from pipelines.data.versions.data_profile import Files, Survey
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl import splits
 from pipelines.etl.quality import REASON, accepted_rows, refuse
 from pipelines.etl.run import run
-from pipelines.etl.shares import compare_shares
-from pipelines.etl.splits import CONTENT, PART, PLACE, ROW, SPLIT
+from pipelines.etl.splits import splits
+from pipelines.etl.splits.shares import compare_shares
+from pipelines.etl.splits.splits import CONTENT, PART, PLACE, ROW, SPLIT
 from pipelines.etl.summary import version_summary
 from pipelines.report.data_profile import profile_files
 

@@ -7,9 +7,10 @@ from pyspark.sql import SparkSession
 
 from pipelines.config import parse
 from pipelines.data.features import needs
-from pipelines.etl import fit, splits
 from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
 from pipelines.etl.raw_schema import raw_schema
+from pipelines.etl.splits import splits
+from pipelines.etl.statistics import gather as fit
 from pipelines.runtime.compat.spark import query_execution
 
 

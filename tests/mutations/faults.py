@@ -61,11 +61,11 @@ FAULTS = (
         "tests/integration/test_exact_runs.py -k differ",
     ),
     Fault(
-        "P6", "pipelines/etl/splits.py", "isnull({column}), {value}' for", "{value}' for",
+        "P6", "pipelines/etl/splits/splits.py", "isnull({column}), {value}' for", "{value}' for",
         "tests/integration/test_etl_splits.py",
     ),
     Fault(
-        "P6", "pipelines/etl/splits.py", 'F.xxhash64(F.lit("part"), F.col(ROW))', "F.monotonically_increasing_id()",
+        "P6", "pipelines/etl/splits/splits.py", 'F.xxhash64(F.lit("part"), F.col(ROW))', "F.monotonically_increasing_id()",
         "tests/integration/test_etl_splits.py tests/integration/test_etl_fit.py",
     ),
     Fault("P6", "pipelines/etl/sort.py", "_settle(_repeats(place[order]) &", "_settle(False &", "tests/unit/test_sort.py"),
@@ -194,7 +194,8 @@ FAULTS = (
         "tests/unit/test_stragglers.py -k shards",
     ),
     Fault(
-        *("etl", "pipelines/etl/splits.py", '_) = hash_share("split", split_hash(rows, split))', '_) = hash_share("split", F.col(ROW))'),
+        *("etl", "pipelines/etl/splits/splits.py",
+          '_) = hash_share("split", split_hash(rows, split))', '_) = hash_share("split", F.col(ROW))'),
         "tests/integration/test_etl_splits.py -k group",
     ),
     Fault(

@@ -26,8 +26,8 @@ from pipelines.data.versions.plain import commit_arrays, identity_encoders
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, CorruptError, SourceError, TrackingError
-from pipelines.etl.folds import check_folds, describe_missing_folds
-from pipelines.etl.strata import Stratum, apportion
+from pipelines.etl.splits.folds import check_folds, describe_missing_folds
+from pipelines.etl.splits.strata import Stratum, apportion
 from pipelines.etl.summary import describe_folds
 from pipelines.report.command import report_page
 from pipelines.report.fold_metrics import fold_table, metrics_line, summarize_metrics

@@ -20,7 +20,7 @@ from pipelines.data.versions.attempt import Attempt, merge_reports
 from pipelines.data.versions.commit import remove_unnamed
 from pipelines.data.versions.raw_rows import read_raw_rows, write_raw_rows
 from pipelines.etl.quality import REASON
-from pipelines.etl.splits import CONTENT, PART, PLACE
+from pipelines.etl.splits.splits import CONTENT, PART, PLACE
 from pipelines.etl.write import RawRowSelection, WritingJob, _write_part, splits_with_raw_rows
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, pack, read_splits, unpack
 from pipelines.report.pictures import worst_tables

@@ -20,8 +20,9 @@ from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.versions.manifest import Manifest, ServedQuery
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import SourceError
-from pipelines.etl import served, served_check
-from pipelines.etl.served_check_rows import hostile_rows
+from pipelines.etl.served import check as served_check
+from pipelines.etl.served import translation as served
+from pipelines.etl.served.check_rows import hostile_rows
 from pipelines.serving.model.model import drop_unproven_query
 
 

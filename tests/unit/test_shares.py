@@ -5,7 +5,7 @@ import pytest
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.versions.manifest import Shares
 from pipelines.errors import SourceError
-from pipelines.etl.shares import SplitUnit, check_shares, compare_window_shares, describe_difference, is_notable, percent
+from pipelines.etl.splits.shares import SplitUnit, check_shares, compare_window_shares, describe_difference, is_notable, percent
 
 ASKED = {"train": 0.7, "validation": 0.1, "test": 0.2}
 REPEATED = SplitUnit("different rows", 9_500, 3_322, "validation", "one row repeats 3,322 times", "keep one of each")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.config import parse
 from pipelines.errors import ConfigError, SourceError
-from pipelines.etl.strata import Stratum, apportion, check_cardinality, describe_missing, nearest_limit
+from pipelines.etl.splits.strata import Stratum, apportion, check_cardinality, describe_missing, nearest_limit
 
 SHARES = [Fraction(8, 10), Fraction(1, 10), Fraction(1, 10)]
 

@@ -13,8 +13,8 @@ from pipelines.config import parse
 from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.data_profile import Survey, ValueCounts
 from pipelines.data.versions.manifest import SplitSummary
-from pipelines.etl import row_sample
-from pipelines.etl.value_counts import MOST_VALUES, ValueCounter, combine_counts, value_counts
+from pipelines.etl.statistics import row_sample
+from pipelines.etl.statistics.value_counts import MOST_VALUES, ValueCounter, combine_counts, value_counts
 from pipelines.report.data_profile import profile_files
 
 RANDOM = np.random.default_rng(2)

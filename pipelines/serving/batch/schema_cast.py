@@ -13,7 +13,7 @@ from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.sources.text.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError
 from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.splits import exact_column
+from pipelines.etl.splits.splits import exact_column
 from pipelines.serving.model.columns import drop_value, fitting_rows, misfits
 
 

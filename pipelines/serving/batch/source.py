@@ -21,7 +21,7 @@ from pipelines.data.versions.sources import Sources
 from pipelines.errors import ConfigError
 from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.etl.query import check_query
-from pipelines.etl.splits import exact_column
+from pipelines.etl.splits.splits import exact_column
 from pipelines.serving.batch.missing_columns import drop_missing_columns, rows_to_predict
 from pipelines.serving.batch.model import Model
 from pipelines.serving.batch.schema_cast import cast_to_schema

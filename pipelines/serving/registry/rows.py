@@ -12,7 +12,7 @@ from pipelines.etl.make import judge
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.query import analyse, run_query
 from pipelines.etl.run import check_unchanged, collect_sources
-from pipelines.etl.splits import CONTENT, INTERNAL, ROW, SPLIT, TEST
+from pipelines.etl.splits.splits import CONTENT, INTERNAL, ROW, SPLIT, TEST
 from pipelines.serving.registry.gates import Gate, equal
 
 

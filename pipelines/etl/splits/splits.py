@@ -22,8 +22,8 @@ from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import SourceError
 from pipelines.etl.quality import REASON, accepted_rows, refuse
-from pipelines.etl.strata import FIRST_CUT, HASH_BITS, SECOND_CUT, STRATUM, Cuts, find_cuts
-from pipelines.etl.time_splits import split_by_time, time_fold
+from pipelines.etl.splits.strata import FIRST_CUT, HASH_BITS, SECOND_CUT, STRATUM, Cuts, find_cuts
+from pipelines.etl.splits.time_splits import split_by_time, time_fold
 
 ROW, CONTENT, SPLIT, PART, PLACE, ALIKE = ("__row", "__content", "__split", "__part", "__place", "__alike")
 """Columns added to the query's: hash of the key, hash of all columns, index of the split in SPLITS, number of the part over

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from pipelines.data.features.statistics import combine_summaries
-from pipelines.etl import leakage, row_sample, value_counts
 from pipelines.etl.quality import REASON
-from pipelines.etl.splits import ALIKE, ROW, SPLIT
+from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT
+from pipelines.etl.statistics import leakage, row_sample, value_counts
 
 # Tasks return the count of a value, a column's summary as JSON with the number of its counts, or the hashes of a bucket of keys.
 GATHERED = "column string, value string, count bigint, summary string, hashes binary"

@@ -15,7 +15,7 @@ from pipelines.data.sources.source_errors import fails_any_stage
 from pipelines.data.versions.manifest import ServedQuery
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.served_check import TranslatedQuery, prove
+from pipelines.etl.served.check import TranslatedQuery, prove
 from pipelines.runtime.compat.spark import context_is_stopped
 from pipelines.runtime.interrupts import first_signal
 

@@ -17,8 +17,8 @@ from pipelines.data.rowwise.translate import Expression, literals_in, to_duckdb_
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.versions.manifest import ServedQuery
 from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.served_check_rows import hostile_rows
-from pipelines.etl.splits import exact_column
+from pipelines.etl.served.check_rows import hostile_rows
+from pipelines.etl.splits.splits import exact_column
 
 SAMPLE_ROWS = 2_000
 """Rows of the source; there are at least as many hostile rows."""

@@ -23,8 +23,8 @@ from pipelines.config.dataset.dataset import Dataset
 from pipelines.data.features.raw import categories, is_text, numbers
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.manifest import SPLITS
-from pipelines.etl.row_sample import mix_bits
-from pipelines.etl.splits import hash_sql, hashable_sql
+from pipelines.etl.splits.splits import hash_sql, hashable_sql
+from pipelines.etl.statistics.row_sample import mix_bits
 
 CONTENTS = 8_192
 """Contents that are kept. Of a split with a tenth of the rows, a share of 1 % has a standard error of 0.35 %."""

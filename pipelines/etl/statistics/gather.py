@@ -1,0 +1,149 @@
+"""Gathers statistics of all rows: what the tasks return becomes one summary on the driver."""
+
+import math
+from collections.abc import Collection
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipelines.config.dataset.dataset import Dataset
+from pipelines.config.features import SequenceSettings, TermsSettings, VocabularySettings
+from pipelines.data.features import needs
+from pipelines.data.features.ngrams import term_rule
+from pipelines.data.features.raw import is_category, is_number, is_text
+from pipelines.data.features.statistics import COUNTS, COUNTS_SCHEMA, MOMENTS, statistics_from_summary
+from pipelines.data.sources.files.folder_columns import quote_name
+from pipelines.data.versions.data_profile import TEXT_LENGTH
+from pipelines.data.versions.manifest import SPLITS
+from pipelines.etl.quality import REASON
+from pipelines.etl.raw_schema import raw_schema
+from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT
+from pipelines.etl.statistics import leakage, row_sample, value_counts
+from pipelines.etl.statistics.key_hashes import has_repeated_key, repeats_in_bucket
+from pipelines.etl.statistics.partition import Needs, count_name, count_statistics, summarize_partition
+from pipelines.etl.statistics.row_summary import RowSummary
+from pipelines.etl.statistics.summaries import (
+    GATHERED,
+    MISSING,
+    VALUES,
+    collect_summaries,
+    merge_summaries,
+)
+
+# Up to this many counts are summed by the driver, without a shuffle; more are summed by Spark.
+COUNTS_ON_DRIVER = 2_000_000
+# Spark then returns only the most frequent values: at least this many for each column, or more for a larger `max_size`.
+DISTINCT_ON_DRIVER = 1_000_000
+
+
+def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), most_rows: float = math.inf) -> RowSummary:
+    """Count all rows, `most_rows` or fewer, and describe those whose SPLIT is TRAIN and that are not refused. In the columns `missing_in`,
+    NULL and NaN of all splits are counted."""
+    schema = raw_schema(rows)
+    # Moments of all numeric columns are cheap, and the profile needs them.
+    column_needs = {
+        column: needed | ({MOMENTS} if is_number(schema.field(column).type) else set()) for column, needed in needs(dataset).items()
+    }
+    pass_rows, hashed_columns = _select_columns(rows, dataset, schema, column_needs)
+    task_results = pass_rows.mapInArrow(
+        partial(summarize_partition, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), GATHERED
+    )
+    collect = _collect_in_one_job if most_rows * _counts_of_a_row(dataset, column_needs) <= COUNTS_ON_DRIVER else _collect
+    summaries, keys_repeat, counted = collect(task_results, dataset)
+    names = [count_name(column, need) for column, needed in column_needs.items() for need in count_statistics(needed)]
+    counts = _counts_by_column(counted, names)
+    statistics = {
+        column: statistics_from_summary(
+            summaries[column],
+            counts.get(column),
+            {need: counts[count_name(column, need)] for need in needed if term_rule(need)},
+        )
+        for column, needed in column_needs.items()
+        if column in summaries
+    }
+    # A DataFrame without partitions gives no summary.
+    by_split = dict(enumerate(summaries.get(SPLIT, [0] * len(SPLITS))))
+    samples = row_sample.rows_by_split(summaries.get(ROW, ""))
+    contents = {"contents": leakage.content_rows(summaries[ALIKE])} if ALIKE in summaries else {}
+    train_statistics = {column: statistics[column] for column in statistics if COUNTS in column_needs[column]}
+    values = value_counts.value_counts(summaries.get(VALUES, {}), train_statistics)
+    refused = summaries.get(REASON, {})
+    missing = dict(zip(missing_in, summaries[MISSING], strict=True)) if summaries.get(MISSING) else {}
+    return RowSummary(by_split, refused, statistics, schema, samples, **contents, values=values, missing=missing, keys_repeat=keys_repeat)
+
+
+def _collect(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any], bool, pa.Table]:
+    """Collect the summaries by column, whether a key repeats, and the counts of values."""
+    task_results.persist()
+    try:
+        summaries, number_of_counts = collect_summaries(task_results)
+        hashes = task_results.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
+        keys_repeat = bool(dataset.key) and has_repeated_key(hashes, sum(summaries.get(SPLIT, [])))
+        counting = VocabularySettings | SequenceSettings | TermsSettings
+        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, counting)]
+        return summaries, keys_repeat, _sum_counts(task_results, number_of_counts, max([DISTINCT_ON_DRIVER, *sizes]))
+    finally:
+        task_results.unpersist()
+
+
+def _collect_in_one_job(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any], bool, pa.Table]:
+    """Collect the same of few rows: the driver takes all results of the tasks, and merges them."""
+    results = task_results.toArrow()
+    hashes = results.filter(pc.is_valid(results["hashes"])).select(["column", "hashes"]).rename_columns(["bucket", "hashes"])
+    counts = results.filter(pc.is_valid(results["value"])).select(["column", "value", "count"])
+    return merge_summaries(results), bool(dataset.key) and repeats_in_bucket(hashes.to_batches()), counts
+
+
+def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column_needs: Needs) -> tuple[DataFrame, list[str]]:
+    """The columns that the pass reads, and the names of those that `leakage` hashes in Python; Spark hashes the others."""
+    is_hashed_here = {column: _is_unchanged(schema.field(column).type, column_needs[column]) for column in leakage.feature_columns(dataset)}
+    spark_hash = leakage.spark_hash_sql(rows, [column for column, is_unchanged in is_hashed_here.items() if not is_unchanged])
+    columns = [_column_sql(quote_name(column), schema.field(column).type, needed) for column, needed in column_needs.items()]
+    pass_rows = rows.selectExpr(SPLIT, ROW, REASON, f"{spark_hash} AS {ALIKE}", *columns)
+    return pass_rows, [column for column, is_unchanged in is_hashed_here.items() if is_unchanged]
+
+
+def _is_unchanged(kind: pa.DataType, needed: frozenset[str]) -> bool:
+    """Whether the pass reads all of a value: of a number, or of a category that a statistic needs."""
+    return is_category(kind) and (bool(needed) or not is_text(kind))
+
+
+def _column_sql(column: str, kind: pa.DataType, needed: frozenset[str]) -> str:
+    """SQL of the part of a column that the pass reads: of a text that no statistic needs, what the sample keeps; of bytes and nested
+    values, whether they are NULL."""
+    if needed or _is_unchanged(kind, needed):
+        return column
+    beginning = f"substring({column}, 1, {TEXT_LENGTH})" if is_text(kind) else f"CASE WHEN {column} IS NOT NULL THEN true END"
+    return f"{beginning} AS {column}"
+
+
+def _counts_of_a_row(dataset: Dataset, column_needs: Needs) -> int:
+    """About the most counts of a row: one of each column, and the terms of a text."""
+    return len(column_needs) + sum(settings.length for settings in dataset.encoders.values() if isinstance(settings, TermsSettings))
+
+
+def _sum_counts(task_results: DataFrame, number_of_counts: int, most: int) -> pa.Table:
+    """(column, value, count), each value once or more often; the `most` frequent of a column where there are very many."""
+    counts = task_results.where("value IS NOT NULL").select("column", "value", "count")
+    if number_of_counts > COUNTS_ON_DRIVER:
+        summed = counts.groupBy("column", "value").agg(F.sum("count").alias("count"))
+        rank = F.row_number().over(Window.partitionBy("column").orderBy(F.desc("count"), "value"))
+        counts = summed.withColumn("rank", rank).where(F.col("rank") <= most).drop("rank")
+    return counts.toArrow()
+
+
+def _counts_by_column(counts: pa.Table, columns: list[str]) -> dict[str, pa.Table]:
+    """The (value, count) of each column, of a table that is sorted once: to search it for every column would take columns × rows."""
+    numbers = pc.index_in(counts["column"], pa.array(columns, pa.string())).to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(len(columns) + 1))
+    # One array of all texts may exceed the 2 GiB of a `string`.
+    table = pa.table([counts["value"].cast(pa.large_string()), counts["count"]], names=COUNTS_SCHEMA.names).take(pa.array(order))
+    spans = zip(columns, pairwise(ends.tolist()), strict=True)
+    return {column: table.slice(start, end - start).cast(COUNTS_SCHEMA) for column, (start, end) in spans}
