@@ -23,7 +23,7 @@ from pipelines.config.pipeline import Config
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.serving import Endpoint
 from pipelines.config.tasks.task import RecommendationSettings, TabularSettings, TextSettings, settings_class
-from pipelines.data.features.patterns import name_columns
+from pipelines.data.features.auto.patterns import name_columns
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shard_range
 from pipelines.data.loader.reader import Reader

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features import is_pattern
-from pipelines.data.features.auto import Choice, auto_columns, choose, target_columns
-from pipelines.data.features.patterns import column_kind, name_columns
+from pipelines.data.features.auto.choice import Choice, auto_columns, choose, target_columns
+from pipelines.data.features.auto.patterns import column_kind, name_columns
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.raw_schema import raw_schema

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pipelines.config import Config
 from pipelines.config.features import BpeSettings
 from pipelines.data.features import ENCODERS_VERSION
-from pipelines.data.features.auto import AUTO_VERSION
+from pipelines.data.features.auto.choice import AUTO_VERSION
 from pipelines.data.sources.base import RawTables
 from pipelines.data.versions.manifest import FORMAT
 from pipelines.data.versions.sources import Sources

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
 from pipelines.config.messages.did_you_mean import name_list
-from pipelines.data.features.auto import Choice
-from pipelines.data.features.auto_exact import describe_choice
+from pipelines.data.features.auto.choice import Choice
+from pipelines.data.features.auto.exact import describe_choice
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import Tables, read_tables

@@ -15,7 +15,7 @@ from pipelines.config import Config
 from pipelines.config.dataset.window_rules import window_faults
 from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.data.features import check_columns
-from pipelines.data.features.patterns import name_columns
+from pipelines.data.features.auto.patterns import name_columns
 from pipelines.data.sources.base import RawTables
 from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.errors import ConfigError

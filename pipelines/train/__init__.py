@@ -12,7 +12,8 @@ From a batch to new weights:
 5. `update`           divides and clips gradients and steps the optimizer, at the learning rate of `schedule`. `fine_tuning` freezes
                       parameters and gives others a rate of their own; `initial_fit` says which weights from elsewhere fit the model.
 6. `buffers`          keeps the model's buffers, such as batch norm's statistics, equal on all workers; `batch_norm` normalises over the
-                      rows of all workers, and `single_rows` refuses it where a pass would have one row.
+                      rows of all workers, `frozen_batch_norm` by statistics that stay; `single_rows` refuses it where a pass would have
+                      one row.
 
 Around the steps:
 

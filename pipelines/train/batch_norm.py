@@ -1,7 +1,5 @@
-"""Synchronised batch norm, and frozen batch norm. torch's synchronised one needs GPUs; there, a worker without rows sends another dtype
-than the others do."""
+"""Synchronised batch norm. torch's own needs GPUs; there, a worker without rows sends another dtype than the others do."""
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from pipelines.runtime.compat.torch import BatchNorm, outside_of_graphs
 from pipelines.tasks.metrics.moments import combine_moments, moments
+from pipelines.train.frozen_batch_norm import KeepsStatistics
 
 
 def is_single_row_error(error: ValueError) -> bool:
@@ -21,28 +20,9 @@ def is_single_row_error(error: ValueError) -> bool:
 def convert_sync_batch_norm(model: nn.Module) -> nn.Module:
     """The model with every batch norm, but frozen ones, replaced by one over the rows of all workers; names and values do not change."""
     for module in model.modules():
-        if isinstance(module, BatchNorm) and not isinstance(module, _KeepsStatistics):
+        if isinstance(module, BatchNorm) and not isinstance(module, KeepsStatistics):
             module.__class__ = _SyncBatchNorm
     return model
-
-
-def keep_statistics(norm: BatchNorm) -> None:
-    """Make a batch norm normalise by its running statistics, which then stay, while the model around it is trained."""
-    if norm.track_running_stats and not isinstance(norm, _KeepsStatistics):
-        norm.eval()
-        norm.__class__ = _frozen_class(type(norm))  # type: ignore[arg-type]  # a class has a hash
-
-
-class _KeepsStatistics(nn.Module):
-    """A module that is never in training mode."""
-
-    def train(self, mode: bool = True) -> "_KeepsStatistics":
-        return super().train(False)
-
-
-@cache
-def _frozen_class(kind: type[BatchNorm]) -> type[BatchNorm]:
-    return type(f"Frozen{kind.__name__}", (_KeepsStatistics, kind), {})
 
 
 class _SyncBatchNorm(BatchNorm):

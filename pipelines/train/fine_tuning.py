@@ -10,7 +10,7 @@ from pipelines.config.messages.did_you_mean import name_list
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
-from pipelines.train.batch_norm import keep_statistics
+from pipelines.train.frozen_batch_norm import keep_statistics
 
 FACTOR = "lr_factor"
 """Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from pipelines.config import parse
 from pipelines.config.dataset.dataset import ByFraction, Dataset
-from pipelines.data.features.auto import Choice
+from pipelines.data.features.auto.choice import Choice
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError
 from pipelines.etl.splits import splits

@@ -10,7 +10,7 @@ from fitting import choose_in_memory, fit
 from pipelines.config import Config, parse
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.effects import ineffective_settings
-from pipelines.data.features.patterns import name_columns
+from pipelines.data.features.auto.patterns import name_columns
 from pipelines.errors import ConfigError
 
 SCHEMA = pa.schema(

@@ -16,7 +16,7 @@ import pytest
 from pipelines.commands import COMMANDS
 from pipelines.config.load import load, parse
 from pipelines.config.reading import from_yaml
-from pipelines.data.features.encoder_choice import number_style
+from pipelines.data.features.auto.encoder_choice import number_style
 from pipelines.errors import ConfigError, LockstepError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config

@@ -7,9 +7,7 @@
                  (a `spectrogram`) and `series` (their `padding`) implement encoders with one output row per row, `targets` those of
                  weights, counts, labels and several numbers, `tokens` those that pack documents into windows. `masks` and `volumes`
                  are encoders of what `nifti` and pictures hold, `boxes` of what `voc` reads.
-4. `patterns`    names the columns that a pattern stands for. `auto` chooses encoders as `lockstep init` does, by a sample, and
-                 `auto_exact` corrects the choice by statistics of all rows. Their rules are `encoder_choice` and `column_roles`, which rest
-                 on `column_facts`.
+4. `auto`        chooses encoders, for `auto` and for `lockstep init`.
 5. `encoding`    makes `FittedEncoder` records for the manifest from settings and statistics, and applies them to raw rows, with a reason
                  for each row that it refuses.
 """

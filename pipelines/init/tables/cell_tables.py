@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.config.messages.did_you_mean import name_list
-from pipelines.data.features.column_facts import ColumnFacts, TypedColumn
+from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.cells.cell_files import CellFault, FileReader
 from pipelines.data.sources.cells.database import DatabaseReader, table_sizes
 from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl, sheet_headers

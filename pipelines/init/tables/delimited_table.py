@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.features.column_facts import ColumnFacts, TypedColumn
+from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import Cells, read_cells
 from pipelines.init.tables.column_names import sql_name

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.data.features.column_roles import has_sentences
-from pipelines.data.features.encoder_choice import Encoding, NumberStyle
+from pipelines.data.features.auto.column_roles import has_sentences
+from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
 from pipelines.init.media.texts import term_encoder

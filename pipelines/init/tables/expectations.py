@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.column_names import sql_name
 
 _NEVER_NEGATIVE = re.compile(

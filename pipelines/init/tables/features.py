@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pipelines.data.features.column_facts import ColumnFacts
-from pipelines.data.features.encoder_choice import Encoding, NumberStyle, encodings, member, number_style, place_encoding
+from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, encodings, member, number_style, place_encoding
 from pipelines.init.tables.moments import MomentPart, moment_parts
 from pipelines.init.tables.query import Query
 from pipelines.init.tables.roles import Roles

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.data.features.column_facts import ColumnFacts, TypedColumn
+from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import MOST_BROKEN
 from pipelines.init.tables.column_names import sql_name

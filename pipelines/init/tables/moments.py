@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_facts import ColumnFacts
 
 _PARTS = {"month": pc.month, "dayofweek": pc.day_of_week, "hour": pc.hour}
 """Functions of Spark SQL with few values, and those of Arrow that tell whether they vary."""

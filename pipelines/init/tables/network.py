@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.data.features.encoder_choice import Encoding
+from pipelines.data.features.auto.encoder_choice import Encoding
 from pipelines.init.media.texts import text_training
 from pipelines.init.tables.target import TargetChoice
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.data.features.column_facts import ColumnFacts, convert_column
+from pipelines.data.features.auto.column_facts import ColumnFacts, convert_column
 from pipelines.data.sources.files.content import file_errors
 from pipelines.errors import SourceError
 from pipelines.init.tables.sample import PIECES, SAMPLE_BYTES, even_files

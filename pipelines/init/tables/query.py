@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.column_names import sql_name
 from pipelines.init.tables.table import SampledTable
 

@@ -2,7 +2,7 @@
 
 import re
 
-from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.roles import Roles, depends_on
 from pipelines.init.tables.target import TargetChoice
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pipelines.data.features.column_facts import ColumnFacts
-from pipelines.data.features.column_roles import (
+from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_roles import (
     COPY,
     IDENTIFIER,
     has_identifier_name,

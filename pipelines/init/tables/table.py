@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_facts import ColumnFacts
 
 
 @dataclass(frozen=True)

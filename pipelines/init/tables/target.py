@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipelines.config.messages.did_you_mean import name_list, suggestion
-from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
 from pipelines.init.tables.column_names import column_names
 from pipelines.init.tables.table import SampledTable

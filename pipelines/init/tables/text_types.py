@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.features.column_facts import TypedColumn
+from pipelines.data.features.auto.column_facts import TypedColumn
 from pipelines.init.tables.dialect import MARKS
 
 _WHOLE = r"^[+-]?[0-9]+$"

@@ -16,9 +16,9 @@ from pipelines.config.features import (
     encoder_settings,
 )
 from pipelines.config.messages.did_you_mean import name_list
-from pipelines.data.features.auto import Choice
-from pipelines.data.features.column_roles import IDENTIFIER, IDENTIFIER_SHARE, many_texts
-from pipelines.data.features.encoder_choice import category_encoder
+from pipelines.data.features.auto.choice import Choice
+from pipelines.data.features.auto.column_roles import IDENTIFIER, IDENTIFIER_SHARE, many_texts
+from pipelines.data.features.auto.encoder_choice import category_encoder
 from pipelines.data.features.statistics import Statistics
 from pipelines.errors import ConfigError
 

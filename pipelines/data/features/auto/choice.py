@@ -20,8 +20,8 @@ from pipelines.config.features import (
     VectorSettings,
     encoder_settings,
 )
-from pipelines.data.features.column_facts import ColumnFacts, convert_column
-from pipelines.data.features.column_roles import (
+from pipelines.data.features.auto.column_facts import ColumnFacts, convert_column
+from pipelines.data.features.auto.column_roles import (
     COPY,
     IDENTIFIER,
     is_copy,
@@ -29,7 +29,7 @@ from pipelines.data.features.column_roles import (
     is_member,
     unusable_reason,
 )
-from pipelines.data.features.encoder_choice import (
+from pipelines.data.features.auto.encoder_choice import (
     Encoding,
     NumberStyle,
     encodings,

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.features.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_facts import ColumnFacts
 
 _IDENTIFIER = re.compile(r"(^|_)(id|key|uuid|guid)\d*$|[a-z](Id|ID|Key|UUID)$|^(row|index|unnamed_0)$", re.IGNORECASE)
 _MEMBER = re.compile(

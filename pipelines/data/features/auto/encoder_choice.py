@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.data.features.column_facts import ColumnFacts
-from pipelines.data.features.column_roles import has_sentences, is_array
+from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_roles import has_sentences, is_array
 
 MOST_VALUED_COLUMNS = 100
 """Columns of a table beyond which numbers have no values besides: an embedding of each would outgrow the network."""
