@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines import config as configs
 from pipelines.config import home, load
-from pipelines.config.load import absolute_path, with_absolute_paths
+from pipelines.config.load import with_absolute_paths
+from pipelines.config.paths import absolute_path
 from pipelines.notebook.section_values import build_config
 from pipelines.runtime.imports import import_modules
 from pipelines.runtime.interrupts import restored_signals

@@ -1,5 +1,6 @@
 """Every kind of task on columns of its own, with random rows, for tests that go through all of them."""
 
+import json
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from pipelines.tasks.boxes.detection import Detection
 from pipelines.tasks.fields.operator import Operator
 from pipelines.tasks.images.vision import Vision
 from pipelines.tasks.masks.segmentation import Segmentation
+from pipelines.tasks.sequences.huggingface import HuggingFace
 from pipelines.tasks.sequences.language import Language
 from pipelines.tasks.sequences.next_item import NextItem
 from pipelines.tasks.sequences.text import Text
@@ -43,6 +45,10 @@ INITIAL = TensorColumn(name="initial", dtype="float32", shape=(12,))
 FINAL = TensorColumn(name="final", dtype="float32", shape=(12, 2), role="target")
 BOXES = TensorColumn(name="boxes", dtype="float32", shape=(3, 5), role="target")
 PHOTO = TensorColumn(name="image", dtype="uint8", shape=(3, 24, 32))
+SMALL_BERT = json.dumps(
+    {"model_type": "bert", "vocab_size": 29, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16,
+     "max_position_embeddings": 9}
+)  # fmt: skip
 TOKENS = tuple(bytes([number]) for number in range(30))
 
 TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = {
@@ -53,6 +59,7 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "text": (Text, (WORDS, LABEL), {"embedding": 8, "filters": 4}),
     "text of terms": (Text, (TERMS, LABEL), {}),
     "text of words and terms": (Text, (WORDS, TERMS, LABEL), {"embedding": 8, "filters": 4}),
+    "huggingface": (HuggingFace, (WORDS, LABEL), {"architecture": SMALL_BERT}),
     "speech": (Speech, (SOUND, LABEL), {"filters": [4, 8], "shift_frames": 3, "masked_frames": 4, "masked_mels": 2}),
     "series": (SeriesTask, (SERIES, LABEL), {"network": "convolution", "filters": [4, 8], "dropout": 0.1}),
     "series of kernels": (SeriesTask, (SERIES, RATING), {"kernels": 20}),

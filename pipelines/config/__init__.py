@@ -14,7 +14,8 @@ Nothing here imports torch, Spark, Ray, MLflow or Arrow, so `--help` and errors 
 """
 
 from pipelines.config.features import EncoderSettings
-from pipelines.config.load import from_command_line, home, load, parse
+from pipelines.config.load import from_command_line, load, parse
+from pipelines.config.paths import home
 from pipelines.config.pipeline import Config
 from pipelines.config.source.source import FileTableSettings, TableSettings
 from pipelines.config.tasks.base import TaskSettings

@@ -44,7 +44,7 @@ def _has_numbers(features: Mapping[str, Any], _: Any) -> bool:
 
 
 def _has_sequence(features: Mapping[str, Any], _: Any) -> bool:
-    return any(settings.encoder in ("sequence", "auto") or ":" in settings.encoder for settings in features.values())
+    return any(settings.encoder in ("sequence", "tokenizer", "auto") or ":" in settings.encoder for settings in features.values())
 
 
 def _set_strategy(attribute: str) -> str:

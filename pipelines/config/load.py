@@ -21,6 +21,7 @@ from pipelines.config.effects import ineffective_settings
 from pipelines.config.help import help_text, is_topic, short_help
 from pipelines.config.messages.renamed_keys import check_keys, from_recorded
 from pipelines.config.messages.wording import error_lines, show_value
+from pipelines.config.paths import absolute_path, home
 from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
 from pipelines.config.reading import read_yaml_file
@@ -33,11 +34,6 @@ from pipelines.config.train.defaults import fill_train_defaults
 from pipelines.config.train.init_from import expand_run
 from pipelines.config.train.strategies import strategy_section
 from pipelines.errors import ConfigError
-
-
-def home() -> Path:
-    """The folder that relative paths start from: LOCKSTEP_HOME, or the current folder."""
-    return Path(os.environ.get("LOCKSTEP_HOME") or "").absolute()
 
 
 def from_command_line(program: str, arguments: list[str], own_flags: str = "") -> Config:
@@ -136,11 +132,6 @@ def _place(name: str, origin: str, flags: frozenset[str]) -> str:
     keys = name.split(".")
     flag_name = next((flag for end in range(len(keys), 0, -1) if (flag := ".".join(keys[:end])) in flags), "")
     return f"--{flag_name}" if flag_name else f"{origin}: {name}"
-
-
-def absolute_path(path: str, folder: Path) -> str:
-    """A path that starts at `folder` if it is relative. URIs stay as they are, and so does no path."""
-    return path if "://" in path or not path else str(folder / path)
 
 
 def absolute_uri(uri: str, folder: Path) -> str:

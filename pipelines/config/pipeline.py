@@ -29,7 +29,7 @@ PLACEMENT = frozenset(
     {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
     | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
-_NEWER = ("fold", "freeze", "lr_factors")
+_NEWER = ("fold", "freeze", "lora", "lr_factors")
 """Settings of `train` that are newer than the identities of earlier runs, which have none of them."""
 
 
@@ -143,6 +143,11 @@ class Config(Section):
             excluded["passthrough"] = True
         if not getattr(self.dataset.split, "stratify", ""):
             excluded["split"] = {"stratify"}
+        for section in ("features", "target", "passthrough"):
+            columns = getattr(self.dataset, section)
+            hidden = {name: set(settings.excluded_from_identity) for name, settings in columns.items() if settings.excluded_from_identity}
+            if hidden:
+                excluded[section] = hidden
         paths: Any = {"source": self.source.excluded_from_identity, "dataset": excluded}
         settings = self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
         # Of patterns the first that matches counts, so their order decides; keys of a mapping are compared without one.

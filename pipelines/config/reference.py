@@ -19,6 +19,7 @@ from pipelines.config.tasks.task import KINDS
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.base import BalanceSettings, Checkpoint
 from pipelines.config.train.init_from import InitFrom
+from pipelines.config.train.lora import Lora
 from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
 from pipelines.config.train.strategy import StrategySettings
 from pipelines.config.train.train import Train
@@ -64,6 +65,7 @@ def _sections() -> list[str]:
         "`train.checkpoint`": Checkpoint,
         "`train.balance`": BalanceSettings,
         "`train.init_from`": InitFrom,
+        "`train.lora`": Lora,
         "`tracking`": Tracking,
         "`registry`": Registry,
         "`export`": Export,

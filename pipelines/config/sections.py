@@ -22,11 +22,13 @@ from pipelines.config.features import (
     SeriesSettings,
     StandardizeSettings,
     TermsSettings,
+    TokenizerSettings,
     VocabularySettings,
     WeightSettings,
 )
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source.source import Source, Table
+from pipelines.config.tasks.huggingface import HuggingFaceSettings
 from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
 from pipelines.config.tasks.task import (
     ForecastingSettings,
@@ -41,14 +43,16 @@ from pipelines.config.tasks.task import (
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.base import BalanceSettings, Checkpoint
 from pipelines.config.train.init_from import InitFrom
+from pipelines.config.train.lora import Lora
 from pipelines.config.train.train import Train
 
 __all__ = [
     "BalanceSettings", "BinarySettings", "BpeSettings", "ByColumn", "ByFold", "ByFraction", "ByTime", "ByTimeFold", "BytesSettings",
     "CharactersSettings", "Checkpoint", "Dataset", "Endpoint", "Export", "ForecastingSettings", "FourierSettings", "HashSettings",
-    "IdentitySettings", "ImageSettings", "InitFrom", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings",
+    "HuggingFaceSettings",
+    "IdentitySettings", "ImageSettings", "InitFrom", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "Lora",
     "MinMaxSettings", "NextItemSettings", "NormalQuantileSettings", "NumberEmbedding", "QuantileSettings", "RecommendationSettings",
     "Registry", "ScaleSettings", "SequenceSettings", "SeriesSettings", "SeriesTaskSettings", "Source", "SpeechSettings",
-    "StandardizeSettings", "Table", "TabularSettings", "TermsSettings", "TextSettings", "Tracking", "Train", "VisionSettings",
-    "VocabularySettings", "WeightSettings",
+    "StandardizeSettings", "Table", "TabularSettings", "TermsSettings", "TextSettings", "TokenizerSettings", "Tracking", "Train",
+    "VisionSettings", "VocabularySettings", "WeightSettings",
 ]  # fmt: skip

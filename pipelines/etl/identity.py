@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pyspark.sql import SparkSession
 
 from pipelines.config import Config
-from pipelines.config.features import BpeSettings
 from pipelines.data.features import ENCODERS_VERSION
 from pipelines.data.features.auto.choice import AUTO_VERSION
 from pipelines.data.sources.base import RawTables
@@ -34,8 +33,8 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
         "time zone": spark.conf.get("spark.sql.session.timeZone"),
         "ambient": ambient_identity(spark),
     }
-    if any(isinstance(settings, BpeSettings) for settings in config.dataset.encoders.values()):
-        inputs["tokenizers"] = version("tokenizers")
+    encoding_distributions = {name for settings in config.dataset.encoders.values() for name in settings.encodes_with}
+    inputs |= {name: version(name) for name in encoding_distributions}
     if config.dataset.has_auto:
         inputs["auto"] = AUTO_VERSION
     return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]

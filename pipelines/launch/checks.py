@@ -14,10 +14,9 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task, check_task
-from pipelines.train.fine_tuning import check_fine_tuning
 from pipelines.train.single_rows import check_single_rows, may_have_batch_norm
 from pipelines.train.state import total_steps
-from pipelines.train.strategies import meta_model, strategy_class
+from pipelines.train.strategies import check_fine_tuning, meta_model, strategy_class
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ def check_training(config: Config, version: Version) -> None:
     task.choose_monitor(settings.monitor)
     task.details()
     task.check()
-    if settings.freeze or settings.lr_factors:
+    if settings.freeze or settings.lr_factors or settings.lora:
         with suppress(NotImplementedError, RuntimeError):  # a model that can only be built with values is checked by the workers
             check_fine_tuning(settings, meta_model(task))
     strategy_class(settings).check(settings, task, version)

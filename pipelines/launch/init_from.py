@@ -52,7 +52,8 @@ def initial_weights(config: Config, version: Version) -> InitialWeights | None:
     settings = config.train.init_from
     if not settings.is_given:
         return None
-    model = meta_model(build_task(config.task, version.manifest))
+    task = build_task(config.task, version.manifest)
+    model = meta_model(task)
     if not settings.run:
         weights: Mapping[str, Tensor] = read_weight_files(settings)
         if settings.digest and (digest := model_digest(weights)) != settings.digest:
@@ -65,7 +66,7 @@ def initial_weights(config: Config, version: Version) -> InitialWeights | None:
         if settings.is_short:
             check_weights_fit(model, weights, settings)
             return InitialWeights(contents[0] if len(contents) == 1 else to_bytes(weights))
-    fit = fit_weights(model, weights, settings)
+    fit = fit_weights(model, weights, settings, task.adopt_names)
     return InitialWeights(to_bytes(fit.weights), fit)
 
 

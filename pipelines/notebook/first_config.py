@@ -7,7 +7,8 @@ from textwrap import shorten
 from typing import Any
 
 from pipelines.config import Config, home
-from pipelines.config.load import absolute_path, parse_with_overrides, with_absolute_paths
+from pipelines.config.load import parse_with_overrides, with_absolute_paths
+from pipelines.config.paths import absolute_path
 from pipelines.config.reading import from_yaml
 from pipelines.init.draft import Request
 from pipelines.init.drafting import config_path, draft_config, pipeline_name

@@ -6,7 +6,7 @@ class weights are thus handled correctly for any number of workers.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -56,6 +56,13 @@ class Task(ABC):
     @abstractmethod
     def model(self) -> nn.Module:
         """A new model, initialised from the current random state of torch; its `forward` takes a batch."""
+
+    def adopt_names(self, model: nn.Module, names: Collection[str]) -> Mapping[str, str]:
+        """The names that tensors of a file, by the file's names, have in the task's model; none by default, so that all keep theirs.
+
+        For the weights of `train.init_from`, after its `rename`. `model` may be without values.
+        """
+        return {}
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -26,10 +26,10 @@ def freeze(settings: Train, model: nn.Module) -> None:
         return
     parameters = dict(model.named_parameters())
     for pattern in settings.freeze:
-        names = _matches(pattern, parameters, "train.freeze")
+        names = match_names(pattern, parameters, "train.freeze")
         for name in names:
             parameters[name].requires_grad_(False)
-    if not any(parameter.requires_grad for parameter in parameters.values()):
+    if not settings.lora and not any(parameter.requires_grad for parameter in parameters.values()):
         patterns = ", ".join(settings.freeze)
         raise ConfigError(f"train.freeze is {patterns}, which leaves none of {len(parameters)} parameters to train; remove a pattern")
     for path, module in model.named_modules():
@@ -52,17 +52,11 @@ def parameter_groups(settings: Train, model: nn.Module) -> list[nn.Parameter] | 
     return [{"params": parameters, FACTOR: factor} for factor, parameters in by_factor.items()]
 
 
-def check_fine_tuning(settings: Train, model: nn.Module) -> None:
-    """Raise ConfigError for patterns that do not fit the model, which may be without values. The model changes."""
-    freeze(settings, model)
-    parameter_groups(settings, model)
-
-
 def _factors(lr_factors: Mapping[str, float], parameters: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, float]:
     """Each parameter's factor: that of the first pattern that matches its name."""
     factors: dict[str, float] = {}
     for pattern, factor in lr_factors.items():
-        names = [name for name in _matches(pattern, parameters, "train.lr_factors") if name in trained]
+        names = [name for name in match_names(pattern, parameters, "train.lr_factors") if name in trained]
         if not names:
             raise ConfigError(f"train.lr_factors: {pattern} matches frozen parameters only, which have no rate; remove it")
         if all(name in factors for name in names):
@@ -73,12 +67,12 @@ def _factors(lr_factors: Mapping[str, float], parameters: Mapping[str, Any], tra
     return factors
 
 
-def _matches(pattern: str, names: Iterable[str], setting: str) -> list[str]:
+def match_names(pattern: str, names: Iterable[str], setting: str, kind: str = "parameter") -> list[str]:
     """The names that match a pattern. Raises ConfigError, with names that are near, if none does."""
     candidates = list(names)
     if not (matches := [name for name in candidates if fnmatchcase(name, pattern)]):
-        near = name_list(candidates, pattern)
-        raise ConfigError(f"{setting}: {pattern} matches no parameter of the model, which has {near}; write a name, or a pattern of names")
+        near = name_list(candidates, pattern) if candidates else "none"
+        raise ConfigError(f"{setting}: {pattern} matches no {kind} of the model, which has {near}; write a name, or a pattern of names")
     return matches
 
 

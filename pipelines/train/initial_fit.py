@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,12 +45,17 @@ class Fit:
         return {"origin": self.origin, "loaded": sorted(self.weights), **lists}
 
 
-def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], settings: InitFrom) -> Fit:
-    """Rename weights and choose those that fit the model, which may be on the meta device.
+def fit_weights(
+    model: nn.Module,
+    weights: Mapping[str, Tensor],
+    settings: InitFrom,
+    adopt_names: Callable[[nn.Module, Collection[str]], Mapping[str, str]] = lambda model, names: {},
+) -> Fit:
+    """Rename weights and choose those that fit the model, which may be on the meta device. `adopt_names` is that of the task.
 
     Raises TrainingError for a rule of `rename` that does nothing, if no tensor fits, or, with `strict`, if one does not.
     """
-    old_names = rename(sorted(weights), settings)  # a file has them in any order
+    old_names = _adopt(rename(sorted(weights), settings), model, adopt_names)  # a file has them in any order
     renamed = {name: weights[old] for name, old in old_names.items()}
     tensors = model.state_dict()
     fitting = {name: tensor for name, tensor in renamed.items() if name in tensors and _fits(tensor, tensors[name])}
@@ -99,6 +104,13 @@ def rename(names: Sequence[str], settings: InitFrom) -> dict[str, str]:
             f"{name_list(names, rule)}; correct the rule, or remove it"
         )
     return old_names
+
+
+def _adopt(old_names: dict[str, str], model: nn.Module, adopt_names: Callable[..., Mapping[str, str]]) -> dict[str, str]:
+    """The names by those that the task gives them; one that would be another's keeps its own."""
+    adopted_names = adopt_names(model, old_names)
+    uses = Counter(adopted_names.get(name, name) for name in old_names)
+    return {new if uses[new := adopted_names.get(name, name)] == 1 else name: old for name, old in old_names.items()}
 
 
 def _fits(tensor: Tensor, other: Tensor) -> bool:

@@ -11,7 +11,8 @@ from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Task
-from pipelines.train.fine_tuning import freeze
+from pipelines.train.fine_tuning import freeze, parameter_groups
+from pipelines.train.low_rank_adapters import add_adapters
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategy import Strategy
 
@@ -37,15 +38,28 @@ def create_strategy(
 
 
 def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:
-    """The model before the first step: a function of the seed, and of the weights that are read. Parameters to freeze are frozen."""
+    """The model before the first step: a function of the seed, and of the weights that are read. Parameters to freeze are frozen,
+    and layers to adapt adapted."""
     torch.manual_seed(settings.seed)
     model = task.model()
     if read_weights is not None:
         weights = read_weights()
         check_weights_fit(model, weights, settings.init_from)
         model.load_state_dict(weights, strict=settings.init_from.strict)
-    freeze(settings, model)
+    prepare_fine_tuning(settings, model)
     return model
+
+
+def prepare_fine_tuning(settings: Train, model: nn.Module) -> None:
+    """Freeze parameters, and adapt layers, of a model that has its initial weights."""
+    freeze(settings, model)
+    add_adapters(settings, model)
+
+
+def check_fine_tuning(settings: Train, model: nn.Module) -> None:
+    """Raise ConfigError for patterns that do not fit the model, which may be without values. The model changes."""
+    prepare_fine_tuning(settings, model)
+    parameter_groups(settings, model)
 
 
 def meta_model(task: Task) -> nn.Module:

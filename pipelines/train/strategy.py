@@ -13,8 +13,8 @@ from pipelines.config import Config
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version, include_passthrough
-from pipelines.runtime.weights import model_weights
 from pipelines.tasks.base import Batch, Task, row_count
+from pipelines.train.low_rank_adapters import model_without_adapters
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import Precision
 from pipelines.train.phases import DATA, OTHER
@@ -171,5 +171,5 @@ class Strategy(ABC):
         can still be evaluated and saved."""
 
     def weights(self) -> dict[str, Tensor]:
-        """The whole model's parameters and buffers by name, on the CPU: on rank 0, and empty on all others."""
-        return {} if self.mesh.context.rank else model_weights(self.model)
+        """The whole model's parameters and buffers by name, without adapters, on the CPU: on rank 0, and empty on all others."""
+        return {} if self.mesh.context.rank else model_without_adapters(self.model)

@@ -21,6 +21,7 @@ import remedies_of_simulations
 import remedies_of_strategies
 import remedies_of_targets
 import remedies_of_training
+import remedies_of_transformers
 import remedy_cases
 from config_remedies import GONE
 
@@ -44,6 +45,7 @@ CASES = {
     **remedies_of_masks.CASES,
     **remedies_of_series.CASES,
     **remedies_of_simulations.CASES,
+    **remedies_of_transformers.CASES,
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
@@ -232,6 +234,7 @@ TRIED_BY = {
     "pipelines/launch/weight_files.py": "unit/test_initial_weights.py",
     "pipelines/train/initial_fit.py": "unit/test_initial_weights.py",
     "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py",
+    "pipelines/train/low_rank_adapters.py": "unit/test_lora.py",
 }
 """Files whose messages are all tried by one test."""
 WAITING: dict[str, dict[str, int]] = {

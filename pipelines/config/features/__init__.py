@@ -28,7 +28,7 @@ from pipelines.config.features.numbers import (
 from pipelines.config.features.series import SeriesSettings
 from pipelines.config.features.targets import CountSettings, LabelsSettings, VectorSettings, WeightSettings
 from pipelines.config.features.terms import TermsSettings
-from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokensSettings
+from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokenizerSettings, TokensSettings
 from pipelines.config.plugins import is_class_path, plugin_settings
 
 __all__ = [
@@ -36,15 +36,15 @@ __all__ = [
     "CharactersSettings", "CountSettings", "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings",
     "IdentitySettings", "ImageSettings", "LabelSettings", "LabelsSettings", "Log1pSettings", "LogMelSettings", "MaskSettings",
     "MinMaxSettings", "NormalQuantileSettings", "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings",
-    "SeriesSettings", "StandardizeSettings", "TermsSettings", "TokensSettings", "VectorSettings", "VocabularySettings", "VolumeSettings",
-    "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
+    "SeriesSettings", "StandardizeSettings", "TermsSettings", "TokenizerSettings", "TokensSettings", "VectorSettings", "VocabularySettings",
+    "VolumeSettings", "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
 ]  # fmt: skip
 
 BUILT_IN = (
     StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | FourierSettings |
     IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | TermsSettings | HashSettings | BinarySettings |
     LabelSettings | ImageSettings | SeriesSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
-    CountSettings | VectorSettings | LabelsSettings | VolumeSettings | MaskSettings | BoxesSettings
+    CountSettings | VectorSettings | LabelsSettings | VolumeSettings | MaskSettings | BoxesSettings | TokenizerSettings
 )  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)

@@ -1,10 +1,14 @@
-"""Settings of the encoders that tokenize texts and pack them into windows."""
+"""Settings of the encoders that tokenize texts, and of those that pack them into windows."""
 
-from typing import Annotated, ClassVar, Literal
+from hashlib import sha256
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from pipelines.config.features.base import EncoderSettings
+from pipelines.config.paths import absolute_path, home, read_from_folder
+
+TOKENIZER = "tokenizer.json"
 
 
 class TokensSettings(EncoderSettings):
@@ -33,6 +37,40 @@ class BpeSettings(TokensSettings):
     """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
     implementation: ClassVar[str] = "pipelines.data.features.tokens:Bpe"
+    encodes_with: ClassVar[tuple[str, ...]] = ("tokenizers",)
     encoder: Literal["bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
     """Maximum number of tokens: 256 bytes, the end of a document, and merges."""
+
+
+class TokenizerSettings(EncoderSettings):
+    """The tokens of a text by the tokenizer of a pretrained model, as int32 of a fixed length: the tokenizer's numbers plus 1, since 0 is
+    padding. Tokens that it adds, such as [CLS] and [SEP], are in place in a longer text too, which loses its last words. NULL, and a text
+    without a token, is quarantined.
+
+    A dataset version holds the tokenizer itself, and so does the served model: neither needs the folder again.
+    """
+
+    implementation: ClassVar[str] = "pipelines.data.features.tokenizer:FolderTokenizer"
+    excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"folder"})
+    encodes_with: ClassVar[tuple[str, ...]] = ("tokenizers",)
+    encoder: Literal["tokenizer"] = "tokenizer"
+    folder: str = ""
+    """Folder with tokenizer.json, as Hugging Face's libraries write it, on a disk of the machine that starts ETL. Where it is does not
+    matter for the identity of a dataset, the `digest` does."""
+    length: PositiveInt
+    """Number of tokens, added ones included; longer texts are truncated, shorter ones padded."""
+    digest: str = ""
+    """SHA-256 of tokenizer.json, filled in; another file is refused."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _digest_is_that_of_the_file(cls, values: Any) -> Any:
+        """Note the digest, unless the settings are recorded ones, which have it."""
+        if not isinstance(values, dict) or values.get("digest"):
+            return values
+        folder = values.get("folder")
+        if not isinstance(folder, str) or not folder:
+            raise ValueError("folder is not set; name the folder with the tokenizer.json of the model")
+        folder = absolute_path(folder, home())
+        return {**values, "folder": folder, "digest": sha256(read_from_folder(folder, TOKENIZER, "folder")).hexdigest()}

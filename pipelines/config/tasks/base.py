@@ -49,6 +49,16 @@ class TaskSettings(Section):
             raise ValueError(f"quantiles is {list(self.quantiles)}; name each once, the lowest first, such as [0.1, 0.5, 0.9]")
         return self
 
+    @classmethod
+    def defaults_for_training(cls, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of `train` in place of their usual defaults, for a task of these plain values."""
+        return dict(cls.train_defaults)
+
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        """Python distributions that the implementation imports beyond those of every model, which a served one then requires too."""
+        return ()
+
     @property
     def passthrough(self) -> tuple[str, ...]:
         """Columns of `dataset.passthrough` that batches of the task have, for its loss and its metrics."""

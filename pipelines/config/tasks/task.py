@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, Posit
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.tasks.base import Probability, SequenceTaskSettings, TaskSettings
 from pipelines.config.tasks.detection import DetectionSettings
+from pipelines.config.tasks.huggingface import HuggingFaceSettings
 from pipelines.config.tasks.operator import OperatorSettings
 from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.config.tasks.tabular import TabularSettings
@@ -195,6 +196,7 @@ KINDS: dict[str, type[TaskSettings]] = {
     "trees": TreesSettings,
     "vision": VisionSettings,
     "text": TextSettings,
+    "huggingface": HuggingFaceSettings,
     "speech": SpeechSettings,
     "series": SeriesTaskSettings,
     "recommendation": RecommendationSettings,

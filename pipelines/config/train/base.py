@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Discriminator, Field, NonNegativeInt, Posi
 
 from pipelines.config.section import Section, Seed, Text, expand_kind
 from pipelines.config.train.init_from import InitFrom, NamedInitFrom
+from pipelines.config.train.lora import Lora
 from pipelines.config.train.profile import Profile
 
 Workers = Annotated[
@@ -145,6 +146,8 @@ class Training(Section):
     freeze: tuple[Text, ...] = ()
     """Parameters that are not trained, by their names or by patterns such as `network.0.*`. A batch norm whose parameters are all frozen
     keeps its running statistics, and normalises by them."""
+    lora: Lora | None = None
+    """Low-rank changes of some linear layers are trained in place of their weights; by default of none."""
     lr_factors: dict[Text, Annotated[float, Field(gt=0)]] = {}
     """Factors of the learning rate by names or patterns of parameters, such as `{"network.*": 0.1}`; 1 for those that none matches. Of
     several that match one, the first counts."""

@@ -5,14 +5,18 @@ from typing import Any
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
 from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.train.train import Train
 
 
 def fill_train_defaults(values: dict[str, Any], task: type[TaskSettings]) -> dict[str, Any]:
     """Plain values of a config in which `train` has the defaults of its task, and the strategy that trains it."""
-    train = values.get("train") or {}
-    if not isinstance(train, dict) or not (task.train_defaults or task.needs_own_strategy):
+    train, given = values.get("train") or {}, values.get("task") or {}
+    if isinstance(train, Train):  # of a config that is built in Python
+        train = {name: getattr(train, name) for name in train.model_fields_set}
+    defaults = task.defaults_for_training(given if isinstance(given, dict) else dict(given))
+    if not isinstance(train, dict) or not (defaults or task.needs_own_strategy):
         return values
-    filled = {**task.train_defaults, **train}
+    filled = {**defaults, **train}
     if task.needs_own_strategy:
         strategy = filled.get("strategy", {})
         if isinstance(strategy, dict) and (kinds := _find_strategy_kinds(task)):

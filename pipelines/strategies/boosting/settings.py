@@ -10,7 +10,7 @@ from pipelines.config.train.strategy import StrategySettings
 
 _OF_NETWORKS = (
     *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
-    *("shuffle", "init_from", "freeze", "lr_factors"),
+    *("shuffle", "init_from", "freeze", "lora", "lr_factors"),
 )
 
 
