@@ -70,7 +70,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (read_written,),
     ),
     "name the folder of a model as Hugging Face's save_pretrained writes it": (read_config(None), (read_written,)),
-    "and only a folder on a disk of this machine is read; copy it there": (
+    "and only a folder on a disk of this machine is read; name": (
         lambda folder: HuggingFaceSettings(model="s3://bucket/bert"),
         (read_written,),
     ),
@@ -84,7 +84,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         task(tokens(), kind="gpt2", bos_token_id=None, eos_token_id=None, n_embd=16, n_layer=1, n_head=2),
         (task(tokens()), task(tokens(), kind="distilbert"), task(tokens(), kind="roberta")),
     ),
-    "which takes one column of text from the encoder tokenizer": (
+    "which takes one feature, a text with the encoder tokenizer": (
         task(TensorColumn(name="age", dtype="float32")),
         (task(tokens()),),
     ),

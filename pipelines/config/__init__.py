@@ -5,10 +5,11 @@
                    `tracking`, and those of `serving`.
 3. `section`       is the base class of these parts, and `secrets` finds passwords and tokens. `sections` has all of them by name, for a
                    config that is built in Python.
-4. `effects`       is the table of settings that have an effect only beside others, by `effect_rules`; a setting that is given has one.
-5. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
-6. `messages`      turn validation errors into one line each.
-7. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file, in `setting_words`.
+4. `paths`         says where relative paths start, and reads files that belong to settings.
+5. `effects`       is the table of settings that have an effect only beside others, by `effect_rules`; a setting that is given has one.
+6. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
+7. `messages`      turn validation errors into one line each.
+8. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file, in `setting_words`.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so `--help` and errors appear at once.
 """

@@ -17,7 +17,7 @@ def absolute_path(path: str, folder: Path) -> str:
 def read_from_folder(folder: str, file: str, setting: str) -> bytes:
     """The content of a file in a folder on this machine's disk, which `setting` names. Raises ValueError if there is none."""
     if "://" in folder:
-        raise ValueError(f"{setting} is {folder}, and only a folder on a disk of this machine is read; copy it there, and name the copy")
+        raise ValueError(f"{setting} is {folder}, and only a folder on a disk of this machine is read; name a copy of it there")
     path = Path(folder, file)
     try:
         return path.read_bytes()

@@ -119,7 +119,12 @@ def create_trainer(
     strategy = strategy_class(settings)  # raises here if it cannot be imported, before any worker starts
     environment = dict(strategy.environment) if gpus else {}
     assignment = Assignment(
-        config.model_dump(mode="json", by_alias=True), version, run_id, directory.uri, socket.gethostname(), installed_versions(PACKAGES)
+        config.model_dump(mode="json", by_alias=True),
+        version,
+        run_id,
+        directory.uri,
+        socket.gethostname(),
+        installed_versions((*PACKAGES, *config.task.distributions)),
     )
     return Trainer(
         # Ray's controller would unpickle a `train_loop_config`, and import for it all that a worker needs.

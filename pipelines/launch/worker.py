@@ -19,7 +19,7 @@ from torch import Tensor
 from pipelines import config as configs
 from pipelines.config import Config
 from pipelines.errors import ConfigError, CorruptError, DriftError, LockstepError, MismatchError, NonFiniteError
-from pipelines.launch.assignment import PACKAGES, Assignment
+from pipelines.launch.assignment import Assignment
 from pipelines.launch.reports import Reports, TrackedReports
 from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
@@ -77,7 +77,7 @@ def _leave_alone_group() -> None:
 
 def check_installed(assignment: Assignment) -> None:
     """Raise MismatchError if this machine has other versions than the driver's."""
-    versions = installed_versions(PACKAGES)
+    versions = installed_versions([name for name in assignment.installed_versions if name != "Python"])
     if disagreement := describe_disagreement(assignment.installed_versions, versions, f"the worker on {socket.gethostname()}"):
         raise MismatchError(disagreement)
 

@@ -103,7 +103,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         f"train.{name}": ({"task": {"kind": "trees"}, f"train.{name}": value}, {"task": {"kind": "tabular"}})
         for name, value in {
             "optimizer": "adam", "weight_decay": 0.1, "clip_norm": 1.0, "precision": "fp32", "compile": True, "grad_accum_steps": 2,
-            "shuffle": False, "init_from": "0123", "freeze": ["x"], "lr_factors": {"x": 2.0},
+            "shuffle": False, "init_from": "0123", "freeze": ["x"], "lora": {"targets": ["x"]},
+            "lr_factors": {"x": 2.0},
         }.items()
     },
     "endpoint.follow_seconds": (

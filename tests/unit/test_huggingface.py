@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def fitted(folder: Path, length: int = 12) -> FittedEncoder:
+def fit_text(folder: Path, length: int = 12) -> FittedEncoder:
     raw = pa.table({"text": list(TEXTS), "y": [0, 1, 0, 1]})
     encoders = fit({"text": {"encoder": "tokenizer", "folder": str(folder), "length": length}}, {"y": "binary"}, raw)
     return encoders["text"]
@@ -91,7 +91,7 @@ def test_tokens_are_those_of_the_tokenizer_and_padding_is_its_own_number(tmp_pat
     tokenizer.no_padding()
     tokenizer.enable_truncation(12)
     texts = (*TEXTS, "A GOOD unheard-of film [PAD] " * 9, "good")
-    encoded, reasons = encode(fitted(tmp_path), *texts)
+    encoded, reasons = encode(fit_text(tmp_path), *texts)
     assert reasons == [None] * len(texts)
     for row, text in zip(encoded, texts, strict=True):
         numbers = tokenizer.encode(text).ids
@@ -102,17 +102,17 @@ def test_tokens_are_those_of_the_tokenizer_and_padding_is_its_own_number(tmp_pat
 
 def test_a_text_without_a_token_is_refused_and_an_empty_one_has_the_added_ones(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
-    encoded, reasons = encode(fitted(tmp_path), "", None)
+    encoded, reasons = encode(fit_text(tmp_path), "", None)
     assert reasons[0] is None and reasons[1] == "text: tokenizer cannot encode NULL"
     assert (encoded[0, :2] - 1).tolist() == [2, 3]
     write_tokenizer(tmp_path, adds_tokens=False)
-    encoded, reasons = encode(fitted(tmp_path), "good", " ")
+    encoded, reasons = encode(fit_text(tmp_path), "good", " ")
     assert len(encoded) == 1 and reasons[1] is not None and reasons[1].endswith(": it has no token")
 
 
 def test_the_manifest_is_enough_to_encode_and_names_no_folder(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
-    before = fitted(tmp_path)
+    before = fit_text(tmp_path)
     expected, _ = encode(before, *TEXTS)
     shutil.rmtree(tmp_path)
     loaded = FittedEncoder.model_validate(json.loads(before.model_dump_json()))
@@ -125,11 +125,11 @@ def test_the_manifest_is_enough_to_encode_and_names_no_folder(tmp_path: Path) ->
 def test_another_tokenizer_makes_another_dataset_and_another_place_does_not(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    one, other = config(folder), config(copy)
-    assert one.data_identity == other.data_identity and fitted(folder) == fitted(copy)
-    assert one.model_identity != config(folder, {"init_from": ""}).model_identity
+    there, moved = config(folder), config(copy)
+    assert there.data_identity == moved.data_identity and fit_text(folder) == fit_text(copy)
+    assert there.model_identity != config(folder, {"init_from": ""}).model_identity
     write_tokenizer(copy, texts=[*TEXTS, "an entirely new sentence"])
-    assert config(copy).data_identity != one.data_identity
+    assert config(copy).data_identity != there.data_identity
     assert config(folder).dataset.features["text"].encodes_with == ("tokenizers",)
 
 
@@ -149,7 +149,7 @@ def test_a_tokenizer_that_changes_after_the_config_was_read_is_refused(folder: P
 @pytest.mark.parametrize("classes", [2, 3])
 def test_probabilities_are_those_of_the_library(tmp_path: Path, kind: str, classes: int) -> None:
     network = write_folder(tmp_path, kind=kind, num_labels=classes)
-    encoder = fitted(tmp_path)
+    encoder = fit_text(tmp_path)
     network_task = task(tmp_path, classes, tokens=(encoder.column.cardinality or 0) - 1)
     model = network_task.model().eval()
     fit = fit_folder(tmp_path, network_task)
@@ -208,8 +208,8 @@ def test_training_starts_from_the_folder_unless_the_config_says_otherwise(folder
     assert (settings.init_from.folder, settings.init_from.strict, settings.lr) == (str(folder), False, 2e-5)
     assert not config(folder, {"init_from": ""}).train.init_from.is_given
     assert config(folder, {"init_from": "a1b2", "lr": 0.1}).train.init_from.run == "a1b2"
-    again = parse(config(folder).model_dump(mode="json", by_alias=True), "run", recorded=True)
-    assert again == config(folder) and again.model_identity == config(folder).model_identity
+    recorded = parse(config(folder).model_dump(mode="json", by_alias=True), "run", recorded=True)
+    assert recorded == config(folder) and recorded.model_identity == config(folder).model_identity
 
 
 def test_the_architecture_travels_with_the_settings(folder: Path, tmp_path: Path) -> None:

@@ -37,8 +37,10 @@ class HuggingFaceSettings(TaskSettings):
 
     @classmethod
     def defaults_for_training(cls, task: Mapping[str, Any]) -> dict[str, Any]:
-        folder = task.get("model", "")
-        return {**cls.train_defaults, **({"init_from": {"folder": folder, "strict": False}} if folder else {})}
+        folder = task.get("model")
+        if not isinstance(folder, str) or not folder:
+            return dict(cls.train_defaults)
+        return {**cls.train_defaults, "init_from": {"folder": absolute_path(folder, home()), "strict": False}}
 
     @model_validator(mode="before")
     @classmethod

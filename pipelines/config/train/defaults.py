@@ -10,10 +10,12 @@ from pipelines.config.train.train import Train
 
 def fill_train_defaults(values: dict[str, Any], task: type[TaskSettings]) -> dict[str, Any]:
     """Plain values of a config in which `train` has the defaults of its task, and the strategy that trains it."""
-    train, given = values.get("train") or {}, values.get("task") or {}
-    if isinstance(train, Train):  # of a config that is built in Python
+    train, task_values = values.get("train") or {}, values.get("task") or {}
+    if isinstance(task_values, TaskSettings):  # of a config that is built in Python, as is this
+        task_values = dict(task_values)
+    if isinstance(train, Train):
         train = {name: getattr(train, name) for name in train.model_fields_set}
-    defaults = task.defaults_for_training(given if isinstance(given, dict) else dict(given))
+    defaults = task.defaults_for_training(task_values if isinstance(task_values, dict) else {})
     if not isinstance(train, dict) or not (defaults or task.needs_own_strategy):
         return values
     filled = {**defaults, **train}

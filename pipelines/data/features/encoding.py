@@ -55,7 +55,7 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
             faults.append(f"{_key(dataset, name)}: {error}")
             continue
         column = encoder(settings, state).column(name, dataset.column_role(name))
-        fitted[name] = FittedEncoder(feature=_recorded(settings), inputs=settings.inputs(name), state=state, column=column)
+        fitted[name] = FittedEncoder(feature=_plain_settings(settings), inputs=settings.inputs(name), state=state, column=column)
     if faults:
         raise ConfigError("\n".join(faults))
     return fitted
@@ -73,11 +73,11 @@ def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEnco
         encoder = implementation(settings)
         state = encoder.placeholder_state(classes)
         column = encoder(settings, state).column(name, dataset.column_role(name))
-        encoders[name] = FittedEncoder(feature=_recorded(settings), inputs=settings.inputs(name), state=state, column=column)
+        encoders[name] = FittedEncoder(feature=_plain_settings(settings), inputs=settings.inputs(name), state=state, column=column)
     return encoders
 
 
-def _recorded(settings: config.EncoderSettings) -> dict[str, Any]:
+def _plain_settings(settings: config.EncoderSettings) -> dict[str, Any]:
     """The settings as a manifest has them, whose digest is that of the dataset: those that change rows."""
     return settings.model_dump(mode="json", exclude=set(settings.excluded_from_identity))
 

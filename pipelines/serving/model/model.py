@@ -207,7 +207,8 @@ def software_requirements(task: TaskSettings, encoders: Sequence[EncoderSettings
     modules += [module for settings in encoders for module in (type(settings).__module__, settings.implementation)]
     packages = {module.partition(":")[0].partition(".")[0] for module in modules} - {PACKAGE.name}
     installed = packages_distributions() if packages else {}  # it reads the files of every distribution, for a second
-    names, code = set(DISTRIBUTIONS).union(*(settings.distributions for settings in (task, *encoders))), set()
+    names = set(DISTRIBUTIONS).union(task.distributions, *(settings.distributions for settings in encoders))
+    code = set()
     for package in packages:
         if package in installed:
             names.update(installed[package])

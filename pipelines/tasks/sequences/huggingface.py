@@ -39,7 +39,8 @@ class HuggingFace(Supervised):
         if len(columns) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
             columns_text = name_list([f"{column.name} {column.shape}" for column in columns])
             raise ConfigError(
-                f"task.kind is huggingface, which takes one column of text from the encoder tokenizer, but got {columns_text}"
+                f"task.kind is huggingface, which takes one feature, a text with the encoder tokenizer, but got "
+                f"{columns_text}; give dataset.features that one alone"
             )
         self.column = columns[0]
         self._check_sizes()
@@ -77,7 +78,7 @@ class HuggingFace(Supervised):
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """The layers of the longest list of layers."""
         lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-        return list(max(lists, key=len)) if lists else ()
+        return list(max(lists, key=lambda layers: len(layers))) if lists else ()
 
     @property
     def _labels(self) -> int:
