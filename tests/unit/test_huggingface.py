@@ -16,17 +16,20 @@ from transformer_folders import TEXTS, write_folder, write_network, write_tokeni
 from pipelines.config import Config, parse
 from pipelines.config.tasks.huggingface import HuggingFaceSettings
 from pipelines.config.train.init_from import InitFrom
+from pipelines.config.train.train import Train
 from pipelines.data.features import Encoders, restore_encoder
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import FREE, TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.launch.weight_files import read_weight_files
+from pipelines.report.data_profile.words import describe_encoder
 from pipelines.serving.model.model import software_requirements
 from pipelines.tasks.base import Data
 from pipelines.tasks.sequences import huggingface
 from pipelines.tasks.sequences.huggingface import HuggingFace
 from pipelines.train.initial_fit import Fit, fit_weights
-from pipelines.train.strategies import meta_model
+from pipelines.train.low_rank_adapters import model_without_adapters
+from pipelines.train.strategies import meta_model, prepare_fine_tuning
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -142,6 +145,11 @@ def test_a_tokenizer_that_changes_after_the_config_was_read_is_refused(folder: P
     assert f"but {tmp_path}/tokenizer.json has" in refused and "restore the file, or remove digest" in refused
 
 
+def test_the_page_of_the_data_says_how_a_text_is_encoded(folder: Path) -> None:
+    words = "tokenizer: the first 12 tokens of a pretrained model's tokenizer, numbered from 1; 0 is padding; int32 of shape [12]"
+    assert describe_encoder("text", fit_text(folder)) == words
+
+
 # The network.
 
 
@@ -230,6 +238,17 @@ def test_where_a_config_json_comes_from_is_not_part_of_a_run(folder: Path, tmp_p
     assert task(tmp_path).model().network.dtype == torch.float32
     (tmp_path / "config.json").write_text(json.dumps({**entries, "hidden_act": "relu"}))
     assert HuggingFaceSettings(model=str(tmp_path)).architecture != same.architecture
+
+
+def test_low_rank_changes_are_for_its_linear_layers(folder: Path) -> None:
+    network = task(folder)
+    model, names = network.model(), set(network.model().state_dict())
+    lora = {"rank": 2, "targets": ["*.attention.self.query", "*.attention.self.value"]}
+    prepare_fine_tuning(Train.model_validate({"freeze": ["network.bert.*"], "lora": lora}), model)
+    trained = [name.removeprefix("network.") for name, values in model.named_parameters() if values.requires_grad]
+    assert [name for name in trained if "parametrizations" not in name] == ["classifier.weight", "classifier.bias"]
+    assert len(trained) == 2 + 2 * 2 * 2, "two matrices for two layers of two blocks"
+    assert model_without_adapters(model).keys() == names
 
 
 def test_blocks_are_the_layers(folder: Path) -> None:

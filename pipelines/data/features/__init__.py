@@ -5,8 +5,8 @@
                  numbers are sampled (`sample`), and pieces of text (`pretokenize`, `ngrams`) counted.
 3. `base`        is the base class of encoders. `numbers`, `quantiles`, `fourier`, `categories`, `sequences`, `terms`, `arrays`, `audio`
                  (a `spectrogram`) and `series` (their `padding`) implement encoders with one output row per row, `targets` those of
-                 weights, counts, labels and several numbers, `tokens` those that pack documents into windows, `tokenizer` that of a pretrained model. `masks` and `volumes`
-                 are encoders of what `nifti` and pictures hold, `boxes` of what `voc` reads.
+                 weights, counts, labels and several numbers, `tokens` those that pack documents into windows, `tokenizer` that of a
+                 pretrained model. `masks` and `volumes` are encoders of what `nifti` and pictures hold, `boxes` of what `voc` reads.
 4. `auto`        chooses encoders, for `auto` and for `lockstep init`.
 5. `encoding`    makes `FittedEncoder` records for the manifest from settings and statistics, and applies them to raw rows, with a reason
                  for each row that it refuses.

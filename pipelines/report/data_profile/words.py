@@ -32,6 +32,8 @@ def _method(kind: str, settings: Mapping[str, Any], state: Mapping[str, Any]) ->
         case "sequence":
             words = state.get("words", [])
             return f"the {settings.get('keep')} {settings.get('length')} words, of which {len(words):,} have numbers ({_few(words)})"
+        case "tokenizer":
+            return f"the first {settings.get('length')} tokens of a pretrained model's tokenizer, numbered from 1; 0 is padding"
         case "terms":
             terms = state.get("terms", [])
             return f"at most {settings.get('length')} of the {len(terms):,} terms that have numbers ({_few(terms)}), with their counts"

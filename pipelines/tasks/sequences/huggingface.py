@@ -78,7 +78,8 @@ class HuggingFace(Supervised):
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """The layers of the longest list of layers."""
         lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-        return list(max(lists, key=lambda layers: len(layers))) if lists else ()
+        longest: nn.ModuleList = max(lists, key=len, default=nn.ModuleList())
+        return list(longest)
 
     @property
     def _labels(self) -> int:
