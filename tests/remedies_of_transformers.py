@@ -33,12 +33,11 @@ def task(*columns: TensorColumn, **network: Any) -> Do:
     return check
 
 
-def read_config(content: str | None) -> Do:
-    """Reads a folder with this config.json, or without one."""
+def read_config(content: str) -> Do:
+    """Reads a folder with this config.json."""
 
     def read(folder: Path) -> None:
-        if content is not None:
-            (folder / "config.json").write_text(content)
+        (folder / "config.json").write_text(content)
         HuggingFaceSettings(model=str(folder))
 
     return read
@@ -69,7 +68,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: HuggingFaceSettings(),
         (read_written,),
     ),
-    "name the folder of a model as Hugging Face's save_pretrained writes it": (read_config(None), (read_written,)),
+    "name the folder of a model as Hugging Face's save_pretrained writes it": (
+        lambda folder: HuggingFace(HuggingFaceSettings(model=str(folder)), Data((tokens(), TARGET), ("a", "b"))),
+        (task(tokens()),),
+    ),
     "and only a folder on a disk of this machine is read; name": (
         lambda folder: HuggingFaceSettings(model="s3://bucket/bert"),
         (read_written,),

@@ -14,15 +14,19 @@ def absolute_path(path: str, folder: Path) -> str:
     return path if "://" in path or not path else str(folder / path)
 
 
-def read_from_folder(folder: str, file: str, setting: str) -> bytes:
-    """The content of a file in a folder on this machine's disk, which `setting` names. Raises ValueError if there is none."""
+def read_from_folder(folder: str, file: str, setting: str) -> bytes | None:
+    """The content of a file in a folder on this machine's disk, which `setting` names; None if it is not there.
+
+    Raises ValueError for a URI."""
     if "://" in folder:
         raise ValueError(f"{setting} is {folder}, and only a folder on a disk of this machine is read; name a copy of it there")
-    path = Path(folder, file)
     try:
-        return path.read_bytes()
-    except OSError as error:
-        why = f"has no {file}" if Path(folder).is_dir() else "is no folder"
-        raise ValueError(
-            f"{setting} is {folder}, which {why}; name the folder of a model as Hugging Face's save_pretrained writes it"
-        ) from error
+        return Path(folder, file).read_bytes()
+    except OSError:
+        return None
+
+
+def missing_file(folder: str, file: str, setting: str) -> str:
+    """What to say where `read_from_folder` finds no file."""
+    why = f"has no {file}" if Path(folder).is_dir() else "is no folder"
+    return f"{setting} is {folder}, which {why}; name the folder of a model as Hugging Face's save_pretrained writes it"

@@ -22,6 +22,7 @@ from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.defaults import check_strategy, fill_train_defaults
 from pipelines.config.train.train import Train
+from pipelines.errors import ConfigError
 
 # Settings of `train` that determine where and how it runs. They change neither the rows of a step nor, with `exact` on one kind
 # of processor, the weights.
@@ -135,8 +136,9 @@ class Config(Section):
         """Settings that determine a dataset version: `source` and `dataset` without paths, since checksums identify the files, and
         without `max_share_error`, which changes no row.
 
-        `etl.identity` adds the parts of paths that rows contain.
+        `etl.identity` adds the parts of paths that rows contain. Raises ConfigError if a file is not there whose content decides rows.
         """
+        self.dataset.check_files()
         # Without carried columns and strata, the identity is that of versions from before there were any.
         excluded: dict[str, Any] = {"path": True, "max_share_error": True}
         if not self.dataset.passthrough:
@@ -162,7 +164,9 @@ class Config(Section):
     @property
     def model_identity(self) -> str:
         """Hex digest of the settings that, with the dataset, determine the model: of `task` those that change it, and `train` without
-        placement."""
+        placement. Raises ConfigError if a file is not there whose content decides the model."""
+        if self.task.fault:
+            raise ConfigError(self.task.fault)
         excluded: Any = {**self.placement, "task": self.task.excluded_from_identity}
         settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=excluded)
         settings["train"] = to_recorded(settings["train"])

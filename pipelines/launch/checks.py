@@ -59,6 +59,7 @@ def check_before_etl(config: Config) -> None:
     No row can change these, so ETL checks them before it reads any."""
     if reserved := {ROW_NUMBERS, ROW_KEYS} & config.dataset.encoders.keys():
         raise ConfigError(f"a column of dataset is called {reserved.pop()}, a name that batches need; rename the feature")
+    config.dataset.check_files()
     check_task(config)
     if config.dataset.is_resolved:  # else the dataset version says which columns there are
         config.train.strategy.check_columns({name: settings.encoder for name, settings in config.dataset.encoders.items()}, "dataset")

@@ -112,16 +112,7 @@ def check_yaml(text: str) -> None:
 PARSERS = {"yaml": check_yaml, "json": json.loads, "python": lambda text: compile(text, "a document", "exec")}
 
 
-@pytest.fixture
-def pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has a folder of the page about transformers, of which a config reads two files."""
-    monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
-    (tmp_path / "pretrained/bert").mkdir(parents=True)
-    (tmp_path / "pretrained/bert/config.json").write_text('{"model_type": "bert"}')
-    (tmp_path / "pretrained/bert/tokenizer.json").write_text("{}")
-
-
-@pytest.mark.usefixtures("waves", "pretrained")
+@pytest.mark.usefixtures("waves")
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_what_is_no_command_is_what_it_is_said_to_be(file: Path) -> None:
     for language, text in re.findall(r"^```(\w*)\n(.*?)^```", file.read_text(), re.MULTILINE | re.DOTALL):

@@ -128,11 +128,11 @@ def test_the_manifest_is_enough_to_encode_and_names_no_folder(tmp_path: Path) ->
 def test_another_tokenizer_makes_another_dataset_and_another_place_does_not(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    there, moved = config(folder), config(copy)
-    assert there.data_identity == moved.data_identity and fit_text(folder) == fit_text(copy)
-    assert there.model_identity != config(folder, {"init_from": ""}).model_identity
+    original, moved = config(folder), config(copy)
+    assert original.data_identity == moved.data_identity and fit_text(folder) == fit_text(copy)
+    assert original.model_identity != config(folder, {"init_from": ""}).model_identity
     write_tokenizer(copy, texts=[*TEXTS, "an entirely new sentence"])
-    assert config(copy).data_identity != there.data_identity
+    assert config(copy).data_identity != original.data_identity
     assert config(folder).dataset.features["text"].encodes_with == ("tokenizers",)
 
 

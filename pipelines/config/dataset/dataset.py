@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, PositiveInt
 from pipelines.config.dataset.folds import ByFold, ByTimeFold, FoldSplit, Moment, check_strata
 from pipelines.config.features import AutoSettings, EncoderSettings, Feature, FeatureOrAuto, is_pattern
 from pipelines.config.section import Fraction, Section, Text
+from pipelines.errors import ConfigError
 
 
 def _check_column_name(name: str) -> str:
@@ -183,6 +184,11 @@ class Dataset(Section):
     @property
     def has_auto(self) -> bool:
         return any(isinstance(settings, AutoSettings) for settings in self.features.values())
+
+    def check_files(self) -> None:
+        """Raise ConfigError if a file is not there whose content decides how a column is encoded."""
+        if fault := next((f"dataset: {name}: {settings.fault}" for name, settings in self.encoders.items() if settings.fault), ""):
+            raise ConfigError(fault)
 
     def column_role(self, name: str) -> Literal["feature", "target", "carried"]:
         """The role of a tensor column: what it is to the model."""

@@ -32,6 +32,11 @@ class EncoderSettings(Section):
         """Python distributions that the implementation imports beyond those of every model, which a served one then requires too."""
         return ()
 
+    @property
+    def fault(self) -> str:
+        """Why these settings do not determine how rows are encoded, as where a file is not there whose content does; empty if they do."""
+        return ""
+
     def inputs(self, feature: str) -> tuple[str, ...]:
         """Columns of the query that the encoder of this feature reads."""
         return (self.column or feature,)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from pipelines.config.features.base import EncoderSettings
-from pipelines.config.paths import absolute_path, home, read_from_folder
+from pipelines.config.paths import absolute_path, home, missing_file, read_from_folder
 
 TOKENIZER = "tokenizer.json"
 
@@ -61,16 +61,21 @@ class TokenizerSettings(EncoderSettings):
     length: PositiveInt
     """Number of tokens, added ones included; longer texts are truncated, shorter ones padded."""
     digest: str = ""
-    """SHA-256 of tokenizer.json, filled in; another file is refused."""
+    """SHA-256 of tokenizer.json, filled in where there is one; another file is refused."""
 
     @model_validator(mode="before")
     @classmethod
     def _digest_is_that_of_the_file(cls, values: Any) -> Any:
-        """Note the digest, unless the settings are recorded ones, which have it."""
+        """Note the digest, unless the settings are recorded ones, which have it. Whoever only uses a model needs no file."""
         if not isinstance(values, dict) or values.get("digest"):
             return values
         folder = values.get("folder")
         if not isinstance(folder, str) or not folder:
             raise ValueError("folder is not set; name the folder with the tokenizer.json of the model")
         folder = absolute_path(folder, home())
-        return {**values, "folder": folder, "digest": sha256(read_from_folder(folder, TOKENIZER, "folder")).hexdigest()}
+        content = read_from_folder(folder, TOKENIZER, "folder")
+        return {**values, "folder": folder, **({} if content is None else {"digest": sha256(content).hexdigest()})}
+
+    @property
+    def fault(self) -> str:
+        return "" if self.digest else missing_file(self.folder, TOKENIZER, "folder")

@@ -60,6 +60,11 @@ class TaskSettings(Section):
         return ()
 
     @property
+    def fault(self) -> str:
+        """Why these settings do not determine a model, as where a file is not there whose content does; empty if they do."""
+        return ""
+
+    @property
     def passthrough(self) -> tuple[str, ...]:
         """Columns of `dataset.passthrough` that batches of the task have, for its loss and its metrics."""
         return (self.sample_weight,) if self.sample_weight else ()

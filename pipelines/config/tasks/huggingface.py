@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from pipelines.config.paths import absolute_path, home, read_from_folder
+from pipelines.config.paths import absolute_path, home, missing_file, read_from_folder
 from pipelines.config.tasks.base import TaskSettings
 
 CONFIG = "config.json"
@@ -32,6 +32,10 @@ class HuggingFaceSettings(TaskSettings):
         return ("transformers",)
 
     @property
+    def fault(self) -> str:
+        return "" if self.architecture else missing_file(self.model, CONFIG, "task.model")
+
+    @property
     def excluded_from_identity(self) -> set[str]:
         return super().excluded_from_identity | {"model"}
 
@@ -45,7 +49,7 @@ class HuggingFaceSettings(TaskSettings):
     @model_validator(mode="before")
     @classmethod
     def _architecture_is_that_of_the_folder(cls, values: Any) -> Any:
-        """Read the folder's config.json, unless the settings are recorded ones, which have it."""
+        """Read the folder's config.json, unless the settings are recorded ones, which have it. Who only uses a model needs none."""
         if not isinstance(values, dict) or values.get("architecture"):
             return values
         folder = values.get("model")
@@ -56,9 +60,13 @@ class HuggingFaceSettings(TaskSettings):
 
 
 def _read_architecture(folder: str) -> str:
-    """The entries of a folder's config.json that decide the network, as JSON. Raises ValueError if it has no such file."""
+    """The entries of a folder's config.json that decide the network, as JSON; empty if it has no such file. Raises ValueError for one of
+    another kind."""
+    content = read_from_folder(folder, CONFIG, "model")
+    if content is None:
+        return ""
     try:
-        entries = json.loads(read_from_folder(folder, CONFIG, "model"))
+        entries = json.loads(content)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"model is {folder}, whose {CONFIG} is no JSON: {error}; write the folder again by save_pretrained") from error
     if not isinstance(entries, dict) or not isinstance(entries.get("model_type"), str):

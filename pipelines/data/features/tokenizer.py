@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from pipelines.config import features as config
 from pipelines.config.features.tokens import TOKENIZER
-from pipelines.config.paths import read_from_folder
+from pipelines.config.paths import missing_file, read_from_folder
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.raw import is_text
 from pipelines.data.versions.schema import FREE, Role, TensorColumn
@@ -34,10 +34,9 @@ class FolderTokenizer(Encoder[config.TokenizerSettings]):
         a text would fit beside those that it adds."""
         if not settings.folder:
             raise ConfigError("folder is not set; name the folder with the tokenizer.json of this digest")
-        try:
-            content = read_from_folder(settings.folder, TOKENIZER, "folder")
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        content = read_from_folder(settings.folder, TOKENIZER, "folder")
+        if content is None:
+            raise ConfigError(missing_file(settings.folder, TOKENIZER, "folder"))
         if (digest := sha256(content).hexdigest()) != settings.digest:
             raise ConfigError(
                 f"digest is {settings.digest[:12]}, but {settings.folder}/{TOKENIZER} has {digest[:12]}; restore the file, or remove "

@@ -32,8 +32,8 @@ class HuggingFace(Supervised):
     settings: Settings
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the features are not one column of tokens, if the library cannot make the network, or if it has fewer
-        tokens or positions than the column."""
+        """Raises ConfigError if the features are not one column of tokens, if there is no config.json, if the library cannot make the
+        network, or if it has fewer tokens or positions than the column."""
         super().__init__(settings, data)
         columns = data.features
         if len(columns) != 1 or len(columns[0].shape) != 1 or columns[0].cardinality is None:
@@ -42,6 +42,8 @@ class HuggingFace(Supervised):
                 f"task.kind is huggingface, which takes one feature, a text with the encoder tokenizer, but got "
                 f"{columns_text}; give dataset.features that one alone"
             )
+        if settings.fault:
+            raise ConfigError(settings.fault)
         self.column = columns[0]
         self._check_sizes()
 
