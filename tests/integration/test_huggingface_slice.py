@@ -40,7 +40,7 @@ def config(home: Path, **train: Any) -> Config:
             "target": {"liked": "binary"},
         },
         "task": {"kind": "huggingface", "model": str(home / "bert")},
-        "train": {"storage": str(home / "runs"), "strategy": "exact", "epochs": 4, "lr": 1e-2, "global_batch": 16, **train},
+        "train": {"storage": str(home / "runs"), "strategy": "exact", "epochs": 4, "lr": 3e-3, "global_batch": 16, **train},
         "tracking": {"uri": new_store(home)},
         "export": {"path": str(home / "exports")},
     }
@@ -59,7 +59,7 @@ def trained(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tr
     home = tmp_path_factory.mktemp("verdicts")
     frame = texts(240)
     frame.to_csv(home / "raw.csv", index=False, header=False)
-    write_folder(home / "bert", frame["text"], head="Model")
+    write_folder(home / "bert", frame["text"], head="Model", initializer_range=0.1)
     settings = config(home)
     manifest = run_etl(settings)
     assert not manifest.quarantined and manifest.encoders["text"].state["tokenizer"]
@@ -89,8 +89,8 @@ def test_fresh_parameters_are_filed_by_name(trained: Trained) -> None:
 
 def test_the_served_model_takes_raw_texts_and_needs_no_folder(trained: Trained) -> None:
     model = mlflow.pyfunc.load_model(trained.result.model)
-    served = model.predict(pd.DataFrame({"text": ["a lovely film number 7", "an awful dog number 8", None]}))
-    assert served["prediction"].tolist()[:2] == ["true", "false"]
+    served = model.predict(pd.DataFrame({"text": ["a lovely film number 7", "a dull dog number 8", None]}))
+    assert served["probability_true"][0] > served["probability_true"][1]
     assert served["refused"].tolist()[2] == "text: tokenizer cannot encode NULL"
 
 
