@@ -27,6 +27,6 @@ def read_from_folder(folder: str, file: str, setting: str) -> bytes | None:
 
 
 def missing_file(folder: str, file: str, setting: str) -> str:
-    """What to say where `read_from_folder` finds no file."""
+    """The message where `read_from_folder` finds no file."""
     why = f"has no {file}" if Path(folder).is_dir() else "is no folder"
     return f"{setting} is {folder}, which {why}; name the folder of a model as Hugging Face's save_pretrained writes it"

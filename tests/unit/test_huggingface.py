@@ -21,6 +21,7 @@ from pipelines.data.features import Encoders, restore_encoder
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import FREE, TensorColumn, to_numpy
 from pipelines.errors import ConfigError
+from pipelines.launch.checks import check_before_etl
 from pipelines.launch.weight_files import read_weight_files
 from pipelines.report.data_profile.words import describe_encoder
 from pipelines.serving.model.model import software_requirements
@@ -228,6 +229,14 @@ def test_the_architecture_travels_with_the_settings(folder: Path, tmp_path: Path
     assert settings.architecture == HuggingFaceSettings(model=str(folder)).architecture
     _, requirements = software_requirements(settings)
     assert any(requirement.startswith("transformers==") for requirement in requirements)
+
+
+def test_only_who_makes_a_dataset_or_trains_needs_the_folder(folder: Path, tmp_path: Path) -> None:
+    away = config(tmp_path / "away")
+    for needs_it in (lambda: away.data_identity, lambda: away.model_identity, lambda: check_before_etl(away)):
+        assert f"{tmp_path}/away, which is no folder; name the folder of a model" in line(needs_it)
+    assert config(folder).data_identity and config(folder).model_identity
+    check_before_etl(config(folder))
 
 
 def test_where_a_config_json_comes_from_is_not_part_of_a_run(folder: Path, tmp_path: Path) -> None:
