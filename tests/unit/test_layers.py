@@ -39,7 +39,7 @@ STRANGERS = {
 THIRD_PARTIES = {
     "runtime": {"jinja2", "numpy", "psutil", "safetensors", "torch", "tqdm"},
     "errors": set(),
-    "runtime.compat": {"mlflow", "py4j", "pyspark", "ray", "torch", "torchmetrics"},
+    "runtime.compat": {"lightning_utilities", "mlflow", "py4j", "pyspark", "ray", "torch", "torchmetrics"},
     "config": {"pydantic", "yaml"},
     "data.versions": {"numpy", "pyarrow", "pydantic", "xxhash"},
     "data.features": {"PIL", "nibabel", "numpy", "pyarrow", "pydantic", "tokenizers"},
@@ -150,8 +150,8 @@ def test_what_is_imported_before_a_config_is_read_loads_no_heavy_library(module:
 
 
 def test_the_loop_loads_no_ray_a_worker_no_mlflow_and_the_driver_no_loop() -> None:
-    """None of them loads what torchmetrics would of SciPy, which is imported as ever by whoever uses it."""
-    heavy = {"ray", "mlflow", "pyspark", "scipy.signal"}
+    """None of them loads what torchmetrics would of other packages; SciPy is imported as ever by whoever uses it."""
+    heavy = {"ray", "mlflow", "pyspark", "scipy.signal", "matplotlib", "transformers"}
     workers_alone = {"torch.distributed.checkpoint", "torch.distributed.tensor", "pipelines.train.loop"}
     driver = f"""
 import sys
