@@ -104,7 +104,7 @@ def loss_of(weights: dict[str, Tensor], config: Config) -> Any:
     return metrics["validation/loss"]
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.full)])
 def test_p5_exact_has_the_same_averages_for_every_number_of_workers(home: Path, tmp_path: Path, workers: int) -> None:
     alone = fit(WorkerContext(), home, tmp_path / "alone", {"strategy": "exact"})
     answers = run_group(workers, tmp_path / "group", fit, home, tmp_path / "run", {"strategy": "exact"})
