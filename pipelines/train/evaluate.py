@@ -80,7 +80,7 @@ class Evaluation:
         self._loader.assign_shards(self._strategy.mesh.worker_shards(self._shards))
         most_shards = max(map(len, self._strategy.mesh.shards_by_replica(self._shards)))
         shards = [_Shard(self._task.metrics(), self._new_details(), self._new_trivial()) for _ in self._loader.owned_shards]
-        with self._strategy.averaged_weights():
+        with self._strategy.average_weights():
             for batch in self._loader:
                 if any(all_gather_object(broken_off())):
                     return None

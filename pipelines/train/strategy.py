@@ -136,7 +136,7 @@ class Strategy(ABC):
         """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""
         raise NotImplementedError
 
-    def averaged_weights(self) -> AbstractContextManager[None]:
+    def average_weights(self) -> AbstractContextManager[None]:
         """Have the model's parameters be their averages over steps meanwhile, with `train.ema_decay`. Around evaluation, and around what
         is kept of the model."""
         return nullcontext()
@@ -157,7 +157,7 @@ class Strategy(ABC):
         if self.mesh.context.rank:
             return ""
         self.model.eval()
-        with self.averaged_weights():
+        with self.average_weights():
             return self._task.sample(self.model, epoch)
 
     @abstractmethod
@@ -180,5 +180,5 @@ class Strategy(ABC):
         """The whole model's parameters and buffers by name, on the CPU: on rank 0, and empty on all others."""
         if self.mesh.context.rank:
             return {}
-        with self.averaged_weights():
+        with self.average_weights():
             return model_weights(self.model)

@@ -128,7 +128,7 @@ class Update:
             self._average.update()
         return norm
 
-    def averaged_weights(self) -> AbstractContextManager[None]:
+    def average_weights(self) -> AbstractContextManager[None]:
         """Have the model's parameters be their averages meanwhile, if the config asks for averages."""
         return self._average.in_place() if self._average else nullcontext()
 

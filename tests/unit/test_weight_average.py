@@ -68,13 +68,13 @@ def test_averages_are_those_of_the_formula() -> None:
 
 @pytest.mark.parametrize("strategy", ["ddp", "exact"])
 def test_averages_are_evaluated_and_kept_and_training_goes_on_without_them(home: Path, strategy: str) -> None:
-    averaged, plain = (
+    with_averages, plain = (
         open_strategy(training(home, **{**SETTINGS, "strategy": strategy, "ema_decay": decay, "task": {}})) for decay in (0.9, 0)
     )
     config = training(home, **{**SETTINGS, "strategy": strategy, "task": {}})
     version = open_dataset(config)
     losses = []
-    for one in (averaged, plain):
+    for one in (with_averages, plain):
         loader = one.open_loader(config, version, build_task(config.task, version.manifest))
         for number, batch in enumerate(one.batches(loader)):
             one.step(batch, number, 0.01, Flags())
@@ -84,15 +84,15 @@ def test_averages_are_evaluated_and_kept_and_training_goes_on_without_them(home:
         evaluation.close()
         assert metrics is not None
         losses.append(metrics["validation/loss"])
-    trained = [dict(one.model.named_parameters()) for one in (averaged, plain)]
+    trained = [dict(one.model.named_parameters()) for one in (with_averages, plain)]
     assert all(torch.equal(values, trained[1][name]) for name, values in trained[0].items()), "training does not read the averages"
-    weights = averaged.weights()
+    weights = with_averages.weights()
     assert losses[0] != losses[1]
     assert not any(torch.equal(values, weights[name]) for name, values in trained[0].items())
-    assert losses[0] == loss_of(weights, config)
+    assert losses[0] == validation_loss(weights, config)
 
 
-def loss_of(weights: dict[str, Tensor], config: Config) -> Any:
+def validation_loss(weights: dict[str, Tensor], config: Config) -> Any:
     """The validation loss of a strategy without averages that has these weights."""
     plain = training(Path(config.dataset.path).parent, **{**SETTINGS, "ema_decay": 0, "task": {}})
     strategy, version = open_strategy(plain), open_dataset(config)

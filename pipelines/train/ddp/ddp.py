@@ -119,8 +119,8 @@ class DataParallel(Strategy):
         if self._feedback:
             self._feedback.even_out()
 
-    def averaged_weights(self) -> AbstractContextManager[None]:
-        return self._update.averaged_weights()
+    def average_weights(self) -> AbstractContextManager[None]:
+        return self._update.average_weights()
 
     def state_dict(self) -> dict[str, Any]:
         return self._update.state_dict() | ({"compression": self._feedback.state_dict()} if self._feedback else {})

@@ -97,8 +97,8 @@ class Exact(Strategy):
         """Only check: buffers are equal after every step. Raises ConfigError if one is not the same tensor as at the start."""
         self._buffers.check_in_place()
 
-    def averaged_weights(self) -> AbstractContextManager[None]:
-        return self._update.averaged_weights()
+    def average_weights(self) -> AbstractContextManager[None]:
+        return self._update.average_weights()
 
     def state_dict(self) -> dict[str, Any]:
         return self._update.state_dict()
