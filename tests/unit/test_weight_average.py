@@ -74,17 +74,17 @@ def test_averages_are_evaluated_and_kept_and_training_goes_on_without_them(home:
     config = training(home, **{**SETTINGS, "strategy": strategy, "task": {}})
     version = open_dataset(config)
     losses = []
-    for one in (with_averages, plain):
-        loader = one.open_loader(config, version, build_task(config.task, version.manifest))
-        for number, batch in enumerate(one.batches(loader)):
-            one.step(batch, number, 0.01, Flags())
+    for trainer in (with_averages, plain):
+        loader = trainer.open_loader(config, version, build_task(config.task, version.manifest))
+        for number, batch in enumerate(trainer.batches(loader)):
+            trainer.step(batch, number, 0.01, Flags())
         loader.close()
-        evaluation = Evaluation(config.train, version, "validation", build_task(config.task, version.manifest), one)
+        evaluation = Evaluation(config.train, version, "validation", build_task(config.task, version.manifest), trainer)
         metrics = evaluation()
         evaluation.close()
         assert metrics is not None
         losses.append(metrics["validation/loss"])
-    trained = [dict(one.model.named_parameters()) for one in (with_averages, plain)]
+    trained = [dict(trainer.model.named_parameters()) for trainer in (with_averages, plain)]
     assert all(torch.equal(values, trained[1][name]) for name, values in trained[0].items()), "training does not read the averages"
     weights = with_averages.weights()
     assert losses[0] != losses[1]
