@@ -56,6 +56,7 @@ TABLE = (
     Use("train.balance.kind", "train.workers", fits=is_several, remedy="set train.workers to 2 or more", values=("auto",)),
     Use("train.balance.kind", "train.strategy", fits=lambda strategy, _: strategy.balances, remedy=partial(_set_strategy, "balances"),
         values=("auto",)),
+    Use("train.ema_decay", "train.strategy", fits=lambda strategy, _: strategy.averages, remedy=partial(_set_strategy, "averages")),
     Use("train.profile.ranks", ".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]"),
     Use("train.profile.memory", ".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]"),
     Use("train.shuffle_window", "train.shuffle", (True,)),

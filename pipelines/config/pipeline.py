@@ -30,7 +30,7 @@ PLACEMENT = frozenset(
     {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
     | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
 )
-_NEWER = ("fold", "freeze", "lora", "lr_factors")
+_NEWER = ("fold", "freeze", "lora", "lr_factors", "ema_decay")
 """Settings of `train` that are newer than the identities of earlier runs, which have none of them."""
 
 

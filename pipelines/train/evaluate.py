@@ -80,10 +80,11 @@ class Evaluation:
         self._loader.assign_shards(self._strategy.mesh.worker_shards(self._shards))
         most_shards = max(map(len, self._strategy.mesh.shards_by_replica(self._shards)))
         shards = [_Shard(self._task.metrics(), self._new_details(), self._new_trivial()) for _ in self._loader.owned_shards]
-        for batch in self._loader:
-            if any(all_gather_object(broken_off())):
-                return None
-            self._add(self._loader.split_by_shard(batch), shards, most_shards)
+        with self._strategy.average_weights():
+            for batch in self._loader:
+                if any(all_gather_object(broken_off())):
+                    return None
+                self._add(self._loader.split_by_shard(batch), shards, most_shards)
         by_worker = all_gather_object([(shard.metrics, self._parts(shard), shard.trivial) for shard in shards])
         in_order = [results for rank in self._strategy.mesh.first_ranks for results in by_worker[rank]]
         merged = self._merge_metrics([metrics for metrics, _, _ in in_order])

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -136,6 +136,11 @@ class Strategy(ABC):
         """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""
         raise NotImplementedError
 
+    def average_weights(self) -> AbstractContextManager[None]:
+        """Have the model's parameters be their averages over steps meanwhile, with `train.ema_decay`. Around evaluation, and around what
+        is kept of the model."""
+        return nullcontext()
+
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         """The model's output, without gradients, in evaluation mode and in the precision of training. A worker with fewer
@@ -152,7 +157,8 @@ class Strategy(ABC):
         if self.mesh.context.rank:
             return ""
         self.model.eval()
-        return self._task.sample(self.model, epoch)
+        with self.average_weights():
+            return self._task.sample(self.model, epoch)
 
     @abstractmethod
     def sync_buffers(self) -> None:
@@ -172,4 +178,7 @@ class Strategy(ABC):
 
     def weights(self) -> dict[str, Tensor]:
         """The whole model's parameters and buffers by name, without adapters, on the CPU: on rank 0, and empty on all others."""
-        return {} if self.mesh.context.rank else model_without_adapters(self.model)
+        if self.mesh.context.rank:
+            return {}
+        with self.average_weights():
+            return model_without_adapters(self.model)

@@ -1,6 +1,7 @@
 """Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from pipelines.train.phases import BACKWARD, OPTIMIZER
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import is_dtensor, local_part, total_norm
 from pipelines.train.step_clock import StepClock
+from pipelines.train.weight_average import WeightAverage
 
 
 def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]]) -> Optimizer:
@@ -80,6 +82,7 @@ class Update:
         self._sends_norm = clips_alike and context.world_size > 1 and settings.clip_norm is not None
         self._parameters = list(model.parameters())
         self.optimizer = create_optimizer(settings, parameter_groups(settings, model))
+        self._average = WeightAverage(model, settings.ema_decay) if settings.ema_decay else None
         self._scaler = torch.amp.GradScaler(context.device.type, enabled=precision.has_loss_scale)
 
     def backward(self, loss_sum: Tensor, averaged_over: int = 1) -> None:
@@ -121,7 +124,13 @@ class Update:
         self._scaler.step(self.optimizer)
         self._scaler.update()
         self.optimizer.zero_grad()
+        if self._average:
+            self._average.update()
         return norm
+
+    def average_weights(self) -> AbstractContextManager[None]:
+        """Have the model's parameters be their averages meanwhile, if the config asks for averages."""
+        return self._average.in_place() if self._average else nullcontext()
 
     def _norm(self, like: Tensor) -> Tensor:
         """The norm of the gradient of the whole model."""
@@ -144,10 +153,13 @@ class Update:
         if is_new:
             # torch has created the state by a step with zero gradients, which Adam counts, and in which weight decay moves momentum.
             reset_state(self.optimizer)
-        return {"model": model, "optimizer": optimizer, "scaler": self._scaler.state_dict()}
+        average = {"average": self._average.state_dict()} if self._average else {}
+        return {"model": model, "optimizer": optimizer, "scaler": self._scaler.state_dict(), **average}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         from torch.distributed.checkpoint.state_dict import set_state_dict
 
         set_state_dict(self._model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
+        if self._average:
+            self._average.load_state_dict(state["average"])

@@ -70,6 +70,7 @@ def test_every_row_is_predicted_once_or_refused_with_its_reason(config: Config, 
     assert all(json.loads(row["record"])["age"] == 130 for row in refused)
 
 
+@pytest.mark.full
 def test_the_same_input_is_up_to_date_and_new_files_alone_are_predicted(config: Config, good: tuple[str, str], tmp_path: Path) -> None:
     inputs, output = raw(config, tmp_path / "in", 0), str(tmp_path / "out")
 
@@ -224,6 +225,7 @@ def test_a_column_of_the_name_of_a_prediction_is_not_kept(config: Config, good: 
     assert api.predict(other, good[1], str(tmp_path / "out"), inputs, ["id"]).rows_out
 
 
+@pytest.mark.full
 def test_a_champion_is_replaced_by_a_model_that_is_no_worse_and_comes_back(config: Config, good: tuple[str, str]) -> None:
     gates = registry_config(config, slices=("city",), slice_bound=1e4, latency_ms=60_000.0, size_mb=100.0, at_most={"loss": 1e4})
     client = MlflowClient(config.tracking.uri)

@@ -214,7 +214,7 @@ def _drop_written_row(report: Report) -> None:
         (_drop_accepted_row, "the query gave 20,000 rows, of which "),
         pytest.param(_add_accepted_row, "the query gave 20,000 rows, of which ", marks=pytest.mark.full),
         pytest.param(_drop_refused_row, "the query gave 20,000 rows, of which ", marks=pytest.mark.full),
-        (_drop_quarantine_file, "rows were refused, and the quarantine holds "),
+        pytest.param(_drop_quarantine_file, "rows were refused, and the quarantine holds ", marks=pytest.mark.full),
         (_drop_written_row, "and the parts hold "),
     ],
 )
@@ -237,6 +237,7 @@ def test_p2_p8_a_row_that_no_task_reports_is_no_version_and_leaves_no_file(
     assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()], "what it wrote is removed"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_p8_what_fails_after_the_commit_makes_no_failure_of_it(
     numbers: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

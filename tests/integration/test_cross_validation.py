@@ -150,6 +150,7 @@ def prepare_with_page(config: Config, pages: list[str]) -> Any:
     return run(config, page)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_fewer_rows_than_folds_make_no_version(tmp_path: Path) -> None:
     write_table(tmp_path, 6)

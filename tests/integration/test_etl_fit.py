@@ -13,10 +13,11 @@ from pipelines.config.dataset.dataset import ByFraction, Dataset
 from pipelines.data.features.auto.choice import Choice
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError
+from pipelines.etl.fit import column_profile
+from pipelines.etl.fit import fit_columns as fit_gathered
 from pipelines.etl.splits import splits
-from pipelines.etl.statistics import gather as fitting
-from pipelines.etl.statistics.gather import column_profile, gather
-from pipelines.etl.statistics.gather import fit_columns as fit_gathered
+from pipelines.etl.statistics import gather as gathering
+from pipelines.etl.statistics.gather import gather
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.session import BATCH_BYTES, weigh_batches
 from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, column_settings, suit_columns
@@ -67,7 +68,7 @@ def test_p6_partitions_leave_no_trace_whoever_sums_the_counts(spark: SparkSessio
     assert fit_as_json(rows.repartition(7)) == expected
     assert fit_as_json(rows.coalesce(1)) == expected
     assert fit_as_json(rows.repartition(3), most_rows=2_000) == expected
-    monkeypatch.setattr(fitting, "COUNTS_ON_DRIVER", 0)
+    monkeypatch.setattr(gathering, "COUNTS_ON_DRIVER", 0)
     assert fit_as_json(rows.repartition(5)) == expected
     rows.unpersist()
 
@@ -84,8 +85,8 @@ def test_only_the_most_frequent_values_reach_the_driver_where_they_are_many(spar
     features = {"word": {"encoder": "vocabulary", "max_size": 3}}
     rows = table(spark)
     expected, _ = fit(rows, dataset(features=features))
-    monkeypatch.setattr(fitting, "COUNTS_ON_DRIVER", 0)
-    monkeypatch.setattr(fitting, "DISTINCT_ON_DRIVER", 3)
+    monkeypatch.setattr(gathering, "COUNTS_ON_DRIVER", 0)
+    monkeypatch.setattr(gathering, "DISTINCT_ON_DRIVER", 3)
     encoders, profile = fit(rows, dataset(features=features))
     assert encoders == expected and profile["word"]["distinct"] == 3
 

@@ -47,6 +47,7 @@ def test_p1_a_version_on_a_store_has_the_local_one_s_digest_and_no_other_files(c
     assert raw is not None and len(raw) == 2
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_is_a_clear_error(config: Config, store: ThreadedMotoServer) -> None:
     store.stop()
     try:

@@ -116,6 +116,7 @@ def alter_file(file: Path, **values: Any) -> Iterator[None]:
     file.write_bytes(content)
 
 
+@pytest.mark.full
 def test_the_first_step_and_tensor_that_differ_are_named(exact: tuple[Config, Result], capsys: pytest.CaptureFixture[str]) -> None:
     config, result = exact
     first, second, *_ = trail_files(config)

@@ -106,6 +106,7 @@ TWICE = {"y_object_duplicated_key.json", "y_object_duplicated_key_and_value.json
 """Refused, though they are JSON: an object has a key twice."""
 
 
+@pytest.mark.full
 def test_json_test_suite_as_lines(spark: SparkSession, tmp_path: Path) -> None:
     """Each file's text as the value of a record's field, a line each."""
     files = [

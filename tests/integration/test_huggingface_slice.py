@@ -19,7 +19,7 @@ from pipelines.etl.run import run as run_etl
 from pipelines.launch.run import Result, train
 from pipelines.serving.export.run import export
 
-pytestmark = pytest.mark.usefixtures("ray_cluster", "spark")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("ray_cluster", "spark")]
 
 GOOD, BAD, THINGS = ("good", "fine", "lovely"), ("bad", "dull", "awful"), ("film", "cat", "dog", "song", "book")
 
@@ -72,7 +72,6 @@ def test_it_has_learned(trained: Trained) -> None:
     assert trained.result.metrics["test/auc"] > 0.9, "of words that its tokens tell apart"
 
 
-@pytest.mark.full
 def test_the_model_is_the_same_for_two_workers(trained: Trained) -> None:
     folder = Path(trained.config.dataset.path).with_name("bert")
     shutil.copytree(folder.with_name("moved"), folder)

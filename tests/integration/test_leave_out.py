@@ -61,6 +61,7 @@ def slow_node(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     wait_until(lambda: len(nodes()) <= len(before), "Ray to take the second node off its list", 120)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_p5_before_a_machine_is_taken_away_the_workers_save_and_the_run_goes_on_without_it(
     slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None

@@ -133,6 +133,7 @@ def test_a_served_model_takes_files_and_answers_with_masks(trained_slice: Slice)
     assert shares.to_numpy() == pytest.approx(np.ones(len(served)))
 
 
+@pytest.mark.full
 def test_batch_prediction_writes_masks_of_images_that_have_no_labels(trained_slice: Slice, tmp_path: Path, spark: SparkSession) -> None:
     folder = tmp_path / "new"
     folder.mkdir()

@@ -202,11 +202,13 @@ def test_forests_and_boosting_are_baselines_too(slice_by_name: dict[str, Slice],
         baseline.fit_baseline(classes, "tree")
 
 
+@pytest.mark.full
 def test_a_ranking_has_no_linear_baseline(slice_by_name: dict[str, Slice]) -> None:
     with pytest.raises(ConfigError, match=r"task.kind is next_item, which has no baseline"):
         baseline.fit_baseline(slice_by_name["video_games"].config)
 
 
+@pytest.mark.full
 def test_words_and_classes_have_a_linear_baseline(slice_by_name: dict[str, Slice]) -> None:
     metrics = baseline.fit_baseline(slice_by_name["trec"].config)
     assert metrics["test/accuracy"] > 0.4

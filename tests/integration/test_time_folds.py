@@ -84,6 +84,7 @@ def test_p2_p7_each_model_is_trained_on_all_that_is_earlier(tmp_path: Path) -> N
     assert rows == manifest.folds, "text is compared as text"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_folds_without_rows_and_starts_that_are_no_days_make_no_version(tmp_path: Path) -> None:
     write_table(tmp_path)
@@ -111,6 +112,7 @@ def test_folds_by_hours_and_what_errors_offer(tmp_path: Path) -> None:
     api.prepare(time_config(tmp_path, [STARTS[0], STARTS[2]]))  # values of it, in order
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_a_forecast_s_future_ends_with_its_fold(tmp_path: Path) -> None:
     write_table(tmp_path)

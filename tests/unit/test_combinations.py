@@ -61,6 +61,7 @@ def spread(context: WorkerContext) -> dict[tuple[str, str], tuple[list[float], l
     }  # type: ignore[misc]
 
 
+@pytest.mark.full
 def test_every_task_trains_in_every_precision_when_its_model_is_spread(tmp_path: Path) -> None:
     actual, other = run_group(2, tmp_path / "group", spread)
     assert not isinstance(actual, Exception), actual

@@ -78,6 +78,7 @@ def test_weights_that_fit_are_taken_as_they_are(home: Path) -> None:
     assert initial_weights(config, open_dataset(config)) is None
 
 
+@pytest.mark.full
 def test_the_command_ends_with_one_line(home: Path, tmp_path: Path) -> None:
     config = training(home, init_from="f00d" * 8)
     file = tmp_path / "toy.yaml"

@@ -145,6 +145,7 @@ def test_a_better_model_than_the_champion_is_no_worse_and_a_worse_one_is(served:
     assert holds == [True, False] and differences[0] > 0.1 and differences[1] < -0.1
 
 
+@pytest.mark.full
 def test_a_champion_that_cannot_predict_the_rows_is_said_and_may_be_left_out(served: Served, tmp_path: Path) -> None:
     """One that lacks columns of the rows, of which a few are named, and one that refuses all rows."""
     champion = download_model(served.config.tracking.uri, served.uri, tmp_path)

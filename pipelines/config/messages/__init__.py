@@ -1,4 +1,4 @@
-"""What a person reads about a config that is refused.
+"""Errors of a config that is refused, in words.
 
 1. `wording`       turns validation errors into one line each.
 2. `did_you_mean`  suggests the known name closest to an unknown one.

@@ -128,6 +128,9 @@ class Training(Section):
     """For the `step` schedule: factor of the learning rate."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Maximum norm of the gradient; a larger gradient is scaled down to it."""
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Decay of an exponential moving average of the weights over steps, such as 0.999: the averages are validated, tested and kept, while
+    training goes on from the weights themselves. 0 for none."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """`auto` uses bf16 on GPUs that support it, or else fp32; `fp16` uses loss scaling. On GPUs, convolutions in fp32 multiply in TF32, as
     torch has it by default."""

@@ -30,6 +30,8 @@ class StrategySettings(Section):
     """Whether the strategy implements `assign_shards` and tells its clock of passes and exchange, which `train.balance: auto` needs."""
     reads_in_order: ClassVar[bool] = True
     """Whether the rows of a step are those of the shards' order, on which `train.shuffle_window` and `train.remainder` have an effect."""
+    averages: ClassVar[bool] = False
+    """Whether the strategy implements `average_weights`, which `train.ema_decay` needs."""
     unsupported: ClassVar[tuple[str, ...]] = ()
     """Settings of `train` with which the strategy cannot train, such as `freeze`."""
     placement: ClassVar[frozenset[str]] = frozenset()

@@ -52,7 +52,7 @@ class Encoder(ABC, Generic[Settings]):
 
     @classmethod
     def needs(cls, settings: Settings) -> frozenset[str]:
-        """The statistics of each input that `fit` needs: any of "moments" and "sample", at most one of `statistics.COUNTED`,
+        """The statistics of each input that `fit` needs: any of "moments" and "sample", at most one of `COUNTED`,
         and that of a `ngrams.TermRule`."""
         return frozenset()
 

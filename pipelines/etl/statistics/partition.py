@@ -1,5 +1,4 @@
-"""What a task of Spark does with the rows of its partition: an `Accumulator` per column, and the rows of each split and of each reason
-counted."""
+"""Statistics of one partition, in a task of Spark: an `Accumulator` per column, and the rows of each split and of each reason counted."""
 
 from collections import Counter
 from collections.abc import Iterator

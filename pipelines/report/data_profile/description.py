@@ -131,7 +131,7 @@ def _frequencies(train: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
 
 
 def _normal(value: object) -> object:
-    """As `etl.leakage` compares values."""
+    """As `statistics.leakage` compares values."""
     if isinstance(value, str):
         return _WORDS.sub(" ", value.lower()).strip()
     if isinstance(value, float):

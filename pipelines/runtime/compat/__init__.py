@@ -13,7 +13,7 @@
 5. `spark_daemon`  starts Spark's Python workers, without their tracebacks when Java closes their sockets.
 6. `torch`         has the base class of all batch norms, a product over many tensors, the memory of PowerSGD, calls after a
                       backward pass, snapshots of memory, and the flight recorder.
-7. `torchmetrics`  imports it without a module of SciPy that it does not use.
+7. `torchmetrics`  imports it without packages that take long and that the project does not use.
 
 To assign or override a name that no longer exists would have no effect; here it raises MismatchError.
 """

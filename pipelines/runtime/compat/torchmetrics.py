@@ -1,4 +1,6 @@
-"""Imports torchmetrics without scipy.signal, which takes a second of CPU time in every process."""
+"""Imports torchmetrics without packages that it loads for metrics and plots which the project does not use: matplotlib, scipy.signal and
+transformers take two seconds of CPU time in every process.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +9,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from lightning_utilities.core.imports import RequirementCache
+
 SIGNAL = "scipy.signal"
+_OPTIONAL = ("matplotlib", "torchvision", "transformers")
 
 
 class _StandIn(ModuleType):
@@ -44,5 +49,28 @@ def skipped_scipy_signal() -> Iterator[None]:
         _remove(stand_in)
 
 
-with skipped_scipy_signal():
+@contextmanager
+def skipped_optional_packages() -> Iterator[None]:
+    """Let torchmetrics find none of `_OPTIONAL` meanwhile, except what is loaded already: then it costs nothing.
+
+    What needs one of them, such as `Metric.plot`, says later that it is missing. Overrides `RequirementCache._check_available`.
+    """
+    check = RequirementCache._check_available
+
+    def check_others(self: RequirementCache) -> None:
+        name = str(self.requirement or self.module)
+        package = next((package for package in _OPTIONAL if name.startswith(package)), None)
+        if package and package not in sys.modules:
+            self.available, self.message = False, f"{package} was not loaded before pipelines.tasks"
+        else:
+            check(self)
+
+    RequirementCache._check_available = check_others  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        RequirementCache._check_available = check  # type: ignore[method-assign]
+
+
+with skipped_scipy_signal(), skipped_optional_packages():
     import torchmetrics  # noqa: F401

@@ -16,6 +16,7 @@ class Settings(ExactSettings):
     implementation = "pipelines.strategies.parameter_server.strategy:ParameterServerStrategy"
     reproducible = False  # but for mode `sync`, which a verification repeats with `exact`
     balances = False
+    averages = False
     unsupported = ("lora", "lr_factors")
     uses = (Use("train.strategy.staleness", ".mode", ("bounded",)),)
     kind: str = "parameter_server"

@@ -1,7 +1,7 @@
 """Strategy `ddp`: every worker computes the rows of its shards in one pass; gradients are all-reduced during the backward pass."""
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -118,6 +118,9 @@ class DataParallel(Strategy):
             ModelBuffers(self.model).average(self._context.world_size)
         if self._feedback:
             self._feedback.even_out()
+
+    def average_weights(self) -> AbstractContextManager[None]:
+        return self._update.average_weights()
 
     def state_dict(self) -> dict[str, Any]:
         return self._update.state_dict() | ({"compression": self._feedback.state_dict()} if self._feedback else {})

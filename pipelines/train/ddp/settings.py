@@ -40,6 +40,7 @@ class Settings(StrategySettings):
 
     implementation = "pipelines.train.ddp.ddp:DataParallel"
     balances = True
+    averages = True
     uses = (
         Use("train.strategy.compression.rank", ".kind", ("powersgd",)),
         Use("train.strategy.compression.start_step", ".kind", ("powersgd",)),

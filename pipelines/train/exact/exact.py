@@ -7,6 +7,7 @@ worker takes the same optimizer step.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -95,6 +96,9 @@ class Exact(Strategy):
     def sync_buffers(self) -> None:
         """Only check: buffers are equal after every step. Raises ConfigError if one is not the same tensor as at the start."""
         self._buffers.check_in_place()
+
+    def average_weights(self) -> AbstractContextManager[None]:
+        return self._update.average_weights()
 
     def state_dict(self) -> dict[str, Any]:
         return self._update.state_dict()

@@ -12,6 +12,7 @@ class Settings(FixedThreads):
     implementation = "pipelines.train.exact.exact:Exact"
     reproducible = True
     balances = True
+    averages = True
     kind: str = "exact"
 
     def blocks_of_shards(self, train: Training) -> Iterable[int]:
