@@ -28,6 +28,11 @@ class EncoderSettings(Section):
         """Python distributions that the implementation imports beyond those of every model, which a served one then requires too."""
         return ()
 
+    @property
+    def keeps_missing(self) -> bool:
+        """Whether the encoder takes a value that is missing, and encodes it as NaN. Only some tasks take such a column."""
+        return False
+
     def inputs(self, feature: str) -> tuple[str, ...]:
         """Columns of the query that the encoder of this feature reads."""
         return (self.column or feature,)
