@@ -20,7 +20,7 @@ def contributions(forest: Forest, inputs: np.ndarray) -> np.ndarray:
     """
     import lightgbm  # noqa: PLC0415, whoever grew the trees has it
 
-    booster = lightgbm.Booster(model_str=_text(forest, inputs.shape[1]), params={"verbosity": -1})
+    booster = lightgbm.Booster(model_str=_text(forest, inputs.shape[1]))
     values = np.asarray(booster.predict(inputs.astype(np.float64), pred_contrib=True, num_threads=1))
     return values.reshape(len(inputs), forest.outputs, -1)[:, :, :-1]
 
