@@ -109,8 +109,8 @@ class Task(ABC):
         return None
 
     def explain(self, model: nn.Module, rows: Batch) -> Explanation:
-        """What the outputs of the model come from, and those of a few rows of features on the CPU. A task that `explains` has it; it is
-        called on one worker, which holds the whole model, once training has ended."""
+        """Explain the outputs of the model, and those of a few rows of features on the CPU. Called if the task `explains`, on one worker,
+        which holds the whole model."""
         raise NotImplementedError
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:

@@ -22,7 +22,7 @@ from pipelines.strategies.boosting import boosting, machines
 from pipelines.strategies.boosting.boosting import Boosting
 from pipelines.strategies.boosting.gradients import best_bias, gradients
 from pipelines.strategies.boosting.machines import Growth, MachineGroup
-from pipelines.strategies.boosting.rows import with_missing_row
+from pipelines.strategies.boosting.rows import add_missing_row
 from pipelines.tasks.bind import build_task, task_data
 from pipelines.tasks.tables.forest import Forest
 from pipelines.tasks.tables.trees import TreeInput, Trees
@@ -148,9 +148,9 @@ def test_a_side_for_missing_numbers_is_learned_though_the_sample_has_none() -> N
     is_missing[:500] = False
     x[is_missing, 0] = np.nan
     x = np.ascontiguousarray(x)
-    sample = with_missing_row(x[:500], [True, False])
+    sample = add_missing_row(x[:500], [True, False])
     assert len(sample) == 501 and np.isnan(sample[-1]).tolist() == [True, False] and sample[-1, 1] == x[0, 1]
-    assert with_missing_row(x[:500], [False, False]) is not sample and len(with_missing_row(x[:500], [False, False])) == 500
+    assert add_missing_row(x[:500], [False, False]) is not sample and len(add_missing_row(x[:500], [False, False])) == 500
     inputs = [TreeInput("a", 0, 0, True), TreeInput("b", 0, 0, False)]
     gradient = np.where(is_missing, -1.0, 0.5).astype(np.float32)[:, None]
     group = MachineGroup(Growth(TreesSettings(leaves=2), inputs, 1, sample, 1, 60.0), x, WorkerContext())

@@ -47,7 +47,7 @@ THIRD_PARTIES = {
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
     "data.simulations": {"numpy"},
     "data.sources": {"bracex", "numpy", "openpyxl", "py4j", "pyarrow", "pyspark", "threadpoolctl", "wcmatch"},
-    "tasks": {"faster_coco_eval", "numpy", "torch", "torchmetrics"},
+    "tasks": {"faster_coco_eval", "lightgbm", "numpy", "torch", "torchmetrics"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "report": {"PIL", "jinja2", "markupsafe", "matplotlib", "numpy", "prometheus_client", "pyarrow", "scipy"},

@@ -28,7 +28,7 @@ def importance(split: SplitEvaluation) -> tuple[bytes, str]:
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.legend(loc="lower right")
-        canvas.left = 0.36
+        canvas.margin = 0.36
     return canvas.svg, _caption(len(table["feature"]), totals)
 
 

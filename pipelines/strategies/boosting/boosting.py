@@ -14,7 +14,7 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.philox import random_words
 from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, gradients, sum_exactly, to_grids
 from pipelines.strategies.boosting.machines import Growth, MachineGroup, import_lightgbm
-from pipelines.strategies.boosting.rows import Rounds, with_missing_row
+from pipelines.strategies.boosting.rows import Rounds, add_missing_row
 from pipelines.strategies.boosting.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.tables.forest import Forest
@@ -72,7 +72,7 @@ class Boosting(Strategy):
             self._task.settings,
             self._task.inputs,
             self.model.outputs,
-            with_missing_row(self.model.inputs(sample).numpy(), [input.is_missing for input in self._task.inputs]),
+            add_missing_row(self.model.inputs(sample).numpy(), [input.is_missing for input in self._task.inputs]),
             self._train.cpus_per_worker,
             self._train.timeout_seconds,
         )

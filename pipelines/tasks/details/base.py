@@ -92,8 +92,8 @@ class Details(ABC):
     ) -> EvaluationData:
         """All that was collected of a split, with the values of its metrics. `entries` are entries of the summary; the explanation is that
         of the worst rows."""
-        shown = {name: values for name, values in self.worst.columns.items() if not name.startswith(_INPUT)}
-        columns, shapes = readable_values(shown, self.data)
+        visible = {name: values for name, values in self.worst.columns.items() if not name.startswith(_INPUT)}
+        columns, shapes = readable_values(visible, self.data)
         worst: Columns = {"row": self.worst.rows.tolist(), "loss": (-self.worst.keys).tolist(), **columns}
         outcomes_by_name = {name: values.tolist() for name, values in self.outcomes.columns.items()}
         outcomes: Columns = {"row": self.outcomes.rows.tolist(), **outcomes_by_name} if outcomes_by_name else {}
@@ -112,8 +112,8 @@ class Details(ABC):
         """Offer the rows of a batch to the worst ones, with these values and readable features."""
 
         def values(places: np.ndarray) -> dict[str, np.ndarray]:
-            shown = {**{name: column[places] for name, column in columns.items()}, **sample_features(batch, places, self.data)}
-            return {**shown, **self._inputs(batch, places)}
+            visible = {**{name: column[places] for name, column in columns.items()}, **sample_features(batch, places, self.data)}
+            return {**visible, **self._inputs(batch, places)}
 
         # NaN sorts last, but such a row is the worst.
         self.worst.offer(-np.nan_to_num(losses, nan=np.inf), row_numbers(batch), values)

@@ -1,4 +1,4 @@
-"""What a model's outputs come from, by the columns of the query that its inputs are encoded from."""
+"""Explanations of a model's outputs by the columns of the query that its inputs are encoded from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SHOWN_FEATURES = 5
 
 @dataclass(frozen=True)
 class Explanation:
-    """What each feature does to the outputs of a model, and to that of a few rows."""
+    """The part of each feature in the outputs of a model, and in those of a few rows."""
 
     features: tuple[str, ...]
     importance: Mapping[str, np.ndarray]
@@ -22,7 +22,7 @@ class Explanation:
     """float64 of shape (rows, features): what each adds to a row's output, compared with the mean over the training rows."""
 
     @classmethod
-    def by_feature(cls, names: Sequence[str], importance: Mapping[str, Tensor], contributions: np.ndarray) -> "Explanation":
+    def sum_by_feature(cls, names: Sequence[str], importance: Mapping[str, Tensor], contributions: np.ndarray) -> "Explanation":
         """Sum over inputs of the same name. `importance` is of shape (inputs,), `contributions` of shape (rows, inputs)."""
         features = tuple(dict.fromkeys(names))
         belongs = np.array([[name == feature for feature in features] for name in names], float)

@@ -1,4 +1,4 @@
-"""What each input adds to a forest's output, row by row: SHAP values, by LightGBM's TreeSHAP on the text of the same trees.
+"""Contributions of each input to a forest's output, row by row: SHAP values, by LightGBM's TreeSHAP on the text of the same trees.
 
 Lundberg et al. 2020, "From local explanations to global understanding with explainable AI for trees".
 """
@@ -40,10 +40,10 @@ def _text(forest: Forest, inputs: int) -> str:
 
 def _tree(nodes: dict[str, np.ndarray]) -> Iterator[str]:
     """The lines of a tree whose nodes these are, the first the root. LightGBM numbers decisions from 0, and leaves from -1 down."""
-    left, right, itself = nodes["left_child"], nodes["right_child"], np.arange(len(nodes["left_child"]))
-    is_decision = left != itself
+    children, itself = (nodes["left_child"], nodes["right_child"]), np.arange(len(nodes["left_child"]))
+    is_decision = children[0] != itself
     decisions = np.flatnonzero(is_decision)
-    leaves = np.setdiff1d(np.concatenate([[0], left[decisions], right[decisions]]), decisions)  # others are empty room
+    leaves = np.setdiff1d(np.concatenate([[0], *(child[decisions] for child in children)]), decisions)  # others are empty room
     place = np.zeros(len(itself), np.int64)
     place[decisions], place[leaves] = np.arange(len(decisions)), ~np.arange(len(leaves))
     yield f"num_leaves={len(leaves)}"
@@ -58,8 +58,8 @@ def _tree(nodes: dict[str, np.ndarray]) -> Iterator[str]:
     yield f"split_feature={_words(nodes['feature'][decisions])}"
     yield f"threshold={_words(map(repr, thresholds.tolist()))}"
     yield f"decision_type={_words(np.where(sets, _CATEGORIES, _NAN_LEFT * nodes['missing_left'][decisions]) + _NAN)}"
-    yield f"left_child={_words(place[left[decisions]])}"
-    yield f"right_child={_words(place[right[decisions]])}"
+    yield f"left_child={_words(place[children[0][decisions]])}"
+    yield f"right_child={_words(place[children[1][decisions]])}"
     yield f"internal_count={_words(nodes['rows'][decisions])}"
     if sets.any():
         bits = _bits(nodes["members"][decisions[sets]])

@@ -71,9 +71,9 @@ class Trees(Supervised):
         assert isinstance(model, Forest), "the task makes it"
         inputs = model.inputs(rows)
         features = [self._raw_feature(input.column) for input in self.inputs]
-        number = self.target.explained_output(model(rows).double())
+        number = self.target.output_to_explain(model(rows).double())
         shares = contributions(model, inputs.numpy())[torch.arange(len(inputs)), number]
-        return Explanation.by_feature(features, model.importance(len(features)), shares)
+        return Explanation.sum_by_feature(features, model.importance(len(features)), shares)
 
     def _raw_feature(self, column: str) -> str:
         """The columns of the query that a tensor column is encoded from."""

@@ -105,7 +105,7 @@ class Target(ABC):
         """As `Task.prediction_form`."""
         return {}
 
-    def explained_output(self, output: Tensor) -> Tensor:
+    def output_to_explain(self, output: Tensor) -> Tensor:
         """The number of the output that a prediction follows from most, of each row: int64 of shape (rows,), from float64 output."""
         return torch.zeros(len(output), dtype=torch.int64)
 

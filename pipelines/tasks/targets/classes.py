@@ -125,7 +125,7 @@ class ClassTarget(ClassificationTarget):
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
         self._update_decisions(metrics, output.argmax(1), target)
 
-    def explained_output(self, output: Tensor) -> Tensor:
+    def output_to_explain(self, output: Tensor) -> Tensor:
         return output.argmax(1)
 
     def probabilities(self, output: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class QuantileTarget(QuantityTarget):
     def _constant_output(self, values: np.ndarray, weights: np.ndarray) -> Tensor:
         return torch.from_numpy(np.quantile(values, self._quantiles, method="inverted_cdf", weights=weights))
 
-    def explained_output(self, output: Tensor) -> Tensor:
+    def output_to_explain(self, output: Tensor) -> Tensor:
         return torch.full((len(output),), self._middle)
 
     def quantities(self, output: Tensor) -> Tensor:
