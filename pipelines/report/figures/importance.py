@@ -24,7 +24,7 @@ def importance(split: SplitEvaluation) -> tuple[bytes, str]:
         for number, (name, colour) in enumerate(zip(measures, (BLUE, SKY), strict=False)):
             shares = np.array(table[name][: len(names)], float) / totals[name]
             axes.barh(places + (number - 0.5) * _BAR, shares, _BAR, color=colour, label=name)
-        axes.set(yticks=places, yticklabels=names, xlabel="share")
+        axes.set(yticks=places, yticklabels=names)
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.legend(loc="lower right")
