@@ -167,6 +167,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"task": {"kind": "trees"}, "train.strategy": "ddp"},
         ({"train.strategy": "boosting"}, {"train.strategy": GONE}),
     ),
+    "impute is keep, but task.kind": (
+        {"dataset.features.age": {"encoder": "standardize", "impute": "keep"}},
+        ({"dataset.features.age": {"encoder": "standardize", "impute": "median"}}, {"task": {"kind": "trees"}}),
+    ),
+    "impute is keep, which is for features": (
+        {"dataset.target": {"rich": {"encoder": "standardize", "impute": "keep"}}},
+        ({"dataset.target": {"rich": {"encoder": "standardize"}}},),
+    ),
     "which trains no task of kind {}; set": (
         {"train.strategy": "boosting"},
         ({"task": {"kind": "trees"}}, {"train.strategy": GONE}),

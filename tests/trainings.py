@@ -46,15 +46,17 @@ def training(
     nan_row: int | None = None,
     one_class: tuple[str, ...] = (),
     weight_scale: float | None = None,
+    missing_share: float = 0.0,
     **train: Any,
 ) -> Config:
     """The config of a training on numbers x0, x1, …, whose label says whether x0 · x1 + x2 / 2 is positive.
 
     The version that it names holds `rows` rows to train, a quarter as many to validate and to test. With `numbered`,
     x7 is the row's number within its split; in row `nan_row` to train x0 is not a number. Splits in `one_class` have label 1 only. With
-    `weight_scale`, rows have weights of 0, 1, 2 and 3 times that.
+    `weight_scale`, rows have weights of 0, 1, 2 and 3 times that. So many of x0 and x1 are missing, and kept so.
     """
-    features = {f"x{number}": "identity" for number in range(FEATURES)}
+    encoder: Any = {"encoder": "identity", "impute": "keep"} if missing_share else "identity"
+    features = {f"x{number}": encoder for number in range(FEATURES)}
     passthrough = {} if weight_scale is None else {"passthrough": {"weight": "weight"}}
     task = {**(task or {}), **({"sample_weight": "weight"} if passthrough else {})}
     config = parse(
@@ -78,7 +80,12 @@ def training(
         written = write_version(
             path,
             {
-                split: [_points(generator, count, numbered, nan_row if split == "train" else None, split in one_class) | weights(count)]
+                split: [
+                    _without_some(
+                        _points(generator, count, numbered, nan_row if split == "train" else None, split in one_class), missing_share
+                    )
+                    | weights(count)
+                ]
                 for split, count in parts.items()
                 if count
             },
@@ -150,6 +157,14 @@ def _points(generator: np.random.Generator, rows: int, numbered: bool, nan_row: 
     return {**{f"x{number}": x[number] for number in range(FEATURES)}, "label": ((x[0] * x[1] + x[2] / 2 > 0) | one_class).astype("uint8")}
 
 
+def _without_some(points: dict[str, np.ndarray], share: float) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(1)
+    return {
+        name: np.where(draw.random(len(values)) < share, np.float32(np.nan), values) if share and name in ("x0", "x1") else values
+        for name, values in points.items()
+    }
+
+
 def _as_etl_would(version: Version, config: Config) -> None:
     """Give the version's manifest what ETL knows beside the rows: encoders' states, the raw schema, the config."""
     raw = pa.schema([*((f"x{number}", pa.float32()) for number in range(FEATURES)), ("label", pa.bool_())])
@@ -163,7 +178,9 @@ def _as_etl_would(version: Version, config: Config) -> None:
             update={
                 "feature": settings.model_dump(mode="json"),
                 "state": states[settings.encoder],
-                "column": version.manifest.encoders[name].column.model_copy(update={"role": config.dataset.column_role(name)}),
+                "column": version.manifest.encoders[name].column.model_copy(
+                    update={"role": config.dataset.column_role(name), "missing": settings.keeps_missing}
+                ),
             }
         )
         for name, settings in config.dataset.encoders.items()

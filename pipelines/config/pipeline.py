@@ -19,6 +19,7 @@ from pipelines.config.section import Section
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source.source import Source
 from pipelines.config.tasks.base import TaskSettings
+from pipelines.config.tasks.task import KINDS
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.defaults import check_strategy, fill_train_defaults
 from pipelines.config.train.train import Train
@@ -84,6 +85,17 @@ class Config(Section):
     @model_validator(mode="after")
     def _strategy_trains_the_task(self) -> "Config":
         check_strategy(self.task, self.train.strategy)
+        return self
+
+    @model_validator(mode="after")
+    def _task_takes_missing_values(self) -> "Config":
+        names = [name for name, settings in self.dataset.features.items() if settings.keeps_missing]
+        if names and not self.task.takes_missing:
+            kinds = " or ".join(kind for kind, settings in KINDS.items() if settings.takes_missing)
+            raise ValueError(
+                f"dataset.features.{names[0]}: impute is keep, but task.kind {self.task.kind} takes no missing numbers; set impute to "
+                f"median, or task.kind to {kinds}"
+            )
         return self
 
     @model_validator(mode="after")

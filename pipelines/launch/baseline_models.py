@@ -41,6 +41,11 @@ def check_baseline(model: str, task: Supervised) -> None:
     """Raise ConfigError if there is no such model, or none for the task's target. Starts no Spark."""
     if model not in MODELS:
         raise ConfigError(f"--model is {model!r}; it must be one of {', '.join(MODELS)}")
+    if missing := [column.name for column in task.data.features if column.missing]:
+        raise ConfigError(
+            f"dataset.features.{missing[0]} keeps missing numbers, which models of Spark ML do not take; set its impute to median in a "
+            "config for the baseline"
+        )
     if model == "boosting" and not isinstance(task.target, QuantityTarget | BinaryTarget):
         raise ConfigError(
             f"--model is boosting, and Spark's boosting has two classes, but {task.data.target.name} has {task.outputs}; set it to forest"

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 FOLDER = "evaluation"
 WORST, WORST_ROWS = "worst", "worst_rows"
 """The tables of the most wrong rows: encoded features with the prediction, and the query's rows, in the same order."""
+CONTRIBUTIONS = "contributions"
+"""The table of the features that moved the output for the most wrong rows."""
 SUMMARY = "summary.json"
 _ORDER = ("test", "validation")
 

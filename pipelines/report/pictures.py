@@ -3,21 +3,27 @@
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from pipelines.report.evaluation import WORST, WORST_ROWS, SplitEvaluation
+from pipelines.report.evaluation import CONTRIBUTIONS, WORST, WORST_ROWS, SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.svg_figures import SvgFigure, draw_figures
 from pipelines.report.figures.worst import as_picture, picture_column
-from pipelines.report.rendering import Figure, Note, PageTable, Picture
+from pipelines.report.rendering import Figure, Note, PageTable, Picture, readable
 
 MOST_BYTES = 3_500_000
 """The most that the figures of a page may take."""
 MOST_ROWS = 24
 _FEATURE = "feature."
+_CAUSES = "moved by"
+_CAUSES_EXPLANATION = (
+    "`moved by` are the features that moved the model's output most from its mean, with their SHAP values: of two classes the log-odds of "
+    "the second, of several the output of the predicted one"
+)
 
 SplitFigures = Mapping[str, Sequence[SvgFigure]]
 """The figures of each split, by its name."""
@@ -83,15 +89,41 @@ def _worst_table(split: SplitEvaluation, key: Sequence[str]) -> PageTable:
     picture, shape = _picture_column(split)
     keys = [name for name in key if name in raw]
     raw_columns = [name for name in raw if name not in keys]
+    causes = _causes(split)
     rows = []
     for place in range(min(MOST_ROWS, len(encoded["row"]))):
         cells: list[object] = [_png(encoded[picture][place], shape)] if picture else []
         cells += [str(raw[name][place]) for name in keys]
         cells += [_brief(encoded[name][place]) for name in columns]
+        cells += [causes[place]] if causes else []
         rows.append([*cells, *(_brief(raw[name][place]) for name in raw_columns)])
-    names = [*([picture] if picture else []), *keys, *columns, *raw_columns]
+    names = [*([picture] if picture else []), *keys, *columns]
     header = [name.removeprefix(_FEATURE) if name in encoded else name for name in names]
-    return PageTable(header, rows, f"Most wrong rows of split {split.name}, by loss; {_explanation(bool(raw), key, keys)}")
+    header += [*([_CAUSES] if causes else []), *raw_columns]
+    explanation = _explanation(bool(raw), key, keys) + (f"; {_CAUSES_EXPLANATION}" if causes else "")
+    return PageTable(header, rows, f"Most wrong rows of split {split.name}, by loss; {explanation}")
+
+
+def _causes(split: SplitEvaluation) -> list[str]:
+    """For each of the most wrong rows the features that moved the model's output most, with raw value and contribution, if they are
+    known."""
+    table, raw, encoded = split.tables.get(CONTRIBUTIONS, {}), split.tables.get(WORST_ROWS, {}), split.tables[WORST]
+    if not table:
+        return []
+    by_row: dict[int, list[str]] = {row: [] for row in encoded["row"]}
+    places = {row: place for place, row in enumerate(encoded["row"])}
+    for row, feature, contribution in zip(table["row"], table["feature"], table["contribution"], strict=True):
+        column = raw.get(feature, encoded.get(f"{_FEATURE}{feature}"))
+        value = "" if column is None else f" {_value(column[places[row]])}"
+        by_row[row].append(f"{feature}{value} ({f'{contribution:+.3g}'.replace('-', '−')})")
+    return [", ".join(causes) for causes in by_row.values()]
+
+
+def _value(value: Any) -> str:
+    """A raw value in a few letters; NULL and NaN as `missing`."""
+    if value is None or (isinstance(value, float) and isnan(value)):
+        return "missing"
+    return readable(value) if len(text := str(value)) <= 24 or isinstance(value, float) else f"{text[:23]}…"
 
 
 def _explanation(is_raw: bool, key: Sequence[str], keys: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Batch, Data, row_count
 from pipelines.tasks.details.base import Details
+from pipelines.tasks.details.explanation import Explanation
 from pipelines.tasks.metrics.table import Monitor
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.tokens import Divisible
@@ -31,6 +32,9 @@ class Task(ABC):
     draws: bool = False
     """Whether training needs random numbers for each row, for augmentation or negative samples. If so, every training batch contains
     ROW_KEYS, from which `draws` computes numbers that are the same for any number of workers and after any restart."""
+
+    explains: bool = False
+    """Whether `explain` says what outputs come from. If so, an evaluation keeps the rows that are most wrong as the model takes them."""
 
     minimised: str = "loss"
     """The metric that equals the training loss; `train.monitor: loss` selects it."""
@@ -110,6 +114,11 @@ class Task(ABC):
         """A new collection of figures of an evaluation besides metrics; None for nothing. Raises ConfigError if `task.slices` do not fit
         the dataset."""
         return None
+
+    def explain(self, model: nn.Module, rows: Batch) -> Explanation:
+        """Explain the outputs of the model, and those of a few rows of features on the CPU. Called if the task `explains`, on one worker,
+        which holds the whole model."""
+        raise NotImplementedError
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
         """Predictors that a model of the task must beat, not fitted yet; none by default. Training measures them on the rows of

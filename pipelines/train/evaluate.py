@@ -51,6 +51,8 @@ class Evaluation:
         self.baseline: Baseline = {}
         self._is_detailed = True
         """Whether details are collected; false after an error, which would come again: they only make figures, and fail no training."""
+        # That of the last evaluation: of the best weights, unless there is no test.
+        self._is_explained = task.explains and (split == "test" or not version.rows("test"))
         # A pass has as many rows as one of training on a single worker: without gradients it needs less memory.
         pass_rows = max(1, settings.global_batch // settings.grad_accum_steps)
         order = Order(settings.shards, settings.shards * pass_rows, shuffle=False, remainder="keep")
@@ -147,6 +149,7 @@ class Evaluation:
                 details = self._task.details()
                 if details is not None:
                     details.expect(self._rows)
+                    details.keeps_inputs = self._is_explained
                 return details
             except Exception as error:
                 self._give_up(error)
@@ -159,7 +162,9 @@ class Evaluation:
         try:
             for shard in parts:
                 details.merge(shard or [])
-            return details.result(self._split, metrics, self._task.describe_metrics(self._monitor))
+            inputs = details.worst_inputs
+            explanation = self._strategy.explain(inputs) if inputs else None
+            return details.result(self._split, metrics, self._task.describe_metrics(self._monitor), explanation)
         except Exception as error:
             self._give_up(error)
             return None

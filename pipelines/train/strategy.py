@@ -14,6 +14,7 @@ from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.tasks.base import Batch, Task, row_count
+from pipelines.tasks.details import Explanation
 from pipelines.train.low_rank_adapters import model_without_adapters
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import Precision
@@ -150,6 +151,12 @@ class Strategy(ABC):
         self.model.eval()
         with self._precision.autocast(self.mesh.context.device.type):
             return cast(Tensor, self.model(batch))
+
+    @torch.no_grad()
+    def explain(self, rows: Batch) -> Explanation | None:
+        """The task's explanation of the model and of these rows; None where no worker holds the whole model. Called on rank 0 only, so not
+        collective."""
+        return self._task.explain(self.model, rows)
 
     @torch.no_grad()
     def sample(self, epoch: int) -> str:

@@ -15,15 +15,17 @@ from trainings import StopsAfter, open_dataset, training
 from pipelines.config import parse
 from pipelines.config.tasks.trees import TreesSettings
 from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_digest
 from pipelines.strategies.boosting import boosting, machines
 from pipelines.strategies.boosting.boosting import Boosting
 from pipelines.strategies.boosting.gradients import best_bias, gradients
 from pipelines.strategies.boosting.machines import Growth, MachineGroup
+from pipelines.strategies.boosting.rows import add_missing_row
 from pipelines.tasks.bind import build_task, task_data
 from pipelines.tasks.tables.forest import Forest
-from pipelines.tasks.tables.trees import Trees
+from pipelines.tasks.tables.trees import TreeInput, Trees
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
@@ -44,6 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
     "usual": {"task": {"kind": "trees"}},
     "all features, monotone": {"task": {"kind": "trees", "feature_share": 1.0, "monotone": {"x2": 1}, "leaves": 7, "depth": 3, "l2": 1.0}},
     "weights": {"task": {"kind": "trees", "class_weights": [1.0, 2.5]}, "weight_scale": 1.0},
+    "missing": {"task": {"kind": "trees"}, "missing_share": 0.2},
 }
 
 
@@ -51,13 +54,15 @@ def fit_run(
     context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None
 ) -> tuple[Trained, str, dict[str, torch.Tensor]]:
     """The result of a training, the digest of its model, and its weights."""
-    config = training(home / ("weighted" if "weight_scale" in changes else "plain"), **{**SETTINGS, **changes})
+    folder_name = "weighted" if "weight_scale" in changes else "missing" if "missing_share" in changes else "plain"
+    config = training(home / folder_name, **{**SETTINGS, **changes})
     version = open_dataset(config)
     strategy = create_strategy(config.train, build_task(config.task, version.manifest), context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
     task = build_task(config.task, version.manifest)
     trained = Loop(config, version, task, strategy, checkpoints, StopsAfter(stop_after)).run()
-    return trained, model_digest(strategy.model.state_dict()), strategy.weights()
+    assert isinstance(strategy.model, Forest)
+    return trained, model_digest({**strategy.model.state_dict(), **strategy.model.facts}), strategy.weights()
 
 
 def fit_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, Any]:
@@ -67,7 +72,7 @@ def fit_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, A
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("boosting")
-    for case, changes in (("plain", CASES["usual"]), ("weighted", CASES["weights"])):
+    for case, changes in (("plain", CASES["usual"]), ("weighted", CASES["weights"]), ("missing", CASES["missing"])):
         (folder / case).mkdir()
         training(folder / case, **{**SETTINGS, **changes})
     return folder
@@ -133,6 +138,32 @@ def test_trees_of_every_kind_of_target_lower_its_loss(kind: str) -> None:
     finally:
         group.close()
     assert task.row_losses(forest.scores(case.batch), case.batch)[0].mean() < before - 0.02 * abs(before)
+
+
+def test_a_side_for_missing_numbers_is_learned_though_the_sample_has_none() -> None:
+    """That a number is missing is all that tells the label, in rows behind those from which intervals are made."""
+    random = np.random.default_rng(3)
+    x = random.standard_normal((4_000, 2)).astype(np.float32)
+    is_missing = random.random(4_000) < 0.3
+    is_missing[:500] = False
+    x[is_missing, 0] = np.nan
+    x = np.ascontiguousarray(x)
+    sample = add_missing_row(x[:500], [True, False])
+    assert len(sample) == 501 and np.isnan(sample[-1]).tolist() == [True, False] and sample[-1, 1] == x[0, 1]
+    assert add_missing_row(x[:500], [False, False]) is not sample and len(add_missing_row(x[:500], [False, False])) == 500
+    inputs = [TreeInput("a", 0, 0, True), TreeInput("b", 0, 0, False)]
+    gradient = np.where(is_missing, -1.0, 0.5).astype(np.float32)[:, None]
+    group = MachineGroup(Growth(TreesSettings(leaves=2), inputs, 1, sample, 1, 60.0), x, WorkerContext())
+    try:
+        group.begin(np.zeros((4_000, 1)), 1, 0)
+        (tree,) = group.grow(gradient, np.ones_like(gradient), 1.0)
+    finally:
+        group.close()
+    forest = Forest((TensorColumn(name="a", dtype="float32"), TensorColumn(name="b", dtype="float32")), 1, nodes=3, values=0)
+    forest.reserve(1)
+    forest.add([tree])
+    outputs = forest({"a": torch.from_numpy(x[:, 0].copy()), "b": torch.from_numpy(x[:, 1].copy())})[:, 0].numpy()
+    assert np.allclose(outputs[is_missing], 1.0) and np.allclose(outputs[~is_missing], -0.5)
 
 
 def test_a_monotone_output_rises_with_its_feature(home: Path) -> None:

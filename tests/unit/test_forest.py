@@ -18,6 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.strategies.boosting.gradients import best_bias, gradients, sum_exactly, to_grids
 from pipelines.strategies.boosting.growth import no_tree, read_tree
 from pipelines.tasks.data import Data
+from pipelines.tasks.tables.contributions import contributions
 from pipelines.tasks.tables.forest import Forest
 from pipelines.tasks.tables.trees import Trees
 
@@ -58,6 +59,45 @@ def test_a_forest_predicts_as_lightgbm_to_the_last_bit(outputs: int) -> None:
     assert np.allclose(forest(BATCH).numpy(), expected, rtol=1e-6, atol=1e-6)
     assert forest.is_set.any(), "some decisions are on categories"
     assert forest.missing_left.any(), "and send NaN to the left"
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_contributions_and_importance_are_lightgbms_own(outputs: int) -> None:
+    forest, booster, inputs = grow(outputs)
+    rows = inputs[:200]
+    expected = booster.predict(rows, pred_contrib=True).reshape(len(rows), outputs, -1)[:, :, :-1]
+    assert np.allclose(contributions(forest, rows), expected, rtol=0, atol=1e-12) and np.abs(expected).min(axis=(0, 1)).max() > 0
+    importance = forest.importance(inputs.shape[1])
+    assert importance["splits"].tolist() == booster.feature_importance("split").tolist()
+    assert np.allclose(importance["gain"].numpy(), booster.feature_importance("gain"))
+
+
+def test_contributions_add_up_to_the_output_also_of_trees_without_decisions() -> None:
+    forest, _, inputs = grow(1, rounds=3)
+    forest.reserve(4)
+    assert not contributions(forest, inputs[:5]).any(), "a forest without trees"
+    _, booster, _ = grow(1, rounds=3)
+    trees = [read_tree(tree["tree_structure"], VALUES) for tree in booster.dump_model()["tree_info"]]
+    forest.add([*trees, no_tree(VALUES)])
+    shares, outputs = contributions(forest, inputs).sum((1, 2)), forest.scores(BATCH)[:, 0].numpy()
+    assert np.ptp(outputs) > 0.1 and np.allclose(outputs - shares, (outputs - shares)[0], atol=1e-12), "but for the mean"
+
+
+def test_an_explanation_is_of_raw_features() -> None:
+    column = TensorColumn(name="y", dtype="float32", role="target")
+    trees = task(column)
+    encoders = {"a": FittedEncoder(feature={"encoder": "identity"}, inputs=("raw",), state={}, column=COLUMNS[0]),
+                "wide": FittedEncoder(feature={"encoder": "fourier"}, inputs=("raw",), state={}, column=COLUMNS[1])}  # fmt: skip
+    named = Trees(trees.settings, Data((*COLUMNS, column), encoders=encoders))
+    forest, booster, inputs = grow(1)
+    tables = named.explain(forest, {name: values[:9] for name, values in BATCH.items()}).tables(list(range(10, 19)))
+    gain = booster.feature_importance("gain")
+    importance = dict(zip(tables["importance"]["feature"], tables["importance"]["gain"], strict=True))
+    assert importance == {"raw": pytest.approx(gain[:3].sum()), "category": pytest.approx(gain[3])}
+    shares = booster.predict(inputs[:9], pred_contrib=True)
+    of_raw = [share for feature, share in zip(tables["contributions"]["feature"], tables["contributions"]["contribution"], strict=True)
+              if feature == "raw"]  # fmt: skip
+    assert np.allclose(of_raw, shares[:, :3].sum(1)) and tables["contributions"]["row"] == np.repeat(np.arange(10, 19), 2).tolist()
 
 
 def test_values_on_a_threshold_go_as_in_lightgbm() -> None:

@@ -47,7 +47,7 @@ THIRD_PARTIES = {
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
     "data.simulations": {"numpy"},
     "data.sources": {"bracex", "numpy", "openpyxl", "py4j", "pyarrow", "pyspark", "threadpoolctl", "wcmatch"},
-    "tasks": {"faster_coco_eval", "numpy", "torch", "torchmetrics", "transformers"},
+    "tasks": {"faster_coco_eval", "lightgbm", "numpy", "torch", "torchmetrics", "transformers"},
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "report": {"PIL", "jinja2", "markupsafe", "matplotlib", "numpy", "prometheus_client", "pyarrow", "scipy"},
@@ -205,8 +205,9 @@ print(*[module.__file__ for name, module in sys.modules.items() if name.startswi
     files = {*map(Path, answer.stdout.split()), *ROOT.glob("pipelines/tasks/**/*.py"), *ROOT.glob("pipelines/data/features/**/*.py")}
     modules = {name.partition(".")[0] for file in files for name in imported_names(file)} - sys.stdlib_module_names - {"pipelines"}
     distributions = {**packages_distributions(), "mlflow": ["mlflow"]}  # which lies in three, the first of them with no server
-    # Settings of encoders ask for what only they need, no model measures boxes, and the last one comes with torchmetrics.
-    without = {"faster-coco-eval", "nibabel", "lightning-utilities"}
+    # Settings of encoders and of tasks ask for what only they need, no model measures boxes or grows trees, and the last one comes with
+    # torchmetrics.
+    without = {"faster-coco-eval", "lightgbm", "nibabel", "transformers", "lightning-utilities"}
     assert {distributions[module][0].lower() for module in modules} - without == {name.lower() for name in DISTRIBUTIONS}
 
 

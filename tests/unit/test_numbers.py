@@ -1,7 +1,7 @@
 """Encoders of one number, against the formulas and scikit-learn, and on input that has nothing to teach."""
 
 from decimal import Decimal
-from math import inf, log, nan
+from math import inf, isfinite, log, nan
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,27 @@ def test_infinity_and_what_float32_cannot_hold_is_refused(encoder: str) -> None:
 @pytest.mark.parametrize("encoder", ["standardize", "minmax", "log1p", "normal_quantile", "identity"])
 def test_null_is_refused_unless_imputed(encoder: str) -> None:
     assert encode(encoder, [1.0, None, nan, 3.0])[1:3] == [None, None]
+
+
+@pytest.mark.parametrize("encoder", ["standardize", "minmax", "log1p", "normal_quantile", "identity"])
+def test_missing_numbers_are_kept_as_one_nan(encoder: str) -> None:
+    settings = {"encoder": encoder, "impute": "keep"}
+    negative = np.array([0xFFF8_0000_0000_0001], np.uint64).view(np.float64)[0]
+    encoded = encode(settings, [1.0, 2.0, 9.0], [None, nan, negative, 2.0, inf])
+    assert [None if value is None else isfinite(value) for value in encoded] == [False, False, False, True, None]
+    bits = {np.float32(value).tobytes() for value in encoded[:3]}
+    assert bits == {np.float32(nan).tobytes()}, "equal rows have equal bytes"
+    assert encode(settings, [5.0, 5.0, None])[2] != 0, "also of a column with one value"
+    assert encoded[3] == encode(encoder, [1.0, 2.0, 9.0], [2.0])[0]
+
+
+def test_whole_numbers_that_may_be_missing_are_floats() -> None:
+    encoder = fit_encoder({"encoder": "identity", "impute": "keep"}, pa.array([1, None, 4], pa.int32()))
+    column = encoder.column("x", "feature")
+    assert (column.dtype, column.missing) == ("float32", True)
+    assert str(encoder.encode(pa.array([None, 7], pa.int32())).to_pylist()) == "[nan, 7.0]"
+    assert not fit_encoder("identity", pa.array([1], pa.int32())).column("x", "feature").missing
+    assert '"missing"' not in fit_encoder("standardize", pa.array([1.0, 2.0])).column("x", "feature").model_dump_json()
 
 
 @pytest.mark.parametrize(("impute", "stands_for"), [("mean", 4.0), ("median", 2.0), (-1, -1.0), (0.5, 0.5)])

@@ -145,6 +145,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "wait for it, stop it, or change the config": ("unit/test_tracking.py", "wait for it, stop it, or change the config"),
     "whose weights cannot be read from {}: {}; use a run": ("unit/test_init_from.py", "initial_weights(started, open_dataset(started))"),
     "not lie on its volume; give both the same": ("unit/test_segmentation.py", "give both the same"),
+    "keeps missing numbers, which models of Spark ML": ("integration/test_missing.py", "set its impute to median"),
     "--model is boosting, and Spark's boosting has two classes": (
         "integration/test_tasks_slices.py",
         "--model is boosting, and Spark's boosting has two classes",

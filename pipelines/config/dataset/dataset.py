@@ -146,6 +146,14 @@ class Dataset(Section):
         return self
 
     @model_validator(mode="after")
+    def _only_features_are_missing(self) -> "Dataset":
+        for section, columns in (("target", self.target), ("passthrough", self.passthrough)):
+            for name, settings in columns.items():
+                if settings.keeps_missing:
+                    raise ValueError(f"{section}.{name}: impute is keep, which is for features; remove it, so that such rows are refused")
+        return self
+
+    @model_validator(mode="after")
     def _columns_fit_together(self) -> "Dataset":
         if packed := [name for name, settings in self.encoders.items() if settings.packs]:
             if list(self.features) != packed or self.target or self.passthrough:

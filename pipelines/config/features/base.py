@@ -37,6 +37,11 @@ class EncoderSettings(Section):
         """Why these settings do not determine how rows are encoded, as where a file is not there whose content does; empty if they do."""
         return ""
 
+    @property
+    def keeps_missing(self) -> bool:
+        """Whether the encoder takes a value that is missing, and encodes it as NaN. Only some tasks take such a column."""
+        return False
+
     def inputs(self, feature: str) -> tuple[str, ...]:
         """Columns of the query that the encoder of this feature reads."""
         return (self.column or feature,)

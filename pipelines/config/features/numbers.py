@@ -9,8 +9,13 @@ from pipelines.config.section import Seed
 
 
 class NumericSettings(EncoderSettings):
-    impute: Literal["mean", "median", "none"] | float = "none"
-    """Replacement for NULL and NaN: a statistic of the training split, or a number. With `none`, such rows are quarantined."""
+    impute: Literal["mean", "median", "keep", "none"] | float = "none"
+    """Replacement for NULL and NaN: a statistic of the training split, or a number. With `keep` both are NaN, as trees take them. With
+    `none`, such rows are quarantined."""
+
+    @property
+    def keeps_missing(self) -> bool:
+        return self.impute == "keep"
 
 
 class StandardizeSettings(NumericSettings):
@@ -39,6 +44,8 @@ class QuantileSettings(NumericSettings):
 
     implementation: ClassVar[str] = "pipelines.data.features.quantiles:Quantile"
     encoder: Literal["quantile"] = "quantile"
+    impute: Literal["mean", "median", "none"] | float = "none"
+    """Replacement for NULL and NaN: a statistic of the training split, or a number. With `none`, they have a bin of their own."""
     bins: Annotated[int, Field(ge=2, le=65_536)] = 32
     """Maximum number of bins; bins with equal edges are merged."""
 
@@ -58,6 +65,8 @@ class FourierSettings(NumericSettings):
 
     implementation: ClassVar[str] = "pipelines.data.features.fourier:Fourier"
     encoder: Literal["fourier"] = "fourier"
+    impute: Literal["mean", "median", "none"] | float = "none"
+    """Replacement for NULL and NaN: a statistic of the training split, or a number. With `none`, such rows are quarantined."""
     columns: tuple[str, ...] = ()
     """Columns that are encoded together, such as longitude and latitude."""
     frequencies: PositiveInt = 16
@@ -72,7 +81,8 @@ class FourierSettings(NumericSettings):
 
 
 class IdentitySettings(NumericSettings):
-    """The number or array of numbers, unchanged. Floating-point numbers become float32; integers keep their type."""
+    """The number or array of numbers, unchanged. Floating-point numbers become float32; integers keep their type, unless `impute` is
+    `keep`."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers:Identity"
     encoder: Literal["identity"] = "identity"

@@ -18,6 +18,8 @@ class TaskSettings(Section):
     """`module:Class` of the `pipelines.tasks.base.Task` that these settings configure; imported only by workers."""
     needs_own_strategy: ClassVar[bool] = False
     """Whether only a strategy trains the task whose settings have its kind in `tasks`; else, all do that descend gradients."""
+    takes_missing: ClassVar[bool] = False
+    """Whether the model takes NaN in columns of numbers, as encoders make it with `impute: keep`."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings of `train` in place of their usual defaults."""
     kind: str

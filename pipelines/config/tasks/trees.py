@@ -13,6 +13,7 @@ class TreesSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.tables.trees:Trees"
     needs_own_strategy: ClassVar[bool] = True
+    takes_missing: ClassVar[bool] = True
     train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 0.05, "epochs": 20}
     kind: Literal["trees"] = "trees"
     leaves: Annotated[int, Field(ge=2, le=512)] = 31

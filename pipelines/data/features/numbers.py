@@ -19,7 +19,7 @@ Settings = TypeVar("Settings", bound=config.NumericSettings)
 
 
 class NumberEncoder(Encoder[Settings]):
-    """Base class of encoders from float64 to one value per row. NULL and NaN are imputed according to the settings, ±∞ is refused.
+    """Base class of encoders from float64 to one value per row. NULL and NaN are imputed or kept according to the settings, ±∞ is refused.
 
     State: `impute`, the number that replaces NULL and NaN, or None.
     """
@@ -41,13 +41,17 @@ class NumberEncoder(Encoder[Settings]):
         return {"impute": None}
 
     def column(self, name: str, role: Role) -> TensorColumn:
-        return TensorColumn(name=name, dtype="float32", role=role)
+        return TensorColumn(name=name, dtype="float32", role=role, missing=self.settings.keeps_missing)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         values = self.impute(numbers(inputs[0]))
         with np.errstate(over="ignore"):
             encoded = self.transform(values).astype(np.float32)
-        return array_with_nulls(encoded, ~np.isfinite(encoded))
+        if not self.settings.keeps_missing:
+            return array_with_nulls(encoded, ~np.isfinite(encoded))
+        is_missing = np.isnan(values)
+        encoded[is_missing] = np.nan  # of one sign and payload, whatever the query had
+        return array_with_nulls(encoded, ~(np.isfinite(encoded) | is_missing))
 
     def impute(self, values: np.ndarray) -> np.ndarray:
         """float64 of shape (rows,), with NULL and NaN replaced if the settings impute."""
@@ -115,7 +119,8 @@ class Log1p(NumberEncoder[config.Log1pSettings]):
 
 
 class Identity(NumberEncoder[config.IdentitySettings]):
-    """State: `dtype`. Integers of up to 64 bits keep their type, booleans become uint8, everything else float32."""
+    """State: `dtype`. Integers of up to 64 bits keep their type, booleans become uint8, everything else float32, and so do columns whose
+    missing values are kept."""
 
     @classmethod
     def refusal(cls, settings: config.IdentitySettings, kind: pa.DataType) -> str:
@@ -125,7 +130,8 @@ class Identity(NumberEncoder[config.IdentitySettings]):
 
     @classmethod
     def fit(cls, settings: config.IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
-        state = super().fit(settings, inputs) | {"dtype": identity_dtype(inputs[0].type)}
+        dtype = "float32" if settings.keeps_missing else identity_dtype(inputs[0].type)
+        state = super().fit(settings, inputs) | {"dtype": dtype}
         if state["impute"] is not None and "int" in state["dtype"]:
             state["impute"] = int(_within(state["impute"], state["dtype"], inputs[0].name))
         return state
@@ -135,7 +141,7 @@ class Identity(NumberEncoder[config.IdentitySettings]):
         return super().placeholder_state(classes) | {"dtype": "float32"}
 
     def column(self, name: str, role: Role) -> TensorColumn:
-        return TensorColumn(name=name, dtype=self.state["dtype"], role=role)
+        return TensorColumn(name=name, dtype=self.state["dtype"], role=role, missing=self.settings.keeps_missing)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         if self.state["dtype"] == "float32":
@@ -152,7 +158,7 @@ def imputation_needs(settings: config.NumericSettings) -> frozenset[str]:
 
 
 def fill_value(settings: config.NumericSettings, column: Input) -> float | None:
-    """The number that replaces NULL and NaN; None if such rows are refused."""
+    """The number that replaces NULL and NaN; None if such rows are refused, or the values kept."""
     if isinstance(settings.impute, float):
         return settings.impute
     if settings.impute == "mean":

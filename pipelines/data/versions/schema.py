@@ -45,6 +45,9 @@ class TensorColumn(Section):
     counted: bool = Field(default=False, exclude_if=lambda counted: not counted)
     """Whether each index is followed by its count, in a last dimension of 2; 0 and 0 are free."""
 
+    missing: bool = Field(default=False, exclude_if=lambda missing: not missing)
+    """Whether NaN stands for a value that is not there."""
+
     @property
     def row_bytes(self) -> int:
         return np.dtype(self.dtype).itemsize * prod(self.shape)

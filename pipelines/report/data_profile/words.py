@@ -18,14 +18,15 @@ def describe_encoder(name: str, fitted: FittedEncoder) -> str:
 
 
 def _method(kind: str, settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    missing = _impute_clause(settings, state)
     match kind:
         case "standardize":
-            return f"(x − {_short(state.get('mean'))}) / {_short(state.get('deviation'))}{_impute_clause(state)}"
+            return f"(x − {_short(state.get('mean'))}) / {_short(state.get('deviation'))}{missing}"
         case "quantile":
             edges = state.get("edges", [])
-            return f"the number of one of {len(edges) + 1} bins, with edges {_few(edges)}{_impute_clause(state)}"
+            return f"the number of one of {len(edges) + 1} bins, with edges {_few(edges)}{missing}"
         case "normal_quantile":
-            return f"its quantile among {len(state.get('points', []))} points, as a normally distributed number{_impute_clause(state)}"
+            return f"its quantile among {len(state.get('points', []))} points, as a normally distributed number{missing}"
         case "vocabulary":
             values = state.get("values", [])
             return f"{len(values):,} values have numbers from 1 ({_few(values)}); 0 is all else"
@@ -55,7 +56,9 @@ def _short(value: Any) -> str:
     return str(value)[:40]
 
 
-def _impute_clause(state: Mapping[str, Any]) -> str:
+def _impute_clause(settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    if settings.get("impute") == "keep":
+        return ", with NaN where it is missing"
     fill_value = state.get("impute")
     return "" if fill_value is None else f", with {_short(fill_value)} where it is missing"
 

@@ -6,5 +6,6 @@
                are distributed. `forecasts` draws errors by step and some forecasts.
 4. `worst`     draws the most wrong rows that are pictures, `masks` the worst masks beside their images, `boxes` the worst rows with
                their boxes, `fields` functions on a grid.
-5. `svg_figures` draws all figures of a split. One that cannot be drawn says why, and the others are drawn.
+5. `importance` draws how much a model rests on each feature.
+6. `svg_figures` draws all figures of a split. One that cannot be drawn says why, and the others are drawn.
 """

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelines.report.evaluation import SplitEvaluation
-from pipelines.report.figures import boxes, classes, fields, forecasts, masks, numbers, worst
+from pipelines.report.figures import boxes, classes, fields, forecasts, importance, masks, numbers, worst
 from pipelines.report.figures.canvas import UndefinedError
 
 Draw = Callable[[SplitEvaluation], tuple[bytes, str]]
@@ -41,6 +41,8 @@ def draw_figures(split: SplitEvaluation) -> list[SvgFigure]:
     draws = list(FIGURES.get(split.kind, ()))
     if split.summary.get("shapes") and split.kind in ("binary", "classes", "quantity"):
         draws.append(worst.worst_pictures)
+    if "importance" in split.tables:
+        draws.append(importance.importance)
     return [_figure(draw, split) for draw in draws]
 
 

@@ -14,7 +14,7 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.philox import random_words
 from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, gradients, sum_exactly, to_grids
 from pipelines.strategies.boosting.machines import Growth, MachineGroup, import_lightgbm
-from pipelines.strategies.boosting.rows import Rounds
+from pipelines.strategies.boosting.rows import Rounds, add_missing_row
 from pipelines.strategies.boosting.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.tables.forest import Forest
@@ -72,7 +72,7 @@ class Boosting(Strategy):
             self._task.settings,
             self._task.inputs,
             self.model.outputs,
-            self.model.inputs(sample).numpy(),
+            add_missing_row(self.model.inputs(sample).numpy(), [input.is_missing for input in self._task.inputs]),
             self._train.cpus_per_worker,
             self._train.timeout_seconds,
         )
@@ -117,10 +117,12 @@ class Boosting(Strategy):
         """Nothing: all workers have the same trees."""
 
     def state_dict(self) -> dict[str, Any]:
-        return {"model": dict(self.model.state_dict())}
+        return {"model": dict(self.model.state_dict()), "growth": self.model.facts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
+        for name, values in self.model.facts.items():
+            values.copy_(state["growth"][name])
 
     def weights(self) -> dict[str, Tensor]:
         return {} if self.mesh.context.rank else self.model.weights()

@@ -1,6 +1,6 @@
 """Reads the trees that LightGBM has grown."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ def read_tree(root: Node, values: int) -> Tree:
     place = {id(node): number for number, node in enumerate(nodes)}
     itself = list(range(len(nodes)))
     rows = [_read_node(node, number, place) for number, node in zip(itself, nodes, strict=True)]
-    feature, threshold, missing_left, is_set, left_child, right_child, value = map(list, zip(*rows, strict=True))
+    feature, threshold, missing_left, is_set, left_child, right_child, value, gain = map(list, zip(*rows, strict=True))
     members = torch.zeros(len(nodes), values, dtype=torch.bool)
     for number, node in enumerate(nodes):
         if is_set[number]:
@@ -31,20 +31,33 @@ def read_tree(root: Node, values: int) -> Tree:
         left_child=torch.tensor(left_child),
         right_child=torch.tensor(right_child),
         value=torch.tensor(value, dtype=torch.float64),
+        gain=torch.tensor(gain, dtype=torch.float64),
+        rows=torch.tensor(_rows(nodes, left_child, right_child)),
         depth=max(depths),
     )
 
 
-def _read_node(node: Node, number: int, place: Mapping[int, int]) -> tuple[int, float, bool, bool, int, int, float]:
-    """Feature, threshold, whether NaN goes left, whether the decision is on categories, both children, and the value of a leaf."""
+def _rows(nodes: Sequence[Node], left_child: Sequence[int], right_child: Sequence[int]) -> list[int]:
+    """Rows of each node, int64: those of its leaves, of which LightGBM estimates each by the sum of its curvature; at least one."""
+    rows = [max(int(node.get("leaf_count", 0)), 1) for node in nodes]
+    for number in reversed(range(len(nodes))):  # children come after their parent
+        if left_child[number] != number:
+            rows[number] = rows[left_child[number]] + rows[right_child[number]]
+    return rows
+
+
+def _read_node(node: Node, number: int, place: Mapping[int, int]) -> tuple[int, float, bool, bool, int, int, float, float]:
+    """Feature, threshold, whether NaN goes left, whether the decision is on categories, both children, the value of a leaf, and the gain of
+    a decision."""
     if "split_feature" not in node:
-        return 0, 0.0, False, False, number, number, node["leaf_value"]
+        return 0, 0.0, False, False, number, number, node["leaf_value"], 0.0
+    gain = float(node["split_gain"])
     children = place[id(node["left_child"])], place[id(node["right_child"])]
     if node["decision_type"] == "==":
-        return node["split_feature"], 0.0, False, True, *children, 0.0
+        return node["split_feature"], 0.0, False, True, *children, 0.0, gain
     threshold = float(node["threshold"])
     missing_left = node["default_left"] if node["missing_type"] == "NaN" else threshold >= 0
-    return node["split_feature"], float(_round_down(threshold)), missing_left, False, *children, 0.0
+    return node["split_feature"], float(_round_down(threshold)), missing_left, False, *children, 0.0, gain
 
 
 def no_tree(values: int) -> Tree:
@@ -63,5 +76,6 @@ def _walk(root: Node) -> Iterator[tuple[Node, int]]:
 
 def _round_down(threshold: float) -> np.float32:
     """The largest float32 up to the threshold: a float32 is at most either of them, or above both."""
-    rounded = np.float32(threshold)
+    with np.errstate(over="ignore"):  # of the decision between a number and none
+        rounded = np.float32(threshold)
     return np.nextafter(rounded, np.float32(-np.inf)) if float(rounded) > threshold else rounded

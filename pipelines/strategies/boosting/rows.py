@@ -1,6 +1,6 @@
 """The rows of a worker, which it keeps in memory, and a loader whose steps are rounds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,12 @@ from pipelines.tasks.data import Batch
 
 SAMPLE_ROWS = 200_000
 """Rows from which the intervals of numbers are made, the same on all workers."""
+
+
+def add_missing_row(sample: np.ndarray, is_missing: Sequence[bool]) -> np.ndarray:
+    """The sample, and one row more if some inputs may be missing, in which they are: LightGBM learns a side for NaN only of inputs of which
+    its sample has one, and takes NaN for 0 elsewhere."""
+    return np.concatenate([sample, np.where(is_missing, np.float32(np.nan), sample[:1])]) if any(is_missing) else sample
 
 
 class Rounds(Loader):

@@ -97,6 +97,9 @@ class Sharded(Strategy):
         norm = self._update.apply(rate, weight, compute_grad_norm)
         return StepResult(norm, pass_sums[0], loss_sum, weight, rows, flags_of_all)
 
+    def explain(self, rows: Batch) -> None:
+        """Nothing: every worker has a part of the model."""
+
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         rows = batch if row_count(batch) else self._placeholder_rows(batch)

@@ -8,11 +8,13 @@ that they do not depend on the number of workers. Their size does not depend on 
 2. `base`       is the base class, with readable values of a row, and the result: tables of plain columns.
 3. `classes`    is for targets with classes, `numbers` for quantities, next items and language models, `forecasts` for series, `fields` for
                 functions on a grid, `masks` for the classes of pixels, `boxes` for objects.
+4. `explanation` is what a model's outputs come from, and those of the most wrong rows.
 """
 
 from pipelines.tasks.details.base import Details, EvaluationData
 from pipelines.tasks.details.boxes import BoxDetails
 from pipelines.tasks.details.classes import ClassDetails
+from pipelines.tasks.details.explanation import Explanation
 from pipelines.tasks.details.fields import FieldDetails
 from pipelines.tasks.details.forecasts import ForecastDetails
 from pipelines.tasks.details.masks import MaskDetails
@@ -20,6 +22,6 @@ from pipelines.tasks.details.numbers import QuantityDetails, RankingDetails, Win
 from pipelines.tasks.details.parts import Part
 
 __all__ = [
-    "BoxDetails", "ClassDetails", "Details", "EvaluationData", "FieldDetails", "ForecastDetails", "MaskDetails", "Part", "QuantityDetails",
-    "RankingDetails", "WindowDetails",
+    "BoxDetails", "ClassDetails", "Details", "EvaluationData", "Explanation", "FieldDetails", "ForecastDetails", "MaskDetails", "Part",
+    "QuantityDetails", "RankingDetails", "WindowDetails",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from torch import Tensor
 from pipelines.config import TaskSettings
 from pipelines.data.versions.schema import FREE, ROW_NUMBERS, TensorColumn
 from pipelines.tasks.data import Batch, Data
+from pipelines.tasks.details.explanation import Explanation
 from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
 from pipelines.tasks.details.slices import Slices
 from pipelines.tasks.metrics.values import Value
@@ -48,6 +49,8 @@ class Details(ABC):
         self.slices = Slices(settings.slices, data)
         self.sums, self.sample, self.worst = Sums(), SelectedRows(SAMPLED_ROWS), SelectedRows(WORST_ROWS)
         self.outcomes = SelectedRows(OUTCOME_ROWS)
+        self.keeps_inputs = False
+        """Whether the worst rows are kept as the model takes them, to be explained."""
 
     @property
     def parts(self) -> list[Part]:
@@ -74,13 +77,28 @@ class Details(ABC):
         """Facts that are in no table, as JSON values."""
         return {}
 
-    def result(self, split: str, metrics: Mapping[str, Value], entries: Mapping[str, Any] | None = None) -> EvaluationData:
-        """All that was collected of a split, with the values of its metrics. `entries` are entries of the summary."""
-        columns, shapes = readable_values(self.worst.columns, self.data)
+    @property
+    def worst_inputs(self) -> Batch:
+        """The features of the worst rows, if they `keeps_inputs`."""
+        columns = self.worst.columns.items()
+        return {name.removeprefix(_INPUT): torch.from_numpy(values) for name, values in columns if name.startswith(_INPUT)}
+
+    def result(
+        self,
+        split: str,
+        metrics: Mapping[str, Value],
+        entries: Mapping[str, Any] | None = None,
+        explanation: Explanation | None = None,
+    ) -> EvaluationData:
+        """All that was collected of a split, with the values of its metrics. `entries` are entries of the summary; the explanation is that
+        of the worst rows."""
+        visible = {name: values for name, values in self.worst.columns.items() if not name.startswith(_INPUT)}
+        columns, shapes = readable_values(visible, self.data)
         worst: Columns = {"row": self.worst.rows.tolist(), "loss": (-self.worst.keys).tolist(), **columns}
         outcomes_by_name = {name: values.tolist() for name, values in self.outcomes.columns.items()}
         outcomes: Columns = {"row": self.outcomes.rows.tolist(), **outcomes_by_name} if outcomes_by_name else {}
-        tables: dict[str, Columns] = {**self.tables(), "worst": worst, "outcomes": outcomes, **self.slices.tables()}
+        explained = explanation.tables(worst["row"]) if explanation else {}
+        tables: dict[str, Columns] = {**self.tables(), "worst": worst, "outcomes": outcomes, **self.slices.tables(), **explained}
         summary = {"kind": self.kind, "split": split, "metrics": dict(metrics), "shapes": shapes, **(entries or {}), **self.summary()}
         return EvaluationData(split, summary, {name: table for name, table in tables.items() if table})
 
@@ -94,10 +112,15 @@ class Details(ABC):
         """Offer the rows of a batch to the worst ones, with these values and readable features."""
 
         def values(places: np.ndarray) -> dict[str, np.ndarray]:
-            return {**{name: column[places] for name, column in columns.items()}, **sample_features(batch, places, self.data)}
+            visible = {**{name: column[places] for name, column in columns.items()}, **sample_features(batch, places, self.data)}
+            return {**visible, **self._inputs(batch, places)}
 
         # NaN sorts last, but such a row is the worst.
         self.worst.offer(-np.nan_to_num(losses, nan=np.inf), row_numbers(batch), values)
+
+    def _inputs(self, batch: Batch, places: np.ndarray) -> dict[str, np.ndarray]:
+        features = self.data.features if self.keeps_inputs else ()
+        return {_INPUT + column.name: batch[column.name].cpu().numpy()[places] for column in features}
 
 
 def row_numbers(batch: Batch) -> np.ndarray:
@@ -108,6 +131,7 @@ def row_numbers(batch: Batch) -> np.ndarray:
 SHOWN_BYTES = 16 * 2**10
 """The most of one value of a row; a larger image keeps every n-th row and column."""
 MOST_COLUMNS = 40
+_INPUT = "input."
 PREFIX = "feature."
 """Beginning of the names of a table's columns that hold a row's features."""
 

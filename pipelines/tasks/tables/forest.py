@@ -36,12 +36,23 @@ class Tree:
     right_child: Tensor
     value: Tensor
     """float64: what a leaf adds to its output; 0 for decisions."""
+    gain: Tensor
+    """float64: by how much a decision lowered the loss; 0 for leaves."""
+    rows: Tensor
+    """int64: training rows that reached the node."""
     depth: int
     """Number of decisions above the deepest leaf."""
 
 
+_WEIGHTS = ("feature", "threshold", "missing_left", "is_set", "members", "left_child", "right_child", "value")
+_FACTS = ("gain", "rows")
+
+
 class Forest(nn.Module):
-    """Trees over the columns of a batch. Tree t adds to output t % outputs; `bias` is the output without trees."""
+    """Trees over the columns of a batch. Tree t adds to output t % outputs; `bias` is the output without trees.
+
+    `gain` and `rows` of the nodes are no weights: only where trees grew, they say what the forest learned from.
+    """
 
     bias: Tensor
     trees: Tensor
@@ -54,6 +65,8 @@ class Forest(nn.Module):
     left_child: Tensor
     right_child: Tensor
     value: Tensor
+    gain: Tensor
+    rows: Tensor
 
     def __init__(self, features: Sequence[TensorColumn], outputs: int, nodes: int, values: int) -> None:
         """A tree has at most `nodes`, and decisions on categories are of fewer than `values` values."""
@@ -77,13 +90,15 @@ class Forest(nn.Module):
         self.register_buffer("left_child", itself.clone())
         self.register_buffer("right_child", itself.clone())
         self.register_buffer("value", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("gain", torch.zeros(shape, dtype=torch.float64), persistent=False)
+        self.register_buffer("rows", torch.zeros(shape, dtype=torch.int64), persistent=False)
         self._count, self._levels = 0, 0
 
     def add(self, trees: Sequence[Tree]) -> None:
         """Add a tree for each output, where there is room for them."""
         for tree in trees:
             nodes = len(tree.feature)
-            for name in ("feature", "threshold", "missing_left", "is_set", "members", "left_child", "right_child", "value"):
+            for name in (*_WEIGHTS, *_FACTS):
                 getattr(self, name)[self._count, :nodes] = getattr(tree, name)
             self._count, self._levels = self._count + 1, max(self._levels, tree.depth)
         self.trees.fill_(self._count)
@@ -115,6 +130,18 @@ class Forest(nn.Module):
         """Weights by name, without the room that no tree fills."""
         scalars = ("bias", "trees", "depth")
         return {name: values.clone() if name in scalars else values[: self._count].clone() for name, values in self.state_dict().items()}
+
+    @property
+    def facts(self) -> dict[str, Tensor]:
+        """Gain and rows of every node by name, without a copy."""
+        return {name: getattr(self, name) for name in _FACTS}
+
+    def importance(self, inputs: int) -> dict[str, Tensor]:
+        """`gain`, the sum over the decisions on each input, and `splits`, how many there are: float64 of shape (inputs,)."""
+        is_decision = self.left_child[: self._count] != self.right_child[: self._count]
+        feature, gain = self.feature[: self._count][is_decision], self.gain[: self._count][is_decision]
+        zeros = torch.zeros(inputs, dtype=torch.float64)
+        return {"gain": zeros.index_add(0, feature, gain), "splits": zeros.index_add(0, feature, torch.ones_like(gain))}
 
     def _leaf_values(self, inputs: Tensor, first: int, end: int) -> Tensor:
         """The value of each row's leaf in each tree: float64 of shape (rows, end - first)."""

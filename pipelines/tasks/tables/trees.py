@@ -4,13 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+import torch
 from torch import nn
 
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.tasks.trees import TreesSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.tasks.data import Batch
+from pipelines.tasks.details.explanation import Explanation
 from pipelines.tasks.supervised import Supervised
+from pipelines.tasks.tables.contributions import contributions
 from pipelines.tasks.tables.forest import Forest
 from pipelines.tasks.targets.base import is_binary
 
@@ -27,10 +31,13 @@ class TreeInput:
     """Number of categories; 0 for a number."""
     direction: int
     """1 if the output may only rise with it, -1 if it may only fall, else 0."""
+    is_missing: bool
+    """Whether it may be NaN."""
 
 
 class Trees(Supervised):
     settings: Settings
+    explains = True
 
     def model(self) -> nn.Module:
         """A forest without trees."""
@@ -57,4 +64,17 @@ class Trees(Supervised):
         encoder = self.data.encoders[column.name].feature["encoder"] if column.name in self.data.encoders else ""
         is_category = column.cardinality is not None and not is_binary(column) and encoder not in _ORDERED
         values = column.cardinality if is_category and (column.cardinality or 0) <= self.settings.categories else 0
-        yield from [TreeInput(column.name, values or 0, self.settings.monotone.get(column.name, 0))] * prod(column.shape)
+        input = TreeInput(column.name, values or 0, self.settings.monotone.get(column.name, 0), column.missing)
+        yield from [input] * prod(column.shape)
+
+    def explain(self, model: nn.Module, rows: Batch) -> Explanation:
+        assert isinstance(model, Forest), "the task makes it"
+        inputs = model.inputs(rows)
+        features = [self._raw_feature(input.column) for input in self.inputs]
+        number = self.target.output_to_explain(model(rows).double())
+        shares = contributions(model, inputs.numpy())[torch.arange(len(inputs)), number]
+        return Explanation.sum_by_feature(features, model.importance(len(features)), shares)
+
+    def _raw_feature(self, column: str) -> str:
+        """The columns of the query that a tensor column is encoded from."""
+        return ", ".join(self.data.encoders[column].inputs) if column in self.data.encoders else column

@@ -105,6 +105,10 @@ class Target(ABC):
         """As `Task.prediction_form`."""
         return {}
 
+    def output_to_explain(self, output: Tensor) -> Tensor:
+        """The number of the output that a prediction follows from most, of each row: int64 of shape (rows,), from float64 output."""
+        return torch.zeros(len(output), dtype=torch.int64)
+
     def probabilities(self, output: Tensor) -> Tensor:
         """Of a target with classes: that of each, shape (rows, classes), from float64 output."""
         raise NotImplementedError

@@ -125,6 +125,9 @@ class ClassTarget(ClassificationTarget):
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
         self._update_decisions(metrics, output.argmax(1), target)
 
+    def output_to_explain(self, output: Tensor) -> Tensor:
+        return output.argmax(1)
+
     def probabilities(self, output: Tensor) -> Tensor:
         return output.softmax(1)
 

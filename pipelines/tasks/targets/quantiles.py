@@ -65,6 +65,9 @@ class QuantileTarget(QuantityTarget):
     def _constant_output(self, values: np.ndarray, weights: np.ndarray) -> Tensor:
         return torch.from_numpy(np.quantile(values, self._quantiles, method="inverted_cdf", weights=weights))
 
+    def output_to_explain(self, output: Tensor) -> Tensor:
+        return torch.full((len(output),), self._middle)
+
     def quantities(self, output: Tensor) -> Tensor:
         return self._raw_quantiles(output)[:, self._middle]
 

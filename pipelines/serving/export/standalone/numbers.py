@@ -12,35 +12,40 @@ def fill_null(values: np.ndarray, fill: float | None) -> np.ndarray:
     return values if fill is None else np.where(np.isnan(values), fill, values)
 
 
-def to_float32(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The values as float32, and a mask of those that it cannot hold."""
+def to_float32(settings: Mapping[str, Any], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values as float32, and a mask of those that it cannot hold: NaN is one, unless the settings keep it."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
-    return narrow, ~np.isfinite(narrow)
+    refused = ~np.isfinite(narrow)
+    return narrow, refused & ~np.isnan(values) if _keeps_missing(settings) else refused
+
+
+def _keeps_missing(settings: Mapping[str, Any]) -> bool:
+    return bool(settings.get("impute") == "keep")
 
 
 @encoder("standardize")
 def standardize(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(over="ignore"):
-        return to_float32((fill_null(float_values(column), state["impute"]) - state["mean"]) / state["deviation"])
+        return to_float32(settings, (fill_null(float_values(column), state["impute"]) - state["mean"]) / state["deviation"])
 
 
 @encoder("minmax")
 def minmax(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(over="ignore"):
-        return to_float32((fill_null(float_values(column), state["impute"]) - state["minimum"]) / state["span"])
+        return to_float32(settings, (fill_null(float_values(column), state["impute"]) - state["minimum"]) / state["span"])
 
 
 @encoder("log1p")
 def log1p(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
     values = fill_null(float_values(column), state["impute"])
-    return to_float32(np.copysign(np.log1p(np.abs(values)), values))
+    return to_float32(settings, np.copysign(np.log1p(np.abs(values)), values))
 
 
 @encoder("identity")
 def identity(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
     if state["dtype"] == "float32":
-        return to_float32(fill_null(float_values(column), state["impute"]))
+        return to_float32(settings, fill_null(float_values(column), state["impute"]))
     instead = state["impute"]
     values = np.array([(instead or 0) if value is None else value for value in column.values], state["dtype"])
     return values, is_null(column) if instead is None else np.zeros(len(values), bool)
@@ -59,8 +64,8 @@ def quantile(settings: Mapping[str, Any], state: Mapping[str, Any], column: Colu
 @encoder("normal_quantile")
 def normal_quantile(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
     values = fill_null(float_values(column), state["impute"])
-    deviates = np.interp(values, state["points"], state["deviates"])
-    return to_float32(np.where(np.isinf(values), values, deviates))
+    deviates = np.interp(values, state["points"], state["deviates"])  # of NaN, that of the only point
+    return to_float32(settings, np.where(np.isinf(values) | (np.isnan(values) & _keeps_missing(settings)), values, deviates))
 
 
 @encoder("fourier")
