@@ -269,7 +269,7 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
         (
             "dataset.features.age",
             {"encoder": "standardize", "impute": "maen"},
-            "must be one of mean, median, none, or a number; did you mean mean?",
+            "must be one of mean, median, keep, none, or a number; did you mean mean?",
         ),
         (
             "train.strategy.compression",
