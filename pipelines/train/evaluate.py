@@ -163,7 +163,8 @@ class Evaluation:
             for shard in parts:
                 details.merge(shard or [])
             inputs = details.worst_inputs
-            explanation = self._strategy.explain(inputs) if inputs else None
+            with self._strategy.average_weights():
+                explanation = self._strategy.explain(inputs) if inputs else None
             return details.result(self._split, metrics, self._task.describe_metrics(self._monitor), explanation)
         except Exception as error:
             self._give_up(error)

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-
-from pipelines.runtime.compat.torch import lerp_tensors
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class WeightAverage:
@@ -29,7 +28,7 @@ class WeightAverage:
         self._steps += 1
         steps = int(self._steps)
         decay = min(self._decay, (1 + steps) / (10 + steps))
-        lerp_tensors([*self._averages.values()], [*self._parameters.values()], 1 - decay)
+        get_ema_multi_avg_fn(decay)([*self._averages.values()], [*self._parameters.values()], None)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

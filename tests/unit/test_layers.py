@@ -184,6 +184,19 @@ print(callable(get_window), callable(scipy.signal.windows.hann))
     assert answer.stdout.split() == ["True", "True"]
 
 
+def test_metrics_are_plotted_where_matplotlib_was_loaded_before() -> None:
+    code = """
+import matplotlib.pyplot
+import pipelines.tasks
+from torchmetrics import MeanMetric
+metric = MeanMetric()
+metric.update(1)
+print(type(metric.plot()[0]).__name__)
+"""
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["Figure"]
+
+
 def test_a_packed_environment_has_what_executors_import() -> None:
     """`tests/cluster/test_packed.py` sends one along; Spark brings PySpark and Py4J itself, and pack.sh adds
     what an optional format needs where that is named."""

@@ -1,7 +1,7 @@
 """Private names of torch."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -15,13 +15,13 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from pipelines.runtime.compat import present, replacement
 
 __all__ = [
-    "BatchNorm", "after_backward", "last_collectives", "lerp_tensors", "outside_of_graphs", "record_memory",
+    "BatchNorm", "after_backward", "last_collectives", "outside_of_graphs", "record_memory",
     "scale_tensors", "timeout_of_new_groups", "write_memory_snapshot",
 ]  # fmt: skip
 
 # `outside_of_graphs` is torch.compiler.disable, which imports torch._dynamo where it decorates, for 0.7 s of CPU time in every process;
 # this imports it with the first call.
-# Overridden in parallel.batch_norm.
+# Overridden in train.batch_norm.
 present(BatchNorm, "_check_input_dim")
 # Called in `after_backward`.
 present(type(torch.autograd.Variable._execution_engine), "queue_callback")
@@ -68,8 +68,3 @@ def last_collectives(count: int) -> list[dict[str, Any]]:
 def scale_tensors(tensors: list[Tensor], factor: Tensor) -> None:
     """Multiply all tensors in place by a scalar tensor: on a GPU in a few kernels, where a loop would launch one per tensor."""
     torch._foreach_mul_(tensors, factor)
-
-
-def lerp_tensors(tensors: Sequence[Tensor], ends: Sequence[Tensor], share: float) -> None:
-    """Move each tensor in place towards its end by a share of the way; in a few kernels likewise."""
-    torch._foreach_lerp_(list(tensors), list(ends), share)
