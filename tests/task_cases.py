@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import torch
+from torch import nn
 
 from pipelines.config.tasks.task import KINDS
+from pipelines.config.train.train import Train
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
@@ -23,6 +25,9 @@ from pipelines.tasks.series.series import SeriesTask
 from pipelines.tasks.series.speech import Speech
 from pipelines.tasks.tables.recommendation import Recommendation
 from pipelines.tasks.tables.tabular import Tabular
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_statistics import Flags
+from pipelines.train.strategies import create_strategy
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)
 YES = TensorColumn(name="yes", dtype="uint8", role="target", cardinality=2)
@@ -114,3 +119,16 @@ def worker_batch(strategy: str, batch: Batch) -> Any:
     """The argument of `step` on a worker alone, which owns two shards or plays two replicas."""
     parts = [{name: values[part] for name, values in batch.items()} for part in (slice(0, 9), slice(9, None))]
     return batch if strategy == "ddp" else parts
+
+
+def step_losses(name: str, context: WorkerContext, **settings: Any) -> list[float]:
+    """The losses of two steps in fp32, without dropout, whose random numbers a compiled model draws otherwise."""
+    task = create_task(name)
+    parsed = Train.model_validate({"global_batch": ROWS, "shards": 2, "precision": "fp32", **settings})
+    strategy = create_strategy(parsed, task, context)
+    for module in strategy.model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    batch = {column: values.to(context.device) for column, values in random_batch(task, ROWS).items()}
+    results = (strategy.step(batch, number, 0.01, Flags()) for number in range(2))
+    return [float(result.loss_sum / result.weight) for result in results]

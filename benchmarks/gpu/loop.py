@@ -91,6 +91,7 @@ def measure(model: Model, variant: Variant, folder: Path, context: WorkerContext
         device=context.device,
         cache_bytes=settings.cache_bytes,
         threads=settings.cpus_per_worker,
+        row_keys=task.draws,
     )
     if context.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(context.device)

@@ -15,7 +15,7 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 
-GPT2 = Path(__file__).parents[2] / "conf" / "gpt2.yaml"
+CONF = Path(__file__).parents[2] / "conf"
 ROW_GROUP_BYTES = 2**20
 """Small, so that a small dataset has many: a shard decodes each row group that it has rows of."""
 CACHE_BYTES = 2**30
@@ -61,7 +61,7 @@ def _case_model(case: Case, variants: tuple[Variant, ...]) -> Model:
 def _gpt2_config(steps: int, changes: dict[str, object], folder: Path) -> Config:
     """conf/gpt2.yaml, with tokens that are characters: those need no text to learn merges from."""
     return load(
-        GPT2,
+        CONF / "gpt2.yaml",
         {
             "dataset.path": f"{folder}/data",
             "dataset.features": {"text": {"encoder": "characters", "length": 1024}},
@@ -89,6 +89,41 @@ def _write_tokens(windows: int, vocabulary: int, config: Config) -> None:
     )
 
 
+def _masks_config(name: str, steps: int, changes: dict[str, object], folder: Path) -> Config:
+    """A config of segmentation of conf/, on the folder's dataset."""
+    return load(
+        CONF / f"{name}.yaml",
+        {
+            "dataset.path": f"{folder}/data",
+            "train.storage": f"{folder}/runs",
+            "train.max_steps": steps,
+            "train.epochs": 1_000,
+            "tracking.uri": f"sqlite:///{folder}/mlflow.db",
+            **changes,
+        },
+    )
+
+
+def _write_masks(count: int, config: Config) -> None:
+    """Random images or volumes, with a random class for each pixel or voxel."""
+    random, rows, encoders = np.random.default_rng(0), {}, {}
+    for name, settings in config.dataset.encoders.items():
+        shape: tuple[int, ...] = tuple(settings.shape)  # type: ignore[attr-defined]
+        classes: int | None = None
+        if settings.encoder == "volume":
+            shape = (1, *shape)
+            rows[name] = random.standard_normal((count, *shape), np.float32).astype(settings.dtype)  # type: ignore[attr-defined]
+        else:
+            classes = len(settings.classes) if settings.encoder == "mask" else None  # type: ignore[attr-defined]
+            rows[name] = random.integers(0, classes or 256, (count, *shape), np.uint8)
+        column = TensorColumn(
+            name=name, dtype=str(rows[name].dtype), shape=shape, role="target" if classes else "feature", cardinality=classes
+        )
+        encoders[name] = FittedEncoder(feature=settings.model_dump(mode="json"), inputs=(name,), state={}, column=column)
+    raw = schema_to_text(pa.schema([(name, pa.binary()) for name in rows]))
+    commit_arrays(config.dataset.path, {"train": [rows]}, encoders, ROW_GROUP_BYTES, identity=config.data_identity, raw_schema=raw)
+
+
 PLAIN, HALF, COMPILED, SCALED = Variant("fp32"), Variant("bf16"), Variant("bf16", compiled=True), Variant("fp16")
 STREAMED = Variant("bf16", cached=False)
 IMAGE, SMALL_IMAGE = {"encoder": "image", "shape": [3, 224, 224]}, {"encoder": "image", "shape": [3, 16, 16]}
@@ -107,14 +142,21 @@ SMALL_GPT: dict[str, object] = {
     "train.global_batch": 16,
     "train.grad_accum_steps": 2,
 }
+U_NET: dict[str, object] = {"train.use_gpu": True, "train.global_batch": 16}
+SMALL_U_NET: dict[str, object] = {"task.width": 4, "task.depth": 2, "train.use_gpu": False, "train.global_batch": 4}
 LARGE = {
     "ResNet-50": _case_model(RESNET50, (PLAIN, HALF, STREAMED, COMPILED, SCALED)),
     "MLP, 100 M parameters": _case_model(PERCEPTRON, (PLAIN, HALF, STREAMED, COMPILED, SCALED)),
     "conf/gpt2.yaml": Model(partial(_gpt2_config, 8, {}), partial(_write_tokens, 4_096, 25_600), 2, 6, (HALF, COMPILED)),
+    "conf/membrane.yaml": Model(partial(_masks_config, "membrane", 50, U_NET), partial(_write_masks, 512), 10, 40, (PLAIN, HALF, COMPILED)),
+    "conf/hippocampus.yaml": Model(
+        partial(_masks_config, "hippocampus", 50, U_NET), partial(_write_masks, 512), 10, 40, (PLAIN, HALF, COMPILED)
+    ),
 }
 SMALL = {
     "ResNet-18": _case_model(RESNET18, (PLAIN, HALF, STREAMED, SCALED)),
     "GPT": Model(partial(_gpt2_config, 4, SMALL_GPT), partial(_write_tokens, 64, 50), 1, 3, (PLAIN, HALF)),
+    "U-Net": Model(partial(_masks_config, "hippocampus", 4, SMALL_U_NET), partial(_write_masks, 8), 1, 2, (PLAIN, HALF)),
     "MLP": _case_model(SMALL_PERCEPTRON, (PLAIN, HALF, STREAMED, SCALED)),
 }
 

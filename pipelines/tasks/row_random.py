@@ -34,7 +34,8 @@ def content_keys(*values: Tensor) -> Tensor:
 
 def _words(keys: Tensor, count: int, purpose: int) -> Tensor:
     """64 random bits, int64 of shape (rows, count)."""
-    places = torch.arange(1, count + 1, device=keys.device) + (purpose << 40)
+    # The bits of a sum. TorchInductor computes sums and products of places in its own integers, which do not wrap at 64 bits.
+    places = torch.arange(1, count + 1, device=keys.device) | purpose << 40
     return _mix(_mix(keys)[:, None] + places * _GOLDEN)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from task_cases import PRECISIONS, ROWS, TASKS, create_task, random_batch, worker_batch
+from task_cases import PRECISIONS, ROWS, TASKS, create_task, random_batch, step_losses, worker_batch
 
 from pipelines.config.train.train import Train
 from pipelines.runtime.weights import model_digest
@@ -68,6 +68,13 @@ def test_the_host_does_not_wait_for_a_step(name: str, strategy: str, context: Wo
         trained.step(batch, 3, 0.01, Flags())
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_compiled_step_is_the_plain_one(name: str, context: WorkerContext) -> None:
+    """Up to TF32, in which some products are computed."""
+    plain, compiled = (step_losses(name, context, compile=is_compiled) for is_compiled in (False, True))
+    assert compiled == pytest.approx(plain, rel=1e-2)
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -13,7 +13,7 @@ GOES_ON = "print('goes on:', ray.get(ray.put(11)), spark.range(7).count())"
 @pytest.mark.timeout(600)
 def test_p8_an_interrupted_kernel_goes_on_with_its_ray_and_spark(tmp_path: Path) -> None:
     pytest.importorskip("ipykernel")
-    from kernels import kernel_in
+    from jupyter_kernels import kernel_in
 
     with kernel_in(tmp_path) as kernel:
         kernel.run(SETUP)

@@ -2,10 +2,11 @@
 
 from math import isfinite
 from pathlib import Path
+from shutil import which
 
 import pytest
 from groups import run_group
-from task_cases import PRECISIONS, ROWS, TASKS, create_task, random_batch, worker_batch
+from task_cases import PRECISIONS, ROWS, TASKS, create_task, random_batch, step_losses, worker_batch
 
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
@@ -68,6 +69,14 @@ def test_every_task_trains_in_every_precision_when_its_model_is_spread(tmp_path:
     assert actual == other
     for (name, precision), (expected, losses_when_spread) in actual.items():
         assert losses_when_spread == pytest.approx(expected, rel=1e-5 if precision == "fp32" else 0.02), (name, precision)
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not which("g++"), reason="torch compiles with g++: apt-get install g++")
+@pytest.mark.parametrize("name", TASKS)
+def test_a_compiled_step_is_the_plain_one(name: str) -> None:
+    plain, compiled = (step_losses(name, WorkerContext(), compile=is_compiled) for is_compiled in (False, True))
+    assert compiled == pytest.approx(plain, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -1,6 +1,7 @@
 """What is drawn for a row depends on seed, epoch and row alone, and looks random."""
 
 from pathlib import Path
+from shutil import which
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ def test_known_answers() -> None:
     assert row_keys(7, 3) == (-3372029247567499371, -3664011917126035882)
     assert random_integers(torch.tensor([0, 1, -1]), 3, 1_000).tolist() == [[883, 431, 26], [749, 372, 438], [646, 705, 318]]
     assert uniform(torch.tensor([5]), 2, purpose=1).tolist() == [[0.7625397443771362, 0.014727413654327393]]
+
+
+@pytest.mark.skipif(not which("g++"), reason="torch compiles with g++: apt-get install g++")
+@pytest.mark.parametrize("purpose", [0, 3])
+def test_compiled_numbers_are_the_plain_ones(purpose: int) -> None:
+    """A compiler that computes products of places in wider integers would leave out how they wrap."""
+    compiled = torch.compile(lambda keys: random_integers(keys, 5, 99, purpose), dynamic=False)
+    assert torch.equal(compiled(keys(0, 0, 50)), random_integers(keys(0, 0, 50), 5, 99, purpose))
 
 
 def test_numbers_are_uniform_and_unrelated() -> None:

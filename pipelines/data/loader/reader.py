@@ -7,7 +7,10 @@ sizes declared in the footer are checked before memory is allocated, and page ch
 
 import os
 from collections import OrderedDict
-from threading import Lock
+from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
+from threading import Lock, local
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +43,9 @@ class Reader:
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._lock = Lock()
         self._memory = Buffers()
+        by_type = groupby(sorted((column for column in self.columns if not column.shape), key=attrgetter("dtype")), attrgetter("dtype"))
+        stacks = {pa.from_numpy_dtype(np.dtype(dtype)): [column.name for column in columns] for dtype, columns in by_type}
+        self._scalars = {arrow_type: names for arrow_type, names in stacks.items() if len(names) > 1 and arrow_type != pa.bool_()}
 
     @property
     def decoded_bytes(self) -> int:
@@ -54,9 +60,8 @@ class Reader:
         """
         group = self.groups[number]
         try:
-            batches = self._decode(group).to_batches()
-            values = {column.name: _join([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns}
-            return group.select(values)
+            parts = [self._arrays(batch) for batch in self._decode(group).to_batches()]
+            return group.select({column.name: _join([part[column.name] for part in parts]) for column in self.columns})
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; {RESTORE}") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
@@ -70,11 +75,22 @@ class Reader:
             content = self._bytes(group, source)
         _check(content, group.checksum, "its bytes")
         excerpt = _Excerpt(content, group.offset)
-        with pq.ParquetFile(excerpt, metadata=footer, page_checksum_verification=not group.checksum, pre_buffer=False) as file:
+        # Buffered, all columns are one call of Python by Arrow. A call for each of many columns would make threads wait for each other.
+        with pq.ParquetFile(excerpt, metadata=footer, page_checksum_verification=not group.checksum, pre_buffer=True) as file:
             table = file.read_row_group(group.index, use_threads=False)
         if table.num_rows != group.stored_rows:
             raise DatasetError(f"it has {table.num_rows} rows; the manifest says {group.stored_rows}")
         return table
+
+    def _arrays(self, batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+        """The batch's columns as arrays. Arrow copies all scalars of one dtype by one call, whatever the number of columns."""
+        arrays: dict[str, np.ndarray] = {}
+        for arrow_type, names in self._scalars.items():
+            scalars = batch.select(names)
+            with suppress(pa.ArrowInvalid):  # a NULL, or columns of several types: below, the error names the column
+                if scalars.schema.field(0).type == arrow_type:
+                    arrays.update(zip(names, scalars.to_tensor(row_major=False).to_numpy().T, strict=True))
+        return arrays | {column.name: to_numpy(column, batch.column(column.name)) for column in self.columns if column.name not in arrays}
 
     def _bytes(self, group: RowGroup, source: pa.NativeFile) -> memoryview:
         """Bytes of the row group, in memory that is used again: fresh memory would take longer to touch than to fill."""
@@ -118,26 +134,28 @@ class Reader:
 
 
 class _Excerpt:
-    """A file-like object with one span of a file's bytes, at the offsets of the whole file."""
+    """A file-like object with one span of a file's bytes, at the offsets of the whole file. Each thread has a position of its own, since
+    Arrow's threads read several parts of a large row group at once."""
 
     closed = False
 
     def __init__(self, content: memoryview, start: int) -> None:
-        self._content, self._start, self._at = content, start, 0
+        self._content, self._start, self._position = content, start, local()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset if whence == os.SEEK_SET else self._start + len(self._content) + offset
-        return self._at
+        self._position.at = offset if whence == os.SEEK_SET else self._start + len(self._content) + offset
+        return self.tell()
 
     def tell(self) -> int:
-        return self._at
+        return getattr(self._position, "at", 0)
 
     def read(self, size: int) -> memoryview:
         """Returns a view. Raises OSError outside the span."""
-        at = self._at - self._start
+        position = self.tell()
+        at = position - self._start
         if not 0 <= at <= at + size <= len(self._content):
-            raise OSError(f"it points to {size} bytes at {self._at}, outside of the row group")
-        self._at += size
+            raise OSError(f"it points to {size} bytes at {position}, outside of the row group")
+        self._position.at = position + size
         return self._content[at : at + size]
 
     def close(self) -> None: ...
