@@ -129,6 +129,8 @@ def step_losses(name: str, context: WorkerContext, **settings: Any) -> list[floa
     for module in strategy.model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+        elif isinstance(getattr(module, "dropout", None), float):  # of attention
+            module.dropout = 0.0
     batch = {column: values.to(context.device) for column, values in random_batch(task, ROWS).items()}
     results = (strategy.step(batch, number, 0.01, Flags()) for number in range(2))
     return [float(result.loss_sum / result.weight) for result in results]

@@ -61,6 +61,8 @@ def test_the_host_does_not_wait_for_a_step(name: str, strategy: str, context: Wo
     """The GPU would idle meanwhile."""
     if name == "series":
         pytest.skip("batch norm over the steps of series takes those steps out of the padding, and their number is known on the GPU alone")
+    if name == "huggingface":
+        pytest.skip("transformers looks on the host whether any token is padding")
     trained, _ = train(name, context, steps=3, strategy=strategy)
     batch = worker_batch(strategy, to_device(context.device, random_batch(create_task(name), ROWS)))
     torch.cuda.set_sync_debug_mode("error")
