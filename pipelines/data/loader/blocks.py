@@ -35,11 +35,12 @@ class Block:
     def is_wide(self) -> bool:
         return prod(self.shape) * self.dtype.itemsize >= WIDE_BYTES
 
-    def split(self, most_bytes: int, rows: int) -> Iterator[tuple[int, "Block"]]:
-        """Blocks of neighbouring columns, with the number of their first one: at least one column, at most so many bytes of `rows` rows."""
+    def split(self, most_bytes: int, rows: int) -> Iterator[tuple[slice, "Block"]]:
+        """Neighbouring columns as blocks: at least one, and at most so many bytes of `rows` rows."""
         count = max(1, most_bytes // max(1, replace(self, names=self.names[:1]).size_bytes(rows)))
         for first in range(0, len(self.names), count):
-            yield first, replace(self, names=self.names[first : first + count])
+            columns = slice(first, first + count)
+            yield columns, replace(self, names=self.names[columns])
 
     def size_bytes(self, rows: int) -> int:
         """Bytes of `rows` rows, rounded up to the alignment of the next block."""

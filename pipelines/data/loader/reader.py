@@ -7,16 +7,15 @@ sizes declared in the footer are checked before memory is allocated, and page ch
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import groupby
-from operator import attrgetter
-from threading import Lock, local
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.data.loader.blocks import Buffers
+from pipelines.data.loader.blocks import Block, Buffers, column_blocks
 from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import RESTORE
 from pipelines.data.versions.parts import RowGroup, checksum
@@ -37,15 +36,14 @@ class Reader:
         if not self.groups:
             raise DatasetError(f"{version.root} has no rows in split {split}; give it a share in dataset.split and run jobs/etl.py again")
         self.columns = version.columns
+        self._by_name = {column.name: column for column in self.columns}
+        self._blocks = column_blocks(self.columns)
         self.group_rows = np.array([group.rows for group in self.groups], np.int64)
         self.row_bytes = sum(column.row_bytes for column in self.columns)
         self._version = version
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._lock = Lock()
         self._memory = Buffers()
-        by_type = groupby(sorted((column for column in self.columns if not column.shape), key=attrgetter("dtype")), attrgetter("dtype"))
-        stacks = {pa.from_numpy_dtype(np.dtype(dtype)): [column.name for column in columns] for dtype, columns in by_type}
-        self._scalars = {arrow_type: names for arrow_type, names in stacks.items() if len(names) > 1 and arrow_type != pa.bool_()}
 
     @property
     def decoded_bytes(self) -> int:
@@ -53,20 +51,39 @@ class Reader:
         return int(self.group_rows.sum()) * self.row_bytes
 
     def read(self, number: int) -> dict[str, np.ndarray]:
-        """Row group `number` of the split: an array of shape (rows, *column.shape) for each column.
+        """Row group `number` of the split: an array of shape (rows, *column.shape) for each column. Raises as `read_blocks` does."""
+        stacks = self.read_blocks(number, self._blocks)
+        return {
+            name: values for block, stack in zip(self._blocks, stacks, strict=True) for name, values in zip(block.names, stack, strict=True)
+        }
+
+    def read_blocks(self, number: int, blocks: Sequence[Block]) -> list[np.ndarray]:
+        """Row group `number` of the split: an array of shape (columns, rows, *block.shape) for each block.
 
         Raises CorruptError, naming the file and the row group, for any alteration, and DatasetError
         if the store does not answer.
         """
         group = self.groups[number]
         try:
-            parts = [self._arrays(batch) for batch in self._decode(group).to_batches()]
-            return group.select({column.name: _join([part[column.name] for part in parts]) for column in self.columns})
+            batches = self._decode(group).to_batches()
+            rows = group.own_rows(lambda name: _join([to_numpy(self._by_name[name], batch.column(name)) for batch in batches], 0))
+            return [_join([self._stack(block, batch) for batch in batches], 1)[:, rows] for block in blocks]
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; {RESTORE}") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
             storage.ask(self._version.filesystem, f"{self._version.root}/{group.file}")
             raise CorruptError(f"{self._name(group)}: {error}; {RESTORE}") from error
+
+    def _stack(self, block: Block, batch: pa.RecordBatch) -> np.ndarray:
+        """The block's columns of one decoded batch. Arrow stacks scalars in one call, during which other threads go on."""
+        if len(block.names) > 1 and not block.shape:
+            scalars = batch.select(block.names)
+            if set(scalars.schema.types) == {self._by_name[block.names[0]].field.type}:
+                with suppress(pa.ArrowInvalid):  # of a NULL
+                    return scalars.to_tensor(row_major=False).to_numpy().T
+        # The error for a NULL or another type names the column.
+        columns = [to_numpy(self._by_name[name], batch.column(name)) for name in block.names]
+        return columns[0][None] if len(columns) == 1 else np.stack(columns)
 
     def _decode(self, group: RowGroup) -> pa.Table:
         with self._version.filesystem.open_input_file(f"{self._version.root}/{group.file}") as source:
@@ -75,22 +92,11 @@ class Reader:
             content = self._bytes(group, source)
         _check(content, group.checksum, "its bytes")
         excerpt = _Excerpt(content, group.offset)
-        # Buffered, all columns are one call of Python by Arrow. A call for each of many columns would make threads wait for each other.
-        with pq.ParquetFile(excerpt, metadata=footer, page_checksum_verification=not group.checksum, pre_buffer=True) as file:
+        with pq.ParquetFile(excerpt, metadata=footer, page_checksum_verification=not group.checksum, pre_buffer=False) as file:
             table = file.read_row_group(group.index, use_threads=False)
         if table.num_rows != group.stored_rows:
             raise DatasetError(f"it has {table.num_rows} rows; the manifest says {group.stored_rows}")
         return table
-
-    def _arrays(self, batch: pa.RecordBatch) -> dict[str, np.ndarray]:
-        """The batch's columns as arrays. Arrow copies all scalars of one dtype by one call, whatever the number of columns."""
-        arrays: dict[str, np.ndarray] = {}
-        for arrow_type, names in self._scalars.items():
-            scalars = batch.select(names)
-            with suppress(pa.ArrowInvalid):  # a NULL, or columns of several types: below, the error names the column
-                if scalars.schema.field(0).type == arrow_type:
-                    arrays.update(zip(names, scalars.to_tensor(row_major=False).to_numpy().T, strict=True))
-        return arrays | {column.name: to_numpy(column, batch.column(column.name)) for column in self.columns if column.name not in arrays}
 
     def _bytes(self, group: RowGroup, source: pa.NativeFile) -> memoryview:
         """Bytes of the row group, in memory that is used again: fresh memory would take longer to touch than to fill."""
@@ -134,28 +140,26 @@ class Reader:
 
 
 class _Excerpt:
-    """A file-like object with one span of a file's bytes, at the offsets of the whole file. Each thread has a position of its own, since
-    Arrow's threads read several parts of a large row group at once."""
+    """A file-like object with one span of a file's bytes, at the offsets of the whole file."""
 
     closed = False
 
     def __init__(self, content: memoryview, start: int) -> None:
-        self._content, self._start, self._position = content, start, local()
+        self._content, self._start, self._at = content, start, 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position.at = offset if whence == os.SEEK_SET else self._start + len(self._content) + offset
-        return self.tell()
+        self._at = offset if whence == os.SEEK_SET else self._start + len(self._content) + offset
+        return self._at
 
     def tell(self) -> int:
-        return getattr(self._position, "at", 0)
+        return self._at
 
     def read(self, size: int) -> memoryview:
         """Returns a view. Raises OSError outside the span."""
-        position = self.tell()
-        at = position - self._start
+        at = self._at - self._start
         if not 0 <= at <= at + size <= len(self._content):
-            raise OSError(f"it points to {size} bytes at {position}, outside of the row group")
-        self._position.at = position + size
+            raise OSError(f"it points to {size} bytes at {self._at}, outside of the row group")
+        self._at += size
         return self._content[at : at + size]
 
     def close(self) -> None: ...
@@ -166,5 +170,5 @@ def _check(content: bytes | memoryview, expected: str, subject: str) -> None:
         raise DatasetError(f"{subject} have the checksum {actual[:12]}, and {expected[:12]} when they were written")
 
 
-def _join(chunks: list[np.ndarray]) -> np.ndarray:
-    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+def _join(chunks: list[np.ndarray], axis: int) -> np.ndarray:
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis)

@@ -92,25 +92,21 @@ class Cache:
             with self._locks[number]:
                 if not self._filled[number]:
                     start, rows = int(self._first_row[number]), int(self._reader.group_rows[number])
-                    self._place(self._reader.read(number), start, rows)
+                    self._place(self._reader.read_blocks(number, self._blocks), start, rows)
                     self._filled[number] = True
 
-    def _place(self, columns: dict[str, np.ndarray], start: int, rows: int) -> None:
-        if self._is_on_host:
-            lay(columns, self._blocks, self.rows, slice(0, rows), start)
-        else:  # one copy to the GPU per block, not per column
-            staged = Buffers().empty(self._blocks, rows)
-            lay(columns, self._blocks, staged, slice(0, rows), 0)
-            for block, values in zip(self.rows, staged, strict=True):
-                block[:, start : start + rows] = values
+    def _place(self, stacks: list[np.ndarray], start: int, rows: int) -> None:
+        for target, stack in zip(self.rows, stacks, strict=True):
+            if self._is_on_host:
+                lay(stack, target, start)
+            else:
+                target[:, start : start + rows] = torch.from_numpy(stack.copy()).view(target.dtype)  # one copy to the GPU per block
 
 
-def lay(columns: dict[str, np.ndarray], blocks: list[Block], targets: list[Tensor], rows: slice, at: int) -> None:
-    """Copy rows of decoded columns into their blocks, from row `at` on."""
-    for block, target in zip(blocks, targets, strict=True):
-        for name, lane in zip(block.names, target, strict=True):
-            values, lane_array = columns[name][rows], lane.numpy()
-            lane_array[at : at + len(values)] = values.view(lane_array.dtype)
+def lay(stack: np.ndarray, target: Tensor, at: int) -> None:
+    """Copy a block's decoded columns, of shape (columns, rows, *shape), to its rows from `at` on."""
+    array = target.numpy()
+    array[:, at : at + stack.shape[1]] = stack.view(array.dtype)
 
 
 class Windows:
@@ -188,16 +184,17 @@ class Windows:
         again where windows are large; one by one, they take longer where windows are small, and threads wait for each other.
         """
         memory, rows, end = self._memory, len(at), 0
-        wide, decoded = memory.wide_window(rows), []
+        wide, narrow = memory.wide_window(rows), []
         for group, start, count in zip(*(values.tolist() for values in (runs.group, runs.start, runs.rows)), strict=True):
-            columns, of_run = self._reader.read(group), slice(start, start + count)
-            lay(columns, memory.wide, wide, of_run, end)
-            decoded.append(({name: columns[name] for block in memory.narrow for name in block.names}, of_run, end))
+            stacks = [stack[:, start : start + count] for stack in self._reader.read_blocks(group, [*memory.narrow, *memory.wide])]
+            narrow.append(stacks[: len(memory.narrow)])
+            for stack, target in zip(stacks[len(memory.narrow) :], wide, strict=True):
+                lay(stack, target, end)
             end += count
-        for block, target in zip(memory.narrow, permuted, strict=False):
-            for first, part in block.split(LANES_BYTES, rows):
+        for block, target, *stacks in zip(memory.narrow, permuted, *narrow, strict=False):
+            for columns, part in block.split(LANES_BYTES, rows):
                 lanes = memory.lanes(part, rows)
-                for columns, of_run, at_row in decoded:
-                    lay(columns, [part], [lanes], of_run, at_row)
-                torch.index_select(lanes, 1, at, out=target[first : first + len(part.names)])
+                array = lanes.numpy()
+                np.concatenate([stack[columns].view(array.dtype) for stack in stacks], axis=1, out=array)
+                torch.index_select(lanes, 1, at, out=target[columns])
         return wide
