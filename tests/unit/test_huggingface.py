@@ -173,6 +173,23 @@ def test_probabilities_are_those_of_the_library(tmp_path: Path, kind: str, class
             torch.testing.assert_close(values.float(), expected, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("names", "places"),
+    [(("b", "A"), (1, 0)), (("C", "a", "b"), (1, 2, 0)), (("x", "b", "a"), (0, 1, 2)), (("a", "a", "b"), (0, 1, 2))],
+    ids=["two", "three", "other names", "names twice"],
+)
+def test_an_output_is_of_the_class_that_the_folder_names(tmp_path: Path, names: tuple[str, ...], places: tuple[int, ...]) -> None:
+    network = write_folder(tmp_path, id2label=dict(enumerate(names)))
+    network_task = task(tmp_path, len(names), tokens=(fit_text(tmp_path).column.cardinality or 0) - 1)
+    model = network_task.model().eval()
+    model.load_state_dict(fit_folder(tmp_path, network_task).weights)
+    encoded, _ = encode(fit_text(tmp_path), TEXTS[0])
+    with torch.no_grad():
+        probabilities = network_task.target.probabilities(model({"text": torch.from_numpy(encoded)}).double())[0]
+        expected = network(input_ids=torch.from_numpy(encoded[0][encoded[0] != FREE] - 1).long()[None]).logits.softmax(1)[0]
+    torch.testing.assert_close(probabilities.float(), expected[list(places)], atol=1e-6, rtol=1e-5)
+
+
 def test_a_quantity_has_one_output(folder: Path) -> None:
     number = TensorColumn(name="y", dtype="float32", role="target")
     regression = task(folder, target=number)

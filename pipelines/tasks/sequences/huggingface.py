@@ -48,11 +48,11 @@ class HuggingFace(Supervised):
         self._check_sizes()
 
     def model(self) -> nn.Module:
-        return OverTokens(self.column, _network(self.settings.architecture, self._labels), self._labels - self.outputs)
+        return self._over_tokens()
 
     def check(self) -> None:
         """Call a network of one layer with a full row and with one that is nearly all padding."""
-        network = OverTokens(self.column, _network(self.settings.architecture, self._labels, layers=1), self._labels - self.outputs)
+        network = self._over_tokens(layers=1)
         tokens = torch.ones((2, *self.column.shape), dtype=torch.int32)
         tokens[1, 1:] = FREE
         try:
@@ -83,10 +83,12 @@ class HuggingFace(Supervised):
         longest: nn.ModuleList = max(lists, key=len, default=nn.ModuleList())
         return list(longest)
 
-    @property
-    def _labels(self) -> int:
-        """Outputs of the network. As for the library, two classes have one each; this project has one for both, their difference."""
-        return 2 if len(self.target.classes) == 2 and self.outputs == 1 else self.outputs
+    def _over_tokens(self, layers: int | None = None) -> "OverTokens":
+        """The model; `layers` is for one with fewer than it should have. As for the library, two classes have an output each; this project
+        has one for both, their difference."""
+        labels = 2 if len(self.target.classes) == 2 and self.outputs == 1 else self.outputs
+        places = _output_places(self.settings.architecture, self.target.classes) or range(labels)
+        return OverTokens(self.column, _network(self.settings.architecture, labels, layers), places, labels > self.outputs)
 
     @property
     def _kind(self) -> str:
@@ -110,12 +112,12 @@ class HuggingFace(Supervised):
 class OverTokens(nn.Module):
     """Applies a network of the library to the tokens of a batch."""
 
-    def __init__(self, column: TensorColumn, network: Any, differs: int) -> None:
-        """`differs` is 1 if the output is the difference of the network's two, else 0."""
+    def __init__(self, column: TensorColumn, network: Any, places: Sequence[int], differs: bool) -> None:
+        """`places` are the network's outputs in the order of the classes. If it `differs`, the output is the second one minus the first."""
         super().__init__()
         self.column = column.name
         self.network = network
-        self._differs = bool(differs)
+        self._places, self._differs = places, differs
         # Where attention does not look the token does not matter; networks that count their tokens know this one as padding.
         self._padding = network.config.pad_token_id or 0
 
@@ -125,7 +127,10 @@ class OverTokens(nn.Module):
         is_token = tokens != FREE
         numbers = torch.where(is_token, tokens - 1, self._padding)
         logits: Tensor = self.network(input_ids=numbers, attention_mask=is_token.long()).logits
-        return logits[:, 1:] - logits[:, :1] if self._differs else logits
+        columns = logits.split(1, dim=1)
+        if self._differs:
+            return columns[self._places[1]] - columns[self._places[0]]
+        return torch.cat([columns[place] for place in self._places], dim=1)
 
 
 def _library() -> Any:
@@ -159,6 +164,15 @@ def _network(architecture: str, labels: int, layers: int | None = None) -> Any:
             f"task.model is a {kind}, of which transformers {library.__version__} makes no network that classifies texts: {why}; name the "
             f"folder of another model, whose {CONFIG} has a model_type such as bert, distilbert or roberta"
         ) from error
+
+
+def _output_places(architecture: str, classes: Sequence[str]) -> list[int]:
+    """The output of each class of a network that was fine-tuned: its `id2label` has the name of each output. Empty if these names are not
+    those of the classes, whatever their case."""
+    by_place = json.loads(architecture).get("id2label") or {}
+    places = {str(name).casefold(): int(place) for place, name in by_place.items()}
+    names = [name.casefold() for name in classes]
+    return [places[name] for name in names] if sorted(places) == sorted(names) and sorted(places.values()) == [*range(len(names))] else []
 
 
 @lru_cache(maxsize=8)

@@ -59,6 +59,8 @@ class DataParallel(Strategy):
         )
         self._is_compressed = self._compression.kind != "none"
         self._loss = _TaskLoss(task, self.model, self._precision, context, runs_empty=self._synced)
+        if settings.compile:
+            self._loss.compile()  # with what comes before and after the network: augmentation, and the loss itself
         self._replicated: DistributedDataParallel | None = None
         """Created at the first step, when the model's weights have been loaded."""
         self._in_memory: TreeAllReduce | None = None
