@@ -36,7 +36,7 @@ def _embeds(features: Mapping[str, Any], _: Any) -> bool:
 
 def _has_numbers(features: Mapping[str, Any], _: Any) -> bool:
     return any(
-        settings.encoder in ("standardize", "minmax", "log1p", "normal_quantile", "auto")
+        settings.encoder in ("standardize", "minmax", "log1p", "normal_quantile", "robust", "auto")
         or (settings.encoder == "identity" and not settings.shape)
         or ":" in settings.encoder
         for settings in features.values()

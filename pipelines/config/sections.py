@@ -17,6 +17,7 @@ from pipelines.config.features import (
     MinMaxSettings,
     NormalQuantileSettings,
     QuantileSettings,
+    RobustSettings,
     ScaleSettings,
     SequenceSettings,
     SeriesSettings,
@@ -52,7 +53,7 @@ __all__ = [
     "HuggingFaceSettings",
     "IdentitySettings", "ImageSettings", "InitFrom", "LabelSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "Lora",
     "MinMaxSettings", "NextItemSettings", "NormalQuantileSettings", "NumberEmbedding", "QuantileSettings", "RecommendationSettings",
-    "Registry", "ScaleSettings", "SequenceSettings", "SeriesSettings", "SeriesTaskSettings", "Source", "SpeechSettings",
+    "Registry", "RobustSettings", "ScaleSettings", "SequenceSettings", "SeriesSettings", "SeriesTaskSettings", "Source", "SpeechSettings",
     "StandardizeSettings", "Table", "TabularSettings", "TermsSettings", "TextSettings", "TokenizerSettings", "Tracking", "Train",
     "VisionSettings", "VocabularySettings", "WeightSettings",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from sklearn.preprocessing import QuantileTransformer
 
 from pipelines.errors import ConfigError
 
-NUMBERS = ("standardize", "minmax", "log1p", "quantile", "normal_quantile", "identity")
+NUMBERS = ("standardize", "minmax", "log1p", "quantile", "normal_quantile", "robust", "identity")
 MODERATE = st.floats(-1e6, 1e6)
 
 
@@ -74,12 +74,12 @@ def test_a_constant_column_is_encoded_without_nan(encoder: str) -> None:
     assert None not in encode(encoder, [7.0, 7.0, 7.0])
 
 
-@pytest.mark.parametrize("encoder", ["standardize", "minmax"])
+@pytest.mark.parametrize("encoder", ["standardize", "minmax", "robust"])
 def test_a_constant_column_becomes_zero(encoder: str) -> None:
     assert encode(encoder, [0.1] * 7) == [0.0] * 7
 
 
-@pytest.mark.parametrize("encoder", ["standardize", "minmax", "quantile", "normal_quantile"])
+@pytest.mark.parametrize("encoder", ["standardize", "minmax", "quantile", "normal_quantile", "robust"])
 @pytest.mark.parametrize("values", [[None, None], [nan, inf], []])
 def test_a_column_without_numbers_is_an_error(encoder: str, values: list) -> None:
     with pytest.raises(ConfigError, match=r"dataset.features.feature: column a has no number in the training split"):
@@ -88,17 +88,17 @@ def test_a_column_without_numbers_is_an_error(encoder: str, values: list) -> Non
 
 @pytest.mark.parametrize("encoder", NUMBERS)
 def test_infinity_and_what_float32_cannot_hold_is_refused(encoder: str) -> None:
-    is_compressed = encoder in ("quantile", "normal_quantile", "log1p")
+    is_compressed = encoder in ("quantile", "normal_quantile", "robust", "log1p")
     values = encode(encoder, [0.0, 1.0], [inf, -inf, 1e300])
     assert [value is None for value in values] == [True, True, not is_compressed]
 
 
-@pytest.mark.parametrize("encoder", ["standardize", "minmax", "log1p", "normal_quantile", "identity"])
+@pytest.mark.parametrize("encoder", ["standardize", "minmax", "log1p", "normal_quantile", "robust", "identity"])
 def test_null_is_refused_unless_imputed(encoder: str) -> None:
     assert encode(encoder, [1.0, None, nan, 3.0])[1:3] == [None, None]
 
 
-@pytest.mark.parametrize("encoder", ["standardize", "minmax", "log1p", "normal_quantile", "identity"])
+@pytest.mark.parametrize("encoder", ["standardize", "minmax", "log1p", "normal_quantile", "robust", "identity"])
 def test_missing_numbers_are_kept_as_one_nan(encoder: str) -> None:
     settings = {"encoder": encoder, "impute": "keep"}
     negative = np.array([0xFFF8_0000_0000_0001], np.uint64).view(np.float64)[0]
@@ -161,6 +161,20 @@ def test_decoding_undoes_encoding(values: list[float]) -> None:
         encoder = fit_encoder(name, raw)
         back = encoder.decode(encoder.encode(raw).to_numpy())
         assert back == pytest.approx(np.array(values), rel=1e-5, abs=1e-6 * max(span, 1.0)), name
+
+
+def test_robust_compresses_tails() -> None:
+    values = [float(number) for number in range(1, 100)]  # quartiles 25, 50 and 75
+    middle, quarter, far, farther = encode("robust", values, [50.0, 75.0, 1e9, -1e300])
+    assert (middle, far, farther) == (0.0, 3.0, -3.0) and quarter == pytest.approx(0.5 / (1 + (0.5 / 3) ** 2) ** 0.5)
+    assert encode("robust", [5.0] * 9 + [7.0])[0::9] == pytest.approx([0.0, 2 / (1 + (2 / 3) ** 2) ** 0.5]), "half the range is the scale"
+
+
+def test_decoding_undoes_robust() -> None:
+    values = np.random.default_rng(1).normal(7.0, 100.0, size=500)
+    encoder = fit_encoder("robust", pa.array(values))
+    assert encoder.decode(encoder.encode(pa.array(values)).to_numpy()) == pytest.approx(values, rel=1e-4, abs=1e-3)
+    assert np.isfinite(encoder.decode(np.array([-9.0, 3.0, 4.0], np.float32))).all()
 
 
 def test_decoding_undoes_normal_quantile() -> None:

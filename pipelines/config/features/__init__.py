@@ -23,6 +23,7 @@ from pipelines.config.features.numbers import (
     NormalQuantileSettings,
     NumericSettings,
     QuantileSettings,
+    RobustSettings,
     StandardizeSettings,
 )
 from pipelines.config.features.series import SeriesSettings
@@ -35,16 +36,16 @@ __all__ = [
     "ALONE", "BUILT_IN", "COLUMN_KINDS", "AutoSettings", "BinarySettings", "BoxesSettings", "BpeSettings", "BytesSettings",
     "CharactersSettings", "CountSettings", "EncoderSettings", "Feature", "FeatureOrAuto", "FourierSettings", "HashSettings",
     "IdentitySettings", "ImageSettings", "LabelSettings", "LabelsSettings", "Log1pSettings", "LogMelSettings", "MaskSettings",
-    "MinMaxSettings", "NormalQuantileSettings", "NumericSettings", "QuantileSettings", "ScaleSettings", "SequenceSettings",
-    "SeriesSettings", "StandardizeSettings", "TermsSettings", "TokenizerSettings", "TokensSettings", "VectorSettings", "VocabularySettings",
-    "VolumeSettings", "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
+    "MinMaxSettings", "NormalQuantileSettings", "NumericSettings", "QuantileSettings", "RobustSettings", "ScaleSettings",
+    "SequenceSettings", "SeriesSettings", "StandardizeSettings", "TermsSettings", "TokenizerSettings", "TokensSettings", "VectorSettings",
+    "VocabularySettings", "VolumeSettings", "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
 ]  # fmt: skip
 
 BUILT_IN = (
-    StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | FourierSettings |
-    IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | TermsSettings | HashSettings | BinarySettings |
-    LabelSettings | ImageSettings | SeriesSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings | WeightSettings |
-    CountSettings | VectorSettings | LabelsSettings | VolumeSettings | MaskSettings | BoxesSettings | TokenizerSettings
+    StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | RobustSettings |
+    FourierSettings | IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | TermsSettings | HashSettings |
+    BinarySettings | LabelSettings | ImageSettings | SeriesSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings |
+    WeightSettings | CountSettings | VectorSettings | LabelsSettings | VolumeSettings | MaskSettings | BoxesSettings | TokenizerSettings
 )  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)

@@ -59,6 +59,13 @@ class NormalQuantileSettings(NumericSettings):
     """Number of quantiles that are stored; values between them are interpolated."""
 
 
+class RobustSettings(NumericSettings):
+    """z / √(1 + (z / 3)²) of z = (x − median) / interquartile range, as float32 from −3 to 3 (Holzmüller et al. 2024)."""
+
+    implementation: ClassVar[str] = "pipelines.data.features.quantiles:Robust"
+    encoder: Literal["robust"] = "robust"
+
+
 class FourierSettings(NumericSettings):
     """Fourier features (Tancik et al. 2020): sine and cosine of standardised columns at random frequencies, a float32 vector.
     `impute` applies to each column separately."""

@@ -1,6 +1,6 @@
-"""Encoders of a number by its quantile in the training split: quantile, normal_quantile.
+"""Encoders of a number by quantiles of the training split: quantile, normal_quantile, robust.
 
-Both take their points from the sorted sample by index, without arithmetic that other machines might round differently.
+All take their points from the sorted sample by index, without arithmetic that other machines might round differently.
 """
 
 from collections.abc import Sequence
@@ -85,3 +85,39 @@ class NormalQuantile(NumberEncoder[config.NormalQuantileSettings]):
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.interp(values.astype(np.float64), self.state["deviates"], self.state["points"])
+
+
+_LIMIT = 3.0
+_FAR = 1e300
+"""Farther from the median, in scales, numbers are as far as this: their quotient would be infinite."""
+
+
+class Robust(NumberEncoder[config.RobustSettings]):
+    """State: `median` and `scale`, which is the interquartile range; half the range if that is 0, and 1 if this is 0 as well."""
+
+    @classmethod
+    def needs(cls, settings: config.RobustSettings) -> frozenset[str]:
+        return super().needs(settings) | {MOMENTS, SAMPLE}
+
+    @classmethod
+    def fit(cls, settings: config.RobustSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+        sample, moments = inputs[0].sample, inputs[0].moments
+        assert moments.minimum is not None and moments.maximum is not None
+        low, median, high = (float(sample[len(sample) * quarters // 4]) for quarters in (1, 2, 3))
+        scale = high - low or (moments.maximum - moments.minimum) / 2 or 1.0
+        return super().fit(settings, inputs) | {"median": median, "scale": scale}
+
+    @classmethod
+    def placeholder_state(cls, classes: int) -> dict[str, Any]:
+        return super().placeholder_state(classes) | {"median": 0.0, "scale": 1.0}
+
+    def transform(self, values: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            scaled = np.clip((values - self.state["median"]) / self.state["scale"], -_FAR, _FAR)
+        return np.where(np.isinf(values), values, scaled / np.hypot(1.0, scaled / _LIMIT))
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        """The number of an encoded value; of one beyond the limits, that of the last float32 before them."""
+        last = float(np.nextafter(np.float32(_LIMIT), np.float32(0)))
+        inside = np.clip(values.astype(np.float64), -last, last)
+        return inside / np.sqrt(1 - np.square(inside / _LIMIT)) * self.state["scale"] + self.state["median"]

@@ -150,7 +150,7 @@ def likelihood(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, An
     ]
 
 
-DECODES = ("identity", "log1p", "minmax", "normal_quantile", "scale", "standardize", "vector")
+DECODES = ("identity", "log1p", "minmax", "normal_quantile", "robust", "scale", "standardize", "vector")
 """Encoders of targets that are quantities."""
 
 
@@ -166,6 +166,10 @@ def decode_target(values: np.ndarray, form: Mapping[str, Any]) -> np.ndarray:
             return np.copysign(np.expm1(np.abs(values)), values)
         case "normal_quantile":
             return np.interp(values, state["deviates"], state["points"])
+        case "robust":
+            last = float(np.nextafter(np.float32(3), np.float32(0)))
+            inside = np.clip(values.astype(np.float64), -last, last)
+            return inside / np.sqrt(1 - np.square(inside / 3.0)) * state["scale"] + state["median"]
         case "scale":
             moments = {**settings, **state}
             return values * moments["deviation"] + moments["mean"]

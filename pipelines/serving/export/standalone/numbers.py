@@ -68,6 +68,14 @@ def normal_quantile(settings: Mapping[str, Any], state: Mapping[str, Any], colum
     return to_float32(settings, np.where(np.isinf(values) | (np.isnan(values) & _keeps_missing(settings)), values, deviates))
 
 
+@encoder("robust")
+def robust(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    values = fill_null(float_values(column), state["impute"])
+    with np.errstate(over="ignore"):
+        scaled = np.clip((values - state["median"]) / state["scale"], -1e300, 1e300)
+    return to_float32(settings, np.where(np.isinf(values), values, scaled / np.hypot(1.0, scaled / 3.0)))
+
+
 @encoder("fourier")
 def fourier(settings: Mapping[str, Any], state: Mapping[str, Any], *columns: Column) -> tuple[np.ndarray, np.ndarray]:
     turns = np.zeros((len(columns[0].values), settings["frequencies"]))
