@@ -3,11 +3,12 @@ on the number of workers.
 
     python -m benchmarks.train.trees [--rows 1000000] [--turns 5] [--small] [--results FOLDER]
 
-A turn is 25 rounds on the same rows, in memory, with the same settings. Each process has one thread.
+A turn is 25 rounds on the same rows, in memory, with the same settings. Each process has one thread, and the environment of a worker.
 """
 
 import argparse
 import json
+import os
 import socket
 import statistics
 import tempfile
@@ -31,6 +32,7 @@ from pipelines.data.loader import Order
 from pipelines.data.versions.plain import commit_arrays, identity_encoders
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
+from pipelines.launch.cluster import WORKERS_ENVIRONMENT
 from pipelines.runtime.weights import model_digest
 from pipelines.strategies.boosting.boosting import Boosting
 from pipelines.strategies.boosting.rows import Rounds
@@ -56,6 +58,7 @@ def main() -> None:
     rows, turns = (4_000, 1) if options.small else (options.rows, options.turns)
     with tempfile.TemporaryDirectory() as folder:
         version = write_rows(Path(folder) / "data", rows)
+        os.environ |= WORKERS_ENVIRONMENT
         for workers in (1, 2, 3):
             mp.spawn(measure, (workers, folder, version, turns if workers == 2 else 0), workers)
         results = {workers: json.loads(Path(f"{folder}/{workers}.json").read_text()) for workers in (1, 2, 3)}
