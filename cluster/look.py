@@ -13,9 +13,6 @@ import sys
 from pipelines.command_line import exit_on_error
 from pipelines.config import home
 from pipelines.errors import ConfigError
-from pipelines.monitor.stack_dump import describe_workers
-from pipelines.tracking import find_run_folder
-from pipelines.train.checkpoint.run_directory import RunDirectory
 
 
 def main() -> None:
@@ -25,6 +22,11 @@ def main() -> None:
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)
         raise ConfigError("one argument is needed: a run's id, a job's name, or the folder of a run")
+    # After the arguments have been read: these import torch and MLflow, which takes seconds.
+    from pipelines.monitor.stack_dump import describe_workers  # noqa: PLC0415
+    from pipelines.tracking import find_run_folder  # noqa: PLC0415
+    from pipelines.train.checkpoint.run_directory import RunDirectory  # noqa: PLC0415
+
     named = sys.argv[1]
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home()}/mlflow.db"
     folder = named if "/" in named or os.path.isdir(named) else find_run_folder(uri, named)

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +35,7 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text
 
 
+@cache
 def message_places() -> dict[str, list[str]]:
     """The places of each message in `pipelines`."""
     places: dict[str, list[str]] = {}

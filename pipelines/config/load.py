@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError, create_model
+from pydantic import ValidationError
 
 from pipelines.config import flags as command_line
 from pipelines.config.effects import ineffective_settings
@@ -25,7 +25,7 @@ from pipelines.config.paths import absolute_path, home
 from pipelines.config.pipeline import Config
 from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
 from pipelines.config.reading import read_yaml_file
-from pipelines.config.section import expand_kind
+from pipelines.config.section import expand_kind, extend
 from pipelines.config.source.source import FileTableSettings
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import task_settings
@@ -109,7 +109,7 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
     model: type[Config] = _config_class(kind)
     values = fill_train_defaults(values, kind)
     if fields := plugin_config_fields(values, origin):
-        model = create_model("Config", __base__=model, __doc__=Config.__doc__, **fields)
+        model = extend(model, **fields)
     shape = add_strategy_settings(model, values)
     command_line.convert_flag_values(values, flags, shape)
     try:
@@ -123,7 +123,7 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
 
 @cache
 def _config_class(settings: type[TaskSettings]) -> type[Config]:
-    return create_model("Config", __base__=Config, __doc__=Config.__doc__, task=(settings, ...))
+    return extend(Config, task=(settings, ...))
 
 
 def _place(name: str, origin: str, flags: frozenset[str]) -> str:

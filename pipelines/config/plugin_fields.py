@@ -5,14 +5,14 @@ from functools import cache, partial, reduce
 from operator import or_
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import Field
 
 from pipelines.config.dataset.dataset import ColumnName, Dataset
 from pipelines.config.features import ALONE, BUILT_IN, AutoSettings, EncoderSettings
 from pipelines.config.messages.wording import join_keys
 from pipelines.config.pipeline import Config
 from pipelines.config.plugins import Settings, is_class_path, plugin_settings
-from pipelines.config.section import Name
+from pipelines.config.section import Name, extend
 from pipelines.config.source.source import TABLES, Source, TableSettings
 from pipelines.config.train.strategies import strategy_kinds, strategy_section, strategy_settings_class
 from pipelines.config.train.strategy import StrategySettings
@@ -24,14 +24,14 @@ ENCODER_MAPPINGS = ("features", "target", "passthrough")
 
 
 def plugin_config_fields(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """Fields of Config that must change for these values, as arguments of `create_model`; empty if only built-in names are used.
+    """Fields of Config that must change for these values, as arguments of `extend`; empty if only built-in names are used.
 
     Raises ConfigError for a class that cannot be imported or is not derived from the required base class.
     """
     fields: dict[str, Any] = {}
     if tables := _plugin_settings(values, "source", ("tables",), "format", TableSettings, origin):
         table = Annotated[reduce(or_, tables, TABLES), Field(discriminator="format")]  # type: ignore[valid-type]
-        source = create_model("Source", __base__=Source, __doc__=Source.__doc__, tables=(dict[Name, table], Source.model_fields["tables"]))  # type: ignore[valid-type]
+        source = extend(Source, tables=(dict[Name, table], Source.model_fields["tables"]))  # type: ignore[valid-type]
         fields["source"] = (source, Config.model_fields["source"])
     if encoders := _plugin_settings(values, "dataset", ENCODER_MAPPINGS, "encoder", EncoderSettings, origin):
         places: Any = {}
@@ -39,7 +39,7 @@ def plugin_config_fields(values: Mapping[str, Any], origin: str) -> dict[str, An
             built_in = BUILT_IN | AutoSettings if name == "features" else BUILT_IN
             feature = Annotated[reduce(or_, encoders, built_in), Field(discriminator="encoder"), ALONE]  # type: ignore[valid-type]
             places[name] = (dict[ColumnName, feature], Dataset.model_fields[name])  # type: ignore[valid-type]
-        fields["dataset"] = (create_model("Dataset", __base__=Dataset, __doc__=Dataset.__doc__, **places), Config.model_fields["dataset"])
+        fields["dataset"] = (extend(Dataset, **places), Config.model_fields["dataset"])
     return fields
 
 
@@ -59,8 +59,8 @@ def add_strategy_settings(model: type[Config], values: Mapping[str, Any]) -> typ
 def _config_class(model: type[Config], settings: type[StrategySettings], kind: str | None) -> type[Config]:
     description = f"{Train.model_fields['strategy'].description} Kinds: {', '.join(strategy_kinds())}."
     field: Any = (settings, Field(default_factory=partial(settings, kind=kind), description=description))
-    strategic = create_model("Train", __base__=Train, __doc__=Train.__doc__, strategy=field)
-    return create_model("Config", __base__=model, __doc__=model.__doc__, train=(strategic, Field(default_factory=strategic)))
+    strategic = extend(Train, strategy=field)
+    return extend(model, train=(strategic, Field(default_factory=strategic)))
 
 
 def _plugin_settings(
@@ -83,4 +83,4 @@ def _plugin_settings(
 def _add_tag(settings: type[Settings], tag: str, path: str) -> type[Settings]:
     """The class as a member of a discriminated union, with its import path as the tag."""
     field: Any = {tag: (Literal[path], path)}
-    return create_model(settings.__name__, __base__=settings, __doc__=settings.__doc__, **field)
+    return extend(settings, **field)

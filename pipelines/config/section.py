@@ -1,9 +1,9 @@
 """Base class of all config sections: frozen, without unknown keys, documented field by field."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from pipelines.config.messages.wording import error_lines
 from pipelines.errors import ConfigError
@@ -52,3 +52,12 @@ class Section(BaseModel):
         """Join the lines of descriptions, which `--help` wraps itself."""
         for field in cls.model_fields.values():
             field.description = field.description and " ".join(field.description.split())
+
+
+Extended = TypeVar("Extended", bound=BaseModel)
+
+
+def extend(base: type[Extended], **fields: Any) -> type[Extended]:
+    """The class with further or other fields, as `create_model` takes them. It has no text in which pydantic would have to look for their
+    documentation, through every module of the process."""
+    return create_model(base.__name__, __base__=base, __doc__=base.__doc__, __cls_kwargs__={"use_attribute_docstrings": False}, **fields)

@@ -59,9 +59,11 @@ def start_context(name: str, worker_modules: tuple[str, ...] = ()) -> SparkConte
 
 
 def _worker_settings(modules: tuple[str, ...]) -> dict[str, str]:
-    """`progress` replaces Spark's bar, which is drawn even without a terminal."""
+    """`progress` replaces Spark's bar, which is drawn even without a terminal. Places of this project's own lines, which Spark would add to
+    its errors, cost several calls of Java for each expression: a tenth of the time in which a table of text is planned."""
     environment = {"PYTHONPATH": _python_path(), WORKER_MODULES: " ".join(modules), **JOB_MARK}
-    return {"spark.ui.showConsoleProgress": "false", **{f"spark.executorEnv.{name}": value for name, value in environment.items()}}
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.python.sql.dataFrameDebugging.enabled": "false"}
+    return {**settings, **{f"spark.executorEnv.{name}": value for name, value in environment.items()}}
 
 
 def _context_settings() -> dict[str, str]:

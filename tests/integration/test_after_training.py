@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from mlflow import MlflowClient
 from people import ROWS, write_pipeline
 from promotions import finished_run, untrained_weights
 from pyspark.sql import SparkSession
+from shared_models import SharedProcesses, shared_processes
 from stores import new_store
 
 from pipelines import api
 from pipelines.config import Config
 from pipelines.errors import ConfigError, LockstepError, QualityError, RefusedError, SourceError, TrackingError
+from pipelines.serving.batch import model as driver_model
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,12 @@ def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Con
 @pytest.fixture(scope="module")
 def good(config: Config) -> tuple[str, str]:
     return finished_run(config, untrained_weights(config, seed=1))
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[SharedProcesses]:
+    with shared_processes() as processes:
+        yield processes
 
 
 def registry_config(config: Config, **registry: Any) -> Config:
@@ -196,6 +204,7 @@ def test_a_file_of_another_format_than_its_table_is_named(config: Config, good: 
 def test_bad_input_is_one_clear_answer_and_leaves_nothing(
     config: Config,
     good: tuple[str, str],
+    processes: SharedProcesses,
     tmp_path: Path,
     settings: dict[str, Any],
     options: dict[str, Any],
@@ -209,7 +218,7 @@ def test_bad_input_is_one_clear_answer_and_leaves_nothing(
         update={"name": settings.get("name", "people"), "source": config.source.model_copy(update={"tables": tables})}
     )
     inputs = options.get("inputs", [str(raw(config, tmp_path / "in", 0))])
-    with pytest.raises(error, match=message):
+    with processes.within(driver_model), pytest.raises(error, match=message):
         api.predict(other, options.get("model", good[1]), str(tmp_path / "out"), inputs, options.get("keep", ()))
     assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
 

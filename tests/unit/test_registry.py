@@ -1,6 +1,7 @@
 """Metrics of weighted rows and their comparison; the alias, when several promote at once; models in processes of their own."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from shared_models import SharedProcesses, shared_processes
 
 from pipelines.config.serving import Registry
 from pipelines.errors import ConfigError, CorruptError, DatasetError, SourceError, TrackingError
@@ -23,7 +25,7 @@ from pipelines.serving.model.columns import fitting_rows, misfits
 from pipelines.serving.model.model import download_model
 from pipelines.serving.model.predictor import Predictor
 from pipelines.serving.model.process import ModelProcess
-from pipelines.serving.registry import alias
+from pipelines.serving.registry import alias, measure
 from pipelines.serving.registry.gates import Judgement, at_least, at_most, bounds, skip_reasons
 from pipelines.serving.registry.measure import Predictions, _is_no_worse, _judge_slices, judge_predictions
 from pipelines.serving.registry.run import rollback
@@ -89,8 +91,25 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     return file_model(tmp_path_factory.mktemp("served"))
 
 
-def test_a_model_that_refuses_every_row_does_not_pass(served: Served, tmp_path: Path) -> None:
-    model = download_model(served.config.tracking.uri, served.uri, tmp_path)
+@pytest.fixture(scope="module")
+def processes() -> Iterator[SharedProcesses]:
+    with shared_processes() as processes:
+        yield processes
+
+
+@pytest.fixture(scope="module")
+def folder(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return download_model(served.config.tracking.uri, served.uri, tmp_path_factory.mktemp("folder"))
+
+
+@pytest.fixture
+def model(folder: Path, processes: SharedProcesses) -> Iterator[Path]:
+    """The model's folder, whose process is the same for all tests."""
+    with processes.within(measure):
+        yield folder
+
+
+def test_a_model_that_refuses_every_row_does_not_pass(served: Served, model: Path) -> None:
     target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
     rows = served.raw.set_column(served.raw.column_names.index("x"), "x", pa.nulls(len(served.raw), pa.float32()))
     judgement = judge_predictions(Registry(), target, rows, 0.5, model, model)
@@ -105,9 +124,8 @@ def test_a_model_that_refuses_every_row_does_not_pass(served: Served, tmp_path: 
     }
 
 
-def test_a_slice_whose_metric_is_not_defined_is_said_not_to_be_checked(served: Served, tmp_path: Path) -> None:
+def test_a_slice_whose_metric_is_not_defined_is_said_not_to_be_checked(served: Served, model: Path) -> None:
     """The AUC of rows of one class. What is recorded is JSON."""
-    model = download_model(served.config.tracking.uri, served.uri, tmp_path)
     settings = Registry(slices=("member",), slice_bound=0.5, slice_rows=2)
     target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
     judgement = judge_predictions(settings, target, served.raw.filter(pc.field("rich")), None, model, None, {"skew": "there is none"})
@@ -131,15 +149,14 @@ def test_a_gate_that_was_checked_on_some_slices_only_is_not_checked(served: Serv
     assert judgement.failures(("slices",)) == ["slices is required and not checked (auc of word ant is not defined)"]
 
 
-def test_a_better_model_than_the_champion_is_no_worse_and_a_worse_one_is(served: Served, tmp_path: Path) -> None:
-    champion = download_model(served.config.tracking.uri, served.uri, tmp_path)
+def test_a_better_model_than_the_champion_is_no_worse_and_a_worse_one_is(served: Served, model: Path) -> None:
     target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
     truth, _ = target.truth(served.raw)
     holds, differences = [], []
     for probability in (truth, 1 - truth):
         predicted = pa.table({"probability_false": 1.0 - probability, "probability_true": probability.astype(float)})
         numbers: dict[str, Any] = {}
-        gate = _is_no_worse(Registry(), target, Predictions(served.raw, truth, predicted), champion, numbers)
+        gate = _is_no_worse(Registry(), target, Predictions(served.raw, truth, predicted), model, numbers)
         holds.append(gate.holds)
         differences.append(numbers["comparison"]["candidate"] - numbers["comparison"]["champion"])
     assert holds == [True, False] and differences[0] > 0.1 and differences[1] < -0.1

@@ -29,7 +29,6 @@ from pipelines.config.load import parse
 from pipelines.errors import ConfigError, LockstepError
 from pipelines.serving.http.forms import RequestError
 
-FOUND = remedies.message_places()
 CASES = {
     **remedy_cases.CASES,
     **remedies_of_strategies.CASES,
@@ -248,7 +247,7 @@ WAITING: dict[str, dict[str, int]] = {
 
 def find_message(fragment: str) -> str:
     """The message in the sources that contains the fragment."""
-    (message,) = [message for message in FOUND if fragment in message]
+    (message,) = [message for message in remedies.message_places() if fragment in message]
     return message
 
 
@@ -293,10 +292,11 @@ def test_what_an_error_offers_works(fragment: str, tmp_path: Path, monkeypatch: 
 
 def test_every_message_has_a_case_or_waits_for_one() -> None:
     fragments = [*config_remedies.CASES, *CASES, *TRIED_ELSEWHERE]
-    assert [fragment for fragment in fragments if sum(fragment in message for message in FOUND) != 1] == [], "no message, or several"
+    places = remedies.message_places()
+    assert [fragment for fragment in fragments if sum(fragment in message for message in places) != 1] == [], "no message, or several"
     without: dict[str, list[str]] = {}
-    for message, places in FOUND.items():
-        file = places[0].rpartition(":")[0]
+    for message, (place, *_) in places.items():
+        file = place.rpartition(":")[0]
         if file not in TRIED_BY and not any(fragment in message for fragment in fragments):
             without.setdefault(file, []).append(message)
     allowed = {file: number for files in WAITING.values() for file, number in files.items()}

@@ -80,12 +80,10 @@ def test_no_module_outside_its_folder_names_a_strategy() -> None:
         name = str(file.relative_to(ROOT))
         if any(name.startswith(f"{room}/") for room in rooms.values()) or name.endswith("config/messages/renamed_keys.py"):
             continue
-        words = constants(file)
+        words, modules = constants(file), imported_names(file)
         names |= {(name.removeprefix("pipelines/"), kind) for kind in strategy_kinds() if kind in words}
         names |= {(name, kind) for kind in FOLDERS if any(kind in text for text in words)}
-        names |= {
-            (name, kind) for kind in FOLDERS if any(module.startswith(f"pipelines.strategies.{kind}.") for module in imported_names(file))
-        }
+        names |= {(name, kind) for kind in FOLDERS if any(module.startswith(f"pipelines.strategies.{kind}.") for module in modules)}
     assert names == MEANING_SOMETHING_ELSE
 
 

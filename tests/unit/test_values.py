@@ -10,6 +10,7 @@ import pytest
 import torch
 from filed import file_model
 from groups import run_group
+from shared_models import shared_processes
 from test_tasks import make_batch, make_task
 from test_tasks_rows import TASKS
 from trainings import characters, open_dataset, training
@@ -26,6 +27,7 @@ from pipelines.report.run_data import RunData
 from pipelines.report.run_page import run_page
 from pipelines.report.tables import class_tables
 from pipelines.serving.model.model import download_model
+from pipelines.serving.registry import measure
 from pipelines.serving.registry.gates import bounds
 from pipelines.serving.registry.measure import judge_predictions
 from pipelines.serving.registry.target import ComparisonTarget
@@ -232,9 +234,9 @@ def test_models_are_not_compared_by_an_undefined_metric(tmp_path: Path) -> None:
     model = download_model(served.config.tracking.uri, served.uri, tmp_path / "model")
     raw = served.raw.filter(served.raw["rich"])
     settings = Registry(slices=("word",), slice_bound=0.5, slice_rows=5)
-    metric_by_name = judge_predictions(
-        settings, ComparisonTarget("auc", "rich", served.manifest, ("false", "true")), raw, None, model, model
-    )
+    target = ComparisonTarget("auc", "rich", served.manifest, ("false", "true"))
+    with shared_processes() as processes, processes.within(measure):
+        metric_by_name = judge_predictions(settings, target, raw, None, model, model)
     (gate,) = metric_by_name.conditions
     assert not gate.holds and "is undefined: one class, and a comparison with the champion" in str(gate)
     assert metric_by_name.numbers["auc"] == "undefined: one class" and json.dumps(metric_by_name.numbers, allow_nan=False)

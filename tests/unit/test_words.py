@@ -4,8 +4,8 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -26,12 +26,6 @@ PRONOUN = re.compile(r"(It|Its|They|Those|What|That of|The same)\b")
 NOUNS = {"property", "cached_property", "fixture", "contextmanager"}
 """Decorators of functions that are read as nouns."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@cache
-def trees(folders: tuple[str, ...]) -> list[tuple[Path, ast.Module]]:
-    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [(path.relative_to(ROOT), ast.parse(path.read_text())) for path in paths]
 
 
 def is_participle(name: str) -> bool:
@@ -69,21 +63,45 @@ def pronouns(tree: ast.Module) -> Iterator[tuple[int, str]]:
 RULES = {"participles": participles, "empty values": empty_values, "pronouns": pronouns}
 
 
+class Texts(NamedTuple):
+    """What the rules find in all files."""
+
+    places: dict[tuple[str, int], list[str]]
+    """Places by rule, and by 0 for the product and 1 for tests and benchmarks."""
+    rooms: dict[str, set[str]]
+    """The rooms of `pipelines` that define a public name."""
+
+
+@pytest.fixture(scope="module")
+def texts() -> Texts:
+    """Each file is parsed once, and no tree is kept: those of all files would slow down every test that comes after."""
+    places, rooms = defaultdict(list), defaultdict(set)
+    for number, folders in enumerate((PRODUCT, TESTS)):
+        for file in [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]:
+            tree, path = ast.parse(file.read_text()), file.relative_to(ROOT)
+            for rule, search in RULES.items():
+                places[rule, number] += [f"{path}:{line}: {text}" for line, text in search(tree)]
+            if path.parts[0] == "pipelines":
+                for name in public_names(tree):
+                    rooms[name].add("/".join(path.parts[:2]))
+    return Texts(places, rooms)
+
+
+def public_names(tree: ast.Module) -> set[str]:
+    """Functions and classes of a module that others may import."""
+    names = {node.name for node in tree.body if isinstance(node, Function | ast.ClassDef)}
+    return {name for name in names if not name.startswith("_") and name != "main"}
+
+
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(("number", "folders"), list(enumerate((PRODUCT, TESTS))), ids=["product", "tests"])
-def test_names_and_docstrings_are_plain(rule: str, number: int, folders: tuple[str, ...]) -> None:
-    budget = BUDGETS[rule][number]
-    places = [f"{path}:{line}: {text}" for path, tree in trees(folders) for line, text in RULES[rule](tree)]
+@pytest.mark.parametrize("number", [0, 1], ids=["product", "tests"])
+def test_names_and_docstrings_are_plain(texts: Texts, rule: str, number: int) -> None:
+    budget, places = BUDGETS[rule][number], texts.places[rule, number]
     assert budget is None or len(places) <= budget, f"{len(places)} places, at most {budget} may be:\n" + "\n".join(places)
 
 
-def test_a_public_name_stands_once() -> None:
-    rooms = defaultdict(set)
-    for path, tree in trees(("pipelines",)):
-        for node in tree.body:
-            if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_") and node.name != "main":
-                rooms[node.name].add("/".join(path.parts[:2]))
-    several = [f"{name}: {', '.join(sorted(places))}" for name, places in sorted(rooms.items()) if len(places) > 1]
+def test_a_public_name_stands_once(texts: Texts) -> None:
+    several = [f"{name}: {', '.join(sorted(rooms))}" for name, rooms in sorted(texts.rooms.items()) if len(rooms) > 1]
     assert len(several) <= NAMES_IN_SEVERAL_ROOMS, f"{len(several)} names stand in several rooms:\n" + "\n".join(several)
 
 

@@ -9,9 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from pipelines.config.plugins import is_class_path
+from pipelines.config.section import extend
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.task import KINDS, settings_class
 
@@ -121,7 +122,7 @@ def _function_settings(kind: str, text: str) -> type[FunctionSettings]:
         name: (value_type, Field(default, description="A parameter of the function."))
         for name, value_type, default in _parameters(kind, code.args)
     }
-    settings = create_model("FunctionSettings", __base__=FunctionSettings, __doc__=FunctionSettings.__doc__, **fields)
+    settings = extend(FunctionSettings, **fields)
     settings.current_digest = code_digest(text)
     return settings
 
