@@ -170,11 +170,7 @@ class Windows:
             memory.cache.fill(shard.windows[window].group)
             wide = memory.cache.rows[len(memory.narrow) :]
             for source, target in zip(memory.cache.rows, permuted[: len(memory.narrow)], strict=False):
-                if source.is_cuda:
-                    torch.index_select(source, 1, at, out=target)  # one kernel, whatever the number of columns
-                else:  # column by column, which stays in the CPU's cache
-                    for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
-                        torch.index_select(lane, 0, at, out=gathered)
+                torch.index_select(source, 1, at, out=target)  # one call, whatever the number of columns
         return Window(permuted, wide, at)
 
     def _permute(self, runs: RowRuns, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
