@@ -1,6 +1,5 @@
 """`train.balance: auto`: faster workers compute more shards, and the model does not change."""
 
-import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -31,11 +30,13 @@ from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
-from pipelines.train.step_clock import create_step_clock
+from pipelines.train.step_clock import StepClock, create_step_clock
 from pipelines.train.strategies import create_strategy
 from pipelines.train.strategy import Strategy
 
-SHARDS, SECONDS_PER_SHARD = 8, 0.01
+SHARDS = 8
+SECONDS_PER_ROW = {False: 0.001, True: 0.01}
+"""Of workers that are slow, and of others."""
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 10)), min_size=1, max_size=4), st.integers(0, 5))
@@ -82,32 +83,38 @@ class Deals(Hooks):
 def fit_and_digest(
     context: WorkerContext, home: Path, folder: Path, slow: dict[int, range] | None = None, stop_after: int | None = None, **train: Any
 ) -> tuple[Trained, list[tuple[int, list[float]]], str]:
-    """The result, the deals and the model's digest; in the steps of `slow`, that worker's passes take longer."""
+    """The result, the deals and the model's digest; in the steps of `slow`, that worker's passes take ten times as long."""
     config = training(home, shards=SHARDS, **train)
     version = open_dataset(config)
     task = build_task(config.task, version.manifest)
     strategy = create_strategy(config.train, task, context)
-    delay(strategy, (slow or {}).get(context.rank, range(0)))
+    PassClock(strategy, (slow or {}).get(context.rank, range(0)))
     hooks = Deals(stop_after)
     result = Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), context, 2), hooks).run()
     return result, hooks.counts_by_step, model_digest(strategy.model.state_dict())
 
 
-def delay(strategy: Strategy, steps: range) -> None:
-    """Have the passes of some steps wait in proportion to their rows."""
-    step, number = strategy.step, -1
+class PassClock:
+    """Reads the seconds that passes take by their rows and by the test alone, so that nothing depends on what else the machine does."""
 
-    def count_step(batch: Any, at: int, *arguments: Any, **named: Any) -> Any:
-        nonlocal number
-        number = at
-        return step(batch, at, *arguments, **named)
+    def __init__(self, strategy: Strategy, slow_steps: range) -> None:
+        self._now, self._step, self._slow_steps = 0.0, -1, slow_steps
+        step = strategy.step
 
-    def wait(model: torch.nn.Module, inputs: Any) -> None:
-        if model.training and number in steps:
-            time.sleep(SECONDS_PER_SHARD * len(inputs[0]["label"]) / 8)
+        def count_step(batch: Any, number: int, *arguments: Any, **named: Any) -> Any:
+            self._step = number
+            return step(batch, number, *arguments, **named)
 
-    strategy.step = count_step  # type: ignore[method-assign]
-    strategy.model.register_forward_pre_hook(wait)
+        strategy.step = count_step  # type: ignore[method-assign]
+        strategy.model.register_forward_pre_hook(self._compute)
+        strategy.clock = StepClock(self)
+
+    def __call__(self) -> float:
+        return self._now
+
+    def _compute(self, model: torch.nn.Module, inputs: Any) -> None:
+        if model.training:
+            self._now += SECONDS_PER_ROW[self._step in self._slow_steps] * len(inputs[0]["label"])
 
 
 @pytest.mark.slow
@@ -132,7 +139,7 @@ def test_p5_exact_has_the_same_weights_however_often_shards_are_dealt_anew(tmp_p
 def train_with_slow_workers(
     context: WorkerContext, home: Path, name: str, slow: dict[int, range], stop_after: int | None, train: dict[str, Any]
 ) -> Any:
-    balance.EVERY_SECONDS = 0.01
+    balance.EVERY_SECONDS = 0.0
     return fit_and_digest(context, home, home / name, slow, stop_after, **train)
 
 
@@ -150,7 +157,7 @@ def test_ddp_trains_on_the_same_rows_and_the_slow_worker_gets_fewer(in_memory: b
 
 
 def train_with_ddp(context: WorkerContext, home: Path, in_memory: bool) -> Any:
-    balance.EVERY_SECONDS = 0.01
+    balance.EVERY_SECONDS = 0.0
     if not in_memory:
         from pipelines.train import ddp
 
@@ -212,7 +219,7 @@ def test_a_machine_whose_worker_stays_slow_is_left_out_if_enough_workers_remain(
 
 def train_on_machines(context: WorkerContext, home: Path, machines: str) -> Any:
     """The last of three workers is slow, and two must remain."""
-    balance.EVERY_SECONDS = 0.01
+    balance.EVERY_SECONDS = 0.0
     train = {"workers": [2, 3], "balance": {"leave_out": True}, "max_steps": 60}
     return fit_and_digest(replace(context, machine=machines[context.rank]), home, home / "run", {2: range(1000)}, **train)
 
