@@ -9,7 +9,7 @@ import torch
 from pipelines.errors import TrainingError
 from pipelines.runtime.weights import digests, to_bytes
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.digest_log import read_digest_log
+from pipelines.train.checkpoint.digest_log import differing_tensors, read_digest_log
 from pipelines.train.checkpoint.record import RECORD, Record, from_json, to_json
 from pipelines.train.checkpoint.run_directory import WEIGHTS, RunDirectory
 from pipelines.train.reduce.context import WorkerContext
@@ -92,3 +92,18 @@ def test_a_run_that_goes_back_forgets_the_trail_of_what_it_does_again(tmp_path: 
     (tmp_path / "trail/step-000000003.json.draft").touch()
     Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), keep=5).forget_after(1)
     assert read_digest_log(RunDirectory(str(tmp_path))).losses == {1: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("by_worker", "recorded", "names"),
+    [
+        ([{"a": "1", "b": "2"}], {"a": "1", "b": "2"}, []),
+        ([{"a": "1", "b": "9"}], {"a": "1", "b": "2"}, ["b"]),
+        ([{"a": "1"}, {"a": "9"}], {"a": "1"}, ["a"]),
+        ([{"a": "1"}, {"b": "2"}], {"a": "1", "b": "2"}, []),
+        ([{"a": "1", "c": "3"}], {"a": "1", "b": "2"}, ["c", "b"]),
+    ],
+    ids=["equal", "another digest", "workers differ", "each has one", "on one side alone"],
+)
+def test_tensors_that_differ_are_named(by_worker: list[dict[str, str]], recorded: dict[str, str], names: list[str]) -> None:
+    assert differing_tensors(by_worker, recorded) == names
