@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "P8", "pipelines/launch/own_ray.py", "as start, blocked_signals(), restored", "as start, restored",
-        "tests/integration/test_signals.py -k save",
+        "tests/unit/test_own_ray.py",
     ),
     # Of the capabilities, which the promises hold for too.
     Fault(
