@@ -28,10 +28,10 @@ def fit_grades(encoder: Any) -> None:
     target_kind(task_data(encoders), TabularSettings(loss="ordinal"))
 
 
-def build_text_task(settings: Any, encoder: Any, **others: Any) -> None:
-    """Build a task, and its model, over an encoded text and other features, which are numbers."""
-    numbers = {name: [1.0, 2.0, 3.0] for name in others}
-    encoders = fit_columns({"a": encoder, **others}, "binary", a=["x y", "x", "x"], y=[True, False, True], **numbers)
+def build_text_task(settings: Any, encoder: Any, **numbers: Any) -> None:
+    """Build a task, and its model, over an encoded text and features that are numbers."""
+    columns = {name: [1.0, 2.0, 3.0] for name in numbers}
+    encoders = fit_columns({"a": encoder, **numbers}, "binary", a=["x y", "x", "x"], y=[True, False, True], **columns)
     import_class(settings.implementation, Task, "a task")(settings, task_data(encoders)).model()
 
 
