@@ -8,7 +8,7 @@ from remedy_cases import Do, fit_columns
 
 from pipelines.config.load import load
 from pipelines.config.plugins import import_class
-from pipelines.config.tasks.task import TabularSettings, TextSettings
+from pipelines.config.tasks.task import TabularSettings, TextSettings, TreesSettings
 from pipelines.launch.checks import check_before_etl
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_data
@@ -28,10 +28,11 @@ def fit_grades(encoder: Any) -> None:
     target_kind(task_data(encoders), TabularSettings(loss="ordinal"))
 
 
-def build_text_task(settings: Any, encoder: Any) -> None:
-    """Build a task over an encoded text."""
-    encoders = fit_columns({"a": encoder}, "binary", a=["x y", "x", "x"], y=[True, False, True])
-    import_class(settings.implementation, Task, "a task")(settings, task_data(encoders))
+def build_text_task(settings: Any, encoder: Any, **numbers: Any) -> None:
+    """Build a task, and its model, over an encoded text and features that are numbers."""
+    columns = {name: [1.0, 2.0, 3.0] for name in numbers}
+    encoders = fit_columns({"a": encoder, **numbers}, "binary", a=["x y", "x", "x"], y=[True, False, True], **columns)
+    import_class(settings.implementation, Task, "a task")(settings, task_data(encoders)).model()
 
 
 AGES = {"encoder": "vector", "columns": ["age", "hours_per_week"]}
@@ -59,10 +60,18 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "which does not take {} of the encoder terms": (
+        lambda folder: build_text_task(TreesSettings(), "terms", b="identity"),
+        (
+            lambda folder: build_text_task(TextSettings(), "terms"),
+            lambda folder: build_text_task(TabularSettings(), "terms", b="identity"),
+            lambda folder: build_text_task(TreesSettings(), {"encoder": "sequence", "length": 2}, b="identity"),
+        ),
+    ),
+    "but all features are of the encoder terms": (
         lambda folder: build_text_task(TabularSettings(), "terms"),
         (
             lambda folder: build_text_task(TextSettings(), "terms"),
-            lambda folder: build_text_task(TabularSettings(), {"encoder": "sequence", "length": 2}),
+            lambda folder: build_text_task(TabularSettings(), "terms", b="identity"),
         ),
     ),
     "name those in order": (

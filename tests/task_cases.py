@@ -60,6 +60,8 @@ TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "tabular": (Tabular, (NUMBER, KIND, YES), {"hidden": [8], "batch_norm": True, "dropout": 0.1}),
     "tabular of classes": (Tabular, (NUMBER, KIND, LABEL), {"hidden": [8], "class_weights": (1.0, 2.0, 0.5)}),
     "tabular of a quantity": (Tabular, (NUMBER, KIND, RATING), {"hidden": []}),
+    "tabular of terms": (Tabular, (NUMBER, KIND, TERMS, LABEL), {"hidden": [8], "terms_width": 3}),
+    "tabular of terms and members": (Tabular, (NUMBER, TERMS, YES), {"hidden": [8], "members": 2}),
     "vision": (Vision, (IMAGE, LABEL), {"dropout": 0.1, "shift_pixels": 1, "flips": [1], "masked_pixels": 2}),
     "text": (Text, (WORDS, LABEL), {"embedding": 8, "filters": 4}),
     "text of terms": (Text, (TERMS, LABEL), {}),

@@ -47,6 +47,10 @@ def _has_sequence(features: Mapping[str, Any], _: Any) -> bool:
     return any(settings.encoder in ("sequence", "tokenizer", "auto") or ":" in settings.encoder for settings in features.values())
 
 
+def _has_terms(features: Mapping[str, Any], _: Any) -> bool:
+    return any(settings.encoder == "terms" or ":" in settings.encoder for settings in features.values())
+
+
 def _set_strategy(attribute: str) -> str:
     return f"set train.strategy to {' or '.join(strategy_kinds_with(attribute))}"
 
@@ -70,6 +74,7 @@ TABLE = (
     Use("task.dropout", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", section_class=TabularSettings),
     Use("task.embedding", "dataset.features", fits=_embeds, remedy="encode a feature by vocabulary, hash or quantile",
         section_class=TabularSettings),
+    Use("task.terms_width", "dataset.features", fits=_has_terms, remedy="encode a feature by terms", section_class=TabularSettings),
     Use("task.number_embedding.kind", "dataset.features", fits=_has_numbers, remedy="encode a feature as a number, as by normal_quantile",
         section_class=NumberEmbedding),
     *(Use(f"task.number_embedding.{name}", ".kind", kinds, section_class=NumberEmbedding) for name, kinds in (

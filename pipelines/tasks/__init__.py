@@ -11,7 +11,8 @@
 7. `details`     collect figures of an evaluation besides metrics: counts, samples, the most wrong rows.
 8. `stages`      cuts a model into parts that different workers compute; `tensor_parallel_plan` says how workers divide a layer, `tokens`
                  which of a row's tokens a worker computes.
-9. `constants`   are copied to each device once; `row_random` makes random numbers for each row, for augmentations and negative samples.
+9. `bag`         weighs the terms of a text, for several networks; `constants` are copied to each device once; `row_random` makes random
+                 numbers for each row, for augmentations and negative samples.
 
 `bind` binds a task to the columns of a dataset version.
 `pipelines.config.tasks.task` defines their settings, and how a config names tasks of one's own.

@@ -63,6 +63,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.batch_norm": ({"task.batch_norm": True, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.dropout": ({"task.dropout": 0.1, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.embedding": ({"task.embedding": 8}, {"dataset.features.x": "vocabulary"}),
+    "task.terms_width": ({"task.terms_width": 8}, {"dataset.features.x": "terms"}),
     "task.number_embedding.kind": (
         {"task.number_embedding": "piecewise", "dataset.features": {"x": "vocabulary"}}, {"dataset.features": {"x": "normal_quantile"}}),
     **{

@@ -1,5 +1,9 @@
 """Networks that share most of their weights, in the task `tabular`: what they learn from, and what they predict together."""
 
+import warnings
+from pathlib import Path
+
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +12,7 @@ from pipelines.config.tasks.task import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.stages import Link, Stage
+from pipelines.tasks.tables.ensemble import Average
 from pipelines.tasks.tables.tabular import Tabular
 
 FEATURES = tuple(TensorColumn(name=name, dtype="float32") for name in ("age", "hours"))
@@ -72,6 +77,20 @@ def test_each_member_is_a_network_of_its_own() -> None:
             hidden = (hidden @ weight.T + layer.biases[member]).relu()
         torch.testing.assert_close(model(rows)[:, member], hidden @ last.weights[member] + last.biases[member])
     assert set(first.inputs.flatten().tolist()) == {-1, 1} and set(second.inputs.flatten().tolist()) == {1}
+
+
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+def test_an_exported_average_of_confident_members_is_finite(kind: str, tmp_path: Path) -> None:
+    learned = task(kind)
+    average = Average(learned.target.average).eval()
+    outputs = torch.tensor([[17.0, 25.0, 19.0], [-30.0, -100.0, -40.0], [120.0, 150.0, 130.0], [0.5, -2.0, 0.0]]).unsqueeze(2)
+    outputs = outputs * torch.ones(learned.outputs) - torch.arange(learned.outputs) * 40.0
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(average, (outputs,), tmp_path / "average.onnx", dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(tmp_path / "average.onnx")
+    (exported,) = session.run(None, {session.get_inputs()[0].name: outputs.numpy()})
+    torch.testing.assert_close(torch.from_numpy(exported), average(outputs))
+    assert average(outputs).isfinite().all()
 
 
 def test_what_stages_send_each_other_is_contiguous() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.section import Section, expand_kind
 from pipelines.config.tasks.base import Probability, TaskSettings
@@ -28,7 +28,8 @@ NamedNumberEmbedding = Annotated[NumberEmbedding, BeforeValidator(expand_kind)]
 
 
 class TabularSettings(TaskSettings):
-    """A multi-layer perceptron for tables. Columns encoded by vocabulary, hash or quantile are embedded, others are used directly."""
+    """A multi-layer perceptron for tables. Columns encoded by vocabulary, hash or quantile are embedded, others are used directly. A linear
+    model of TF-IDF over columns encoded by terms is added to its output (Cheng et al. 2016)."""
 
     implementation: ClassVar[str] = "pipelines.tasks.tables.tabular:Tabular"
     kind: Literal["tabular"] = "tabular"
@@ -40,6 +41,9 @@ class TabularSettings(TaskSettings):
     """Width of each embedding of an index; by default, it grows with the fourth root of the number of values."""
     number_embedding: NamedNumberEmbedding = NumberEmbedding()
     """`none`, `piecewise` or `periodic`, or a section with its settings."""
+    terms_width: NonNegativeInt = 0
+    """For `terms`: width of a vector of a text, the sum of those of its terms, which enters the perceptron beside the other columns; 0 for
+    the linear model alone."""
     batch_norm: bool = False
     """Adds batch norm after each hidden layer."""
     members: PositiveInt = 1
@@ -56,4 +60,5 @@ class TabularSettings(TaskSettings):
 
     @property
     def excluded_from_identity(self) -> set[str]:
-        return super().excluded_from_identity | ({"number_embedding"} if self.number_embedding.kind == "none" else set())
+        newer = {"number_embedding": self.number_embedding.kind == "none", "terms_width": not self.terms_width}
+        return super().excluded_from_identity | {name for name, is_default in newer.items() if is_default}

@@ -1,6 +1,6 @@
 """Sequences of words, tokens or items.
 
-1. `text`       is a convolution over words, or a `bag` of terms, or both.
+1. `text`       is a convolution over words, or bags of terms, or both.
 2. `language`   is a `gpt` over windows of tokens.
 3. `next_item`  is self-attention over what a user chose before.
 4. `huggingface` is a network of Hugging Face's library over a text's tokens.

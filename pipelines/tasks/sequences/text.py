@@ -11,8 +11,8 @@ from pipelines.config.messages.did_you_mean import name_list
 from pipelines.config.tasks.task import TextSettings as Settings
 from pipelines.data.versions.schema import FREE, TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.tasks.bag import BagOfTerms
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.sequences.bag import BagOfTerms
 from pipelines.tasks.supervised import Supervised
 
 

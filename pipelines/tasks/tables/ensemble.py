@@ -28,18 +28,26 @@ class SharedLinear(nn.Module):
 
 
 class Heads(nn.Module):
-    """The last layer, which members do not share. In training it returns the outputs of all of them, shape (rows, members, outputs),
-    and else their average, shape (rows, outputs)."""
+    """The last layer, which members do not share: the outputs of all of them, shape (rows, members, outputs)."""
 
-    def __init__(self, members: int, inputs: int, outputs: int, average: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
         bound = inputs**-0.5
         self.weights = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))
         self.biases = nn.Parameter(torch.empty(members, outputs).uniform_(-bound, bound))
-        self._average = average
 
     def forward(self, values: Tensor) -> Tensor:
-        outputs = torch.einsum("rmi,mio->rmo", _member_values(values).expand(-1, len(self.weights), -1), self.weights) + self.biases
+        return torch.einsum("rmi,mio->rmo", _member_values(values).expand(-1, len(self.weights), -1), self.weights) + self.biases
+
+
+class Average(nn.Module):
+    """Leaves the outputs of members as they are in training, and makes their average else, shape (rows, outputs)."""
+
+    def __init__(self, average: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self._average = average
+
+    def forward(self, outputs: Tensor) -> Tensor:
         return outputs if self.training else self._average(outputs)
 
 

@@ -1,18 +1,22 @@
-"""The task `tabular`: a multi-layer perceptron over numbers and indices."""
+"""The task `tabular`: a multi-layer perceptron over numbers and indices, beside a linear model of the terms of texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil, prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pipelines.config import TaskSettings
 from pipelines.config.tasks.tabular import NumberEmbedding
 from pipelines.config.tasks.tabular import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.tasks.base import Batch
+from pipelines.errors import ConfigError
+from pipelines.tasks.bag import BagOfTerms
+from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.stages import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.tables.ensemble import Heads, SharedLinear
+from pipelines.tasks.tables.ensemble import Average, Heads, SharedLinear
 from pipelines.tasks.tables.number_embedding import number_embedding
 from pipelines.tasks.targets.base import is_binary
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
@@ -23,14 +27,26 @@ DIRECT = NumberEmbedding()
 
 class Tabular(Supervised):
     settings: Settings
+    takes_terms = True
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if all features are terms."""
+        super().__init__(settings, data)
+        if all(column.counted for column in data.features):
+            raise ConfigError(
+                "task.kind is tabular, whose layers take numbers and categories, but all features are of the encoder terms; set task.kind "
+                "to text, or add a feature of another encoder"
+            )
 
     def model(self) -> nn.Module:
-        return Perceptron(self.data.features, self.outputs, self.settings, self.target.average)
+        terms = {column.name: self.data.encoders[column.name].state for column in self.data.features if column.counted}
+        return Perceptron(self.data.features, self.outputs, self.settings, self.target.average, terms)
 
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
         if not isinstance(model, Perceptron):
             return ()
-        return cut_stages(count, Link(lambda hidden, batch: model.inputs(batch), model.input_modules), chain_links(model.layers))
+        first = Link(lambda hidden, batch: model.inputs(batch), model.input_modules)
+        return cut_stages(count, first, chain_links(model.layers), Link(model.finish, (model.wide, model.average)))
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """Of two hidden layers, workers divide the outputs of the first, which are the inputs of the second. With batch norm, dropout or
@@ -47,11 +63,12 @@ class Tabular(Supervised):
 
 
 class FeatureVector(nn.Module):
-    """Embeds columns of indices, and of numbers if told to, and concatenates all columns."""
+    """Embeds columns of indices, and of numbers if told to, and concatenates all columns but those of terms."""
 
     def __init__(self, features: Sequence[TensorColumn], embedding: int | None = None, numbers: NumberEmbedding = DIRECT) -> None:
         """`embedding` is the width of each embedding of an index; by default, it grows with the number of values."""
         super().__init__()
+        features = [column for column in features if not column.counted]
         indexed = [column for column in features if _is_index(column)]
         self.indices = tuple(column.name for column in indexed)
         self.embedded_numbers = tuple(column.name for column in features if _is_embedded_number(column, numbers))
@@ -70,39 +87,66 @@ class FeatureVector(nn.Module):
 
 
 class Perceptron(FeatureVector):
-    """Applies fully connected layers to the columns side by side."""
+    """Applies fully connected layers to the columns side by side, and adds a linear model of terms to their output (Cheng et al. 2016,
+    "Wide & deep learning for recommender systems"). With `terms_width`, the terms are also embedded, for the layers."""
 
-    def __init__(self, features: tuple[TensorColumn, ...], outputs: int, settings: Settings, average: Callable[[Tensor], Tensor]) -> None:
-        """`average` makes one output of the members' outputs, if there are several members."""
+    def __init__(
+        self,
+        features: tuple[TensorColumn, ...],
+        outputs: int,
+        settings: Settings,
+        average: Callable[[Tensor], Tensor],
+        terms: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`average` makes one output of the members' outputs, if there are several members; `terms` are the states of the encoders of
+        columns of terms."""
         super().__init__(features, settings.embedding, settings.number_embedding)
-        width = vector_width(features, settings.embedding, settings.number_embedding)
+        counted = [column for column in features if column.counted]
+        states = terms or {}
+        self.wide = nn.ModuleList([BagOfTerms(column, states[column.name], outputs) for column in counted])
+        deep = counted if settings.terms_width else []
+        self.deep = nn.ModuleList([BagOfTerms(column, states[column.name], settings.terms_width) for column in deep])
+        width = vector_width(features, settings.embedding, settings.number_embedding) + len(deep) * settings.terms_width
         members, layers = settings.members, list[nn.Module]()
         for hidden in settings.hidden:
             linear = nn.Linear(width, hidden) if members == 1 else SharedLinear(members, width, hidden, is_first=not layers)
             layers += [linear, *([nn.BatchNorm1d(hidden)] if settings.batch_norm else []), nn.ReLU()]
             layers += [nn.Dropout(settings.dropout)] if settings.dropout else []
             width = hidden
-        last = nn.Linear(width, outputs) if members == 1 else Heads(members, width, outputs, average)
+        last = nn.Linear(width, outputs) if members == 1 else Heads(members, width, outputs)
         self.layers = nn.Sequential(*layers, last)
+        self.average = nn.Identity() if members == 1 else Average(average)
 
     def forward(self, batch: Batch) -> Tensor:
         """Output of shape (rows, outputs); in training with several members, (rows, members, outputs)."""
-        return self.layers(self.inputs(batch))
+        return self.finish(self.layers(self.inputs(batch)), batch)
 
     def inputs(self, batch: Batch) -> Tensor:
-        """The columns side by side, shape (rows, width)."""
-        return super().forward(batch)
+        """The columns side by side, and the sums of the vectors of terms, shape (rows, width)."""
+        columns = super().forward(batch)
+        return torch.cat([columns, *(bag(batch) for bag in self.deep)], dim=1) if self.deep else columns
+
+    def finish(self, output: Tensor, batch: Batch) -> Tensor:
+        """Add the linear model of terms to the output of the layers, that of each member, and average the members'."""
+        for bag in self.wide:
+            values = bag(batch)
+            output = output + (values.unsqueeze(1) if output.dim() == 3 else values)
+        averaged: Tensor = self.average(output)
+        return averaged
 
     @property
     def input_modules(self) -> tuple[nn.Module, ...]:
         """Modules that `inputs` applies."""
-        return (self.embeddings,) if self.number_embedding is None else (self.embeddings, self.number_embedding)
+        embedding = (self.embeddings,) if self.number_embedding is None else (self.embeddings, self.number_embedding)
+        return (*embedding, self.deep)
 
 
 def vector_width(features: Sequence[TensorColumn], embedding: int | None = None, numbers: NumberEmbedding = DIRECT) -> int:
     """Width of a `FeatureVector`."""
     return sum(
-        numbers.width if _is_embedded_number(column, numbers) else _width(column, embedding) * prod(column.shape) for column in features
+        numbers.width if _is_embedded_number(column, numbers) else _width(column, embedding) * prod(column.shape)
+        for column in features
+        if not column.counted
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, MetricCollection
 
 from pipelines.config import TaskSettings
@@ -181,3 +182,10 @@ def mean_by_weight(values: np.ndarray, weights: np.ndarray) -> Tensor:
 def is_binary(column: TensorColumn) -> bool:
     """Whether the column has the values 0 and 1, which can be used as a number or as a class."""
     return column.dtype == "uint8" and column.cardinality == 2
+
+
+def average_logits(outputs: Tensor) -> Tensor:
+    """The logits of the mean probabilities of several models: shape (rows, outputs), from (rows, models, outputs).
+
+    By `softplus`, since exports write `logsigmoid` as the logarithm of a sigmoid, which onnxruntime makes infinite below −18."""
+    return (-functional.softplus(-outputs)).logsumexp(1) - (-functional.softplus(outputs)).logsumexp(1)

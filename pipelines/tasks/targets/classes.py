@@ -15,7 +15,7 @@ from pipelines.tasks.data import Data
 from pipelines.tasks.metrics.accumulation import Auc, Loss, Score
 from pipelines.tasks.metrics.further import AveragePrecision, class_metric_factory
 from pipelines.tasks.metrics.table import METRICS
-from pipelines.tasks.targets.base import Target
+from pipelines.tasks.targets.base import Target, average_logits
 from pipelines.tasks.trivial import ClassShares, TrivialPredictor
 
 
@@ -82,7 +82,7 @@ class BinaryTarget(ClassificationTarget):
         return probabilities - target.to(output.dtype)[:, None], probabilities * (1 - probabilities)
 
     def average(self, outputs: Tensor) -> Tensor:
-        return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
+        return average_logits(outputs)
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {"auc": Auc(), **super().usual_metrics()}

@@ -19,7 +19,7 @@ from pipelines.tasks.data import Data
 from pipelines.tasks.metrics.accumulation import Determination, Loss, Score
 from pipelines.tasks.metrics.further import FBeta
 from pipelines.tasks.metrics.table import METRICS
-from pipelines.tasks.targets.base import Target, mean_by_weight
+from pipelines.tasks.targets.base import Target, average_logits, mean_by_weight
 from pipelines.tasks.trivial import ConstantFit, TrivialPredictor
 
 
@@ -50,7 +50,7 @@ class LabelsTarget(SeveralValues):
         return functional.binary_cross_entropy_with_logits(output, target.to(output.dtype), reduction="none").mean(1)
 
     def average(self, outputs: Tensor) -> Tensor:
-        return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
+        return average_logits(outputs)
 
     def usual_metrics(self) -> dict[str, Metric]:
         return {"f1": FBeta(1.0, self.outputs, is_pooled=True), "exact_match": Score(), "loss": Loss()}

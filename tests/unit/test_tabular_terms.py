@@ -1,0 +1,141 @@
+"""The terms of a text beside numbers and categories, in the task `tabular`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from groups import run_group
+from reviews import make_reviews
+from rows import training_on
+from task_cases import create_task, random_batch
+from torch import Tensor, nn
+from trainings import open_dataset
+
+from pipelines.config import Config
+from pipelines.errors import ConfigError
+from pipelines.tasks.bind import build_task, check_task
+from pipelines.tasks.tables.tabular import Perceptron
+from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.hooks import Hooks
+from pipelines.train.loop import Loop
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.strategies import create_strategy
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TERMS = {"encoder": "terms", "words": [1], "length": 12}
+FEATURES = {"text": TERMS, "price": "log1p", "category": "vocabulary"}
+
+
+def model_with_terms(name: str) -> tuple[Perceptron, Any, dict[str, Tensor]]:
+    """The model of a case, its terms no longer at 0, its task, and rows."""
+    torch.manual_seed(0)
+    task = create_task(name)
+    model = task.model()
+    assert isinstance(model, Perceptron)
+    for bag in (*model.wide, *model.deep):
+        nn.init.normal_(bag.vectors.weight)
+    return model, task, random_batch(task, 5)
+
+
+def test_terms_begin_without_effect() -> None:
+    torch.manual_seed(0)
+    task = create_task("tabular of terms")
+    model, rows = task.model(), random_batch(task, 5)
+    torch.testing.assert_close(model(rows), model(rows | {"terms": torch.zeros_like(rows["terms"])}))
+
+
+def test_a_linear_model_of_terms_is_added_and_their_vectors_enter_the_layers() -> None:
+    model, _, rows = model_with_terms("tabular of terms")
+    (wide,), (deep,) = model.wide, model.deep
+    assert wide(rows).shape == (5, 3) and deep(rows).shape == (5, 3) and model.inputs(rows)[:, -3:].equal(deep(rows))
+    torch.testing.assert_close(model(rows), model.layers(model.inputs(rows)) + wide(rows))
+    sums = sum(wide.weights(*rows["terms"].unbind(2))[:, [place]] * wide.vectors(rows["terms"][:, place, 0]) for place in range(6))
+    torch.testing.assert_close(wide(rows), sums)
+
+
+def test_each_member_has_the_terms_before_members_are_averaged() -> None:
+    model, task, rows = model_with_terms("tabular of terms and members")
+    members = model(rows)
+    assert members.shape == (5, 2, 1)
+    torch.testing.assert_close(members, model.layers(model.inputs(rows)) + model.wide[0](rows).unsqueeze(1))
+    torch.testing.assert_close(model.eval()(rows), task.target.average(members))
+
+
+@pytest.mark.parametrize("name", ["tabular of terms", "tabular of terms and members"])
+def test_stages_of_a_pipeline_add_the_terms_as_the_model_does(name: str) -> None:
+    model, task, rows = model_with_terms(name)
+    stages = task.stages(model, 2)
+    assert {parameter for stage in stages for parameter in stage.parameters()} == set(model.parameters())
+    for is_training in (True, False):
+        model.train(is_training)
+        hidden = torch.empty(5, 0)
+        for stage in stages:
+            hidden = stage.train(is_training)(hidden, rows)
+        torch.testing.assert_close(hidden, model(rows))
+
+
+def test_without_terms_a_perceptron_has_the_weights_it_had() -> None:
+    names = create_task("tabular of classes").model().state_dict().keys()
+    assert names == {"embeddings.0.weight", "layers.0.weight", "layers.0.bias", "layers.2.weight", "layers.2.bias"}
+
+
+def reviews_config(folder: Path, features: dict[str, Any] = FEATURES, task: dict[str, Any] | None = None, **train: Any) -> Config:
+    raw = {split: make_reviews(rows, seed) for seed, (split, rows) in enumerate({"train": 200, "validation": 40, "test": 40}.items())}
+    settings = {"kind": "tabular", "hidden": [8], **(task or {})}
+    return training_on(raw, folder, features, {"again": "binary"}, settings, **train)
+
+
+def train_weights(context: WorkerContext, home: Path, run: str, train: dict[str, Any]) -> dict[str, Tensor]:
+    """Weights after two epochs. Vectors of terms are trained both ways."""
+    config = reviews_config(home, task={"terms_width": 4}, **train)
+    version = open_dataset(config)
+    task = build_task(config.task, version.manifest)
+    strategy = create_strategy(config.train, task, context)
+    Loop(config, version, task, strategy, Checkpoints(RunDirectory(f"{home}/{run}"), context, 2), Hooks()).run()
+    return dict(strategy.model.state_dict())
+
+
+@pytest.mark.slow
+def test_p5_exact_has_the_same_bits_for_one_two_and_three_workers(tmp_path: Path) -> None:
+    train = {"strategy": "exact", "shards": 6, "global_batch": 36}
+    alone = train_weights(WorkerContext(), tmp_path, "alone", train)
+    assert all(alone[name].any() for name in ("wide.0.vectors.weight", "deep.0.vectors.weight"))
+    for size in (2, 3):
+        for actual in run_group(size, tmp_path / f"group-{size}", train_weights, tmp_path, f"by-{size}", train):
+            assert actual.keys() == alone.keys()
+            for name, values in alone.items():
+                assert torch.equal(actual[name], values), (size, name)
+
+
+@pytest.mark.slow
+def test_ddp_trains_the_same_for_one_two_and_three_workers(tmp_path: Path) -> None:
+    train = {"shards": 6, "global_batch": 36, "remainder": "keep", "optimizer": "sgd", "lr": 0.1}
+    alone = train_weights(WorkerContext(), tmp_path, "alone", train)
+    for size in (2, 3):
+        for actual in run_group(size, tmp_path / f"group-{size}", train_weights, tmp_path, f"by-{size}", train):
+            for name, values in alone.items():
+                torch.testing.assert_close(actual[name], values, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("features", "task", "says"),
+    [
+        ({"text": TERMS}, {}, "all features are of the encoder terms; set task.kind to text, or add a feature of another encoder"),
+        (FEATURES, {"kind": "recommendation", "hidden": [8], "network": "dlrm"}, "task.kind is recommendation, which does not take text"),
+    ],
+)
+def test_what_takes_no_terms_is_said_before_rows_are_read(
+    features: dict[str, Any], task: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_task(reviews_config(tmp_path, features, task))
+    assert says in str(error.value)
+
+
+def test_settings_of_terms_without_terms_change_no_identity(tmp_path: Path) -> None:
+    settings = reviews_config(tmp_path).task
+    assert "terms_width" in settings.excluded_from_identity
+    assert "terms_width" not in settings.model_copy(update={"terms_width": 4}).excluded_from_identity
