@@ -14,9 +14,9 @@ from pipelines.data.features.auto.exact import settle
 from pipelines.data.features.auto.patterns import name_columns
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.encoding import restore_encoder
-from pipelines.data.features.ngrams import term_rule
 from pipelines.data.features.raw import is_number, missing_values
 from pipelines.data.features.statistics import COUNTED, MOMENTS, Accumulator, Statistics, statistics_from_summary
+from pipelines.data.features.text.ngrams import term_rule
 from pipelines.data.versions.manifest import FittedEncoder
 
 

@@ -9,7 +9,7 @@ from remedy_cases import Do
 
 from pipelines.config.features import BoxesSettings
 from pipelines.config.tasks.detection import DetectionSettings
-from pipelines.data.features.boxes import Boxes
+from pipelines.data.features.media.boxes import Boxes
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.boxes.detection import Detection

@@ -76,7 +76,8 @@ FAULTS = (
         "tests/unit/test_tracking.py",
     ),
     Fault(
-        "P7", "pipelines/data/features/numbers.py", "np.where(np.isnan(values), self.state[\"impute\"], values)", "np.nan_to_num(values)",
+        "P7", "pipelines/data/features/numbers/scaling.py",
+        "np.where(np.isnan(values), self.state[\"impute\"], values)", "np.nan_to_num(values)",
         "tests/unit/test_numbers.py",
     ),
     Fault("P7", "pipelines/serving/model/predictor.py", "predicted.set_axis(accepted)", "predicted", "tests/integration/test_serve.py"),

@@ -10,8 +10,9 @@ import pytest
 from fitting import fit
 
 from pipelines.config.features import BoxesSettings
-from pipelines.data.features import Encoders, refusal_kind, voc
-from pipelines.data.features.boxes import Boxes
+from pipelines.data.features import Encoders, refusal_kind
+from pipelines.data.features.media import voc
+from pipelines.data.features.media.boxes import Boxes
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError

@@ -11,7 +11,7 @@ from raw import raw
 
 from pipelines.config.features import LogMelSettings
 from pipelines.data.features.base import Encoder
-from pipelines.data.features.spectrogram import SILENCE, STEP
+from pipelines.data.features.media.spectrogram import SILENCE, STEP
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
 

@@ -15,10 +15,10 @@ import pytest
 
 from pipelines.config.features import MaskSettings, VolumeSettings
 from pipelines.data.features import Encoders, refusal_kind
-from pipelines.data.features import nifti as nifti_files
-from pipelines.data.features.masks import Mask
-from pipelines.data.features.nifti import MAX_VOXELS, UnreadableError, Voxels, centre, read_nifti, resample
-from pipelines.data.features.volumes import Volume
+from pipelines.data.features.media import nifti as nifti_files
+from pipelines.data.features.media.masks import Mask
+from pipelines.data.features.media.nifti import MAX_VOXELS, UnreadableError, Voxels, centre, read_nifti, resample
+from pipelines.data.features.media.volumes import Volume
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError

@@ -12,11 +12,11 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from pipelines.config.features import encoder_settings
-from pipelines.data.features import ngrams
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.encoding import implementation
-from pipelines.data.features.ngrams import TermRule, split_terms, term_rule
 from pipelines.data.features.statistics import Accumulator, statistics_from_summary
+from pipelines.data.features.text import ngrams
+from pipelines.data.features.text.ngrams import TermRule, split_terms, term_rule
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone import columns

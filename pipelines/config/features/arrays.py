@@ -58,7 +58,7 @@ class ImageSettings(EncoderSettings):
 class LogMelSettings(EncoderSettings):
     """Log-mel spectrogram of the bytes of a WAV file, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.audio:LogMel"
+    implementation: ClassVar[str] = "pipelines.data.features.media.audio:LogMel"
     encoder: Literal["log_mel"] = "log_mel"
     sample_rate: PositiveInt
     """Sample rate in Hz. Files with another sample rate are quarantined."""

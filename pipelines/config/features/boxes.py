@@ -17,7 +17,7 @@ class BoxesSettings(EncoderSettings):
     free places. From Pascal VOC's XML files, or from arrays of structs (class, left, top, right, bottom), as a query makes of COCO's
     JSON. A row is quarantined if a box has no area, an unknown class, or lies outside its image."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.boxes:Boxes"
+    implementation: ClassVar[str] = "pipelines.data.features.media.boxes:Boxes"
     encoder: Literal["boxes"] = "boxes"
     shape: tuple[PositiveInt, PositiveInt]
     """Height and width of the encoded image, to which boxes are scaled."""

@@ -29,7 +29,7 @@ class SequenceSettings(EncoderSettings):
     the query.
     """
 
-    implementation: ClassVar[str] = "pipelines.data.features.sequences:Sequence"
+    implementation: ClassVar[str] = "pipelines.data.features.text.sequences:Sequence"
     encoder: Literal["sequence"] = "sequence"
     length: PositiveInt
     """Number of words; longer texts are truncated, shorter ones padded."""

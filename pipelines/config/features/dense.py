@@ -15,7 +15,7 @@ class VolumeSettings(EncoderSettings):
     """A NIfTI file, gzipped or not, as one channel of float16 or float32: turned to the axes right, anterior, superior; cut or padded at
     all sides to one shape. A file without an orientation, or with several volumes, is quarantined. Needs nibabel."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.volumes:Volume"
+    implementation: ClassVar[str] = "pipelines.data.features.media.volumes:Volume"
     encoder: Literal["volume"] = "volume"
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
     """Voxels to the right, to the front and upwards. Smaller volumes are padded with 0, which is the mean after
@@ -36,7 +36,7 @@ class MaskSettings(EncoderSettings):
     """The class of each pixel or voxel, as uint8: from PNG files of grey values or of palette indices, from NIfTI files, from raw bytes, or
     from arrays. A row whose mask has another size, or a value that stands for no class, is quarantined."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.masks:Mask"
+    implementation: ClassVar[str] = "pipelines.data.features.media.masks:Mask"
     encoder: Literal["mask"] = "mask"
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=2, max_length=3)]
     """Height and width; or voxels to the right, to the front and upwards, as of the encoder `volume`, whose padding has the first class."""

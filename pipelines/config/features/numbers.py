@@ -21,28 +21,28 @@ class NumericSettings(EncoderSettings):
 class StandardizeSettings(NumericSettings):
     """(x − mean) / standard deviation, as float32."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numbers:Standardize"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers.scaling:Standardize"
     encoder: Literal["standardize"] = "standardize"
 
 
 class MinMaxSettings(NumericSettings):
     """(x − min) / (max − min), as float32."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numbers:MinMax"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers.scaling:MinMax"
     encoder: Literal["minmax"] = "minmax"
 
 
 class Log1pSettings(NumericSettings):
     """sign(x) · log(1 + |x|), as float32."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numbers:Log1p"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers.scaling:Log1p"
     encoder: Literal["log1p"] = "log1p"
 
 
 class QuantileSettings(NumericSettings):
     """Number of the quantile bin of x, an int32 to embed. NULL has a bin of its own unless `impute` is set."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.quantiles:Quantile"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers.quantiles:Quantile"
     encoder: Literal["quantile"] = "quantile"
     impute: Literal["mean", "median", "none"] | float = "none"
     """Replacement for NULL and NaN: a statistic of the training split, or a number. With `none`, they have a bin of their own."""
@@ -53,7 +53,7 @@ class QuantileSettings(NumericSettings):
 class NormalQuantileSettings(NumericSettings):
     """The value of the standard normal distribution at the quantile of x, as float32: the encoded column is normally distributed."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.quantiles:NormalQuantile"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers.quantiles:NormalQuantile"
     encoder: Literal["normal_quantile"] = "normal_quantile"
     quantiles: Annotated[int, Field(ge=2, le=10_000)] = 1_000
     """Number of quantiles that are stored; values between them are interpolated."""
@@ -62,7 +62,7 @@ class NormalQuantileSettings(NumericSettings):
 class RobustSettings(NumericSettings):
     """z / √(1 + (z / 3)²) of z = (x − median) / interquartile range, as float32 from −3 to 3 (Holzmüller et al. 2024)."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.quantiles:Robust"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers.quantiles:Robust"
     encoder: Literal["robust"] = "robust"
 
 
@@ -70,7 +70,7 @@ class FourierSettings(NumericSettings):
     """Fourier features (Tancik et al. 2020): sine and cosine of standardised columns at random frequencies, a float32 vector.
     `impute` applies to each column separately."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.fourier:Fourier"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers.fourier:Fourier"
     encoder: Literal["fourier"] = "fourier"
     impute: Literal["mean", "median", "none"] | float = "none"
     """Replacement for NULL and NaN: a statistic of the training split, or a number. With `none`, such rows are quarantined."""
@@ -91,7 +91,7 @@ class IdentitySettings(NumericSettings):
     """The number or array of numbers, unchanged. Floating-point numbers become float32; integers keep their type, unless `impute` is
     `keep`."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.numbers:Identity"
+    implementation: ClassVar[str] = "pipelines.data.features.numbers.scaling:Identity"
     encoder: Literal["identity"] = "identity"
     shape: tuple[PositiveInt, ...] = ()
     """Shape of the arrays; every row must have this shape. Empty for a column of single numbers."""

@@ -17,7 +17,7 @@ class TermsSettings(EncoderSettings):
     A term is a run of words, as `sequence` has them, or of the characters of a word between `<` and `>`.
     """
 
-    implementation: ClassVar[str] = "pipelines.data.features.terms:Terms"
+    implementation: ClassVar[str] = "pipelines.data.features.text.terms:Terms"
     encoder: Literal["terms"] = "terms"
     words: Lengths = (1, 2)
     """Numbers of consecutive words that make a term; an empty list for none."""

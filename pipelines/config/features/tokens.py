@@ -22,21 +22,21 @@ class TokensSettings(EncoderSettings):
 class BytesSettings(TokensSettings):
     """One token for each byte of UTF-8."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.tokens:Bytes"
+    implementation: ClassVar[str] = "pipelines.data.features.text.tokens:Bytes"
     encoder: Literal["bytes"] = "bytes"
 
 
 class CharactersSettings(TokensSettings):
     """One token for each character of the training split, and one for all other characters."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.tokens:Characters"
+    implementation: ClassVar[str] = "pipelines.data.features.text.tokens:Characters"
     encoder: Literal["characters"] = "characters"
 
 
 class BpeSettings(TokensSettings):
     """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
-    implementation: ClassVar[str] = "pipelines.data.features.tokens:Bpe"
+    implementation: ClassVar[str] = "pipelines.data.features.text.tokens:Bpe"
     encodes_with: ClassVar[tuple[str, ...]] = ("tokenizers",)
     encoder: Literal["bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
@@ -51,7 +51,7 @@ class TokenizerSettings(EncoderSettings):
     A dataset version holds the tokenizer itself, and so does the served model: neither needs the folder again.
     """
 
-    implementation: ClassVar[str] = "pipelines.data.features.tokenizer:FolderTokenizer"
+    implementation: ClassVar[str] = "pipelines.data.features.text.tokenizer:FolderTokenizer"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"folder"})
     encodes_with: ClassVar[tuple[str, ...]] = ("tokenizers",)
     encoder: Literal["tokenizer"] = "tokenizer"

@@ -14,7 +14,7 @@ import pyarrow.types as types
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
-from pipelines.data.features.numbers import identity_dtype
+from pipelines.data.features.numbers.scaling import identity_dtype
 from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.features.statistics import MOMENTS
 from pipelines.data.versions.schema import Role, TensorColumn

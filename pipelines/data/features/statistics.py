@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features import exact_sums
-from pipelines.data.features.ngrams import term_rule, text_counts
-from pipelines.data.features.pretokenize import byte_word_counts, character_counts
 from pipelines.data.features.raw import categories, check_category, is_text, numbers, words
 from pipelines.data.features.sample import Sample, ascending_numbers, combine_samples
+from pipelines.data.features.text.ngrams import term_rule, text_counts
+from pipelines.data.features.text.pretokenize import byte_word_counts, character_counts
 
 MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
 COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS})

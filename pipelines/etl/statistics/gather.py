@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features import SequenceSettings, TermsSettings, VocabularySettings
 from pipelines.data.features import needs
-from pipelines.data.features.ngrams import term_rule
 from pipelines.data.features.raw import is_category, is_number, is_text
 from pipelines.data.features.statistics import COUNTS, COUNTS_SCHEMA, MOMENTS, statistics_from_summary
+from pipelines.data.features.text.ngrams import term_rule
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH
 from pipelines.data.versions.manifest import SPLITS

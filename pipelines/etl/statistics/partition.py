@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.data.features.ngrams import term_rule
 from pipelines.data.features.raw import missing_values
 from pipelines.data.features.statistics import COUNTED, COUNTS, Accumulator
+from pipelines.data.features.text.ngrams import term_rule
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.quality import REASON
 from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT, TRAIN

@@ -6,7 +6,7 @@ import wave
 from collections import Counter
 from statistics import median
 
-from pipelines.data.features.spectrogram import wav_samples
+from pipelines.data.features.media.spectrogram import wav_samples
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.classes import find_classes

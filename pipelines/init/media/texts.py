@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.features.ngrams import TermRule, split_terms
 from pipelines.data.features.raw import words
+from pipelines.data.features.text.ngrams import TermRule, split_terms
 from pipelines.init.media.folder_tables import batch_rows, epochs_for
 
 EPOCHS = ((6_000, 6), (1_000, 10), (0, 20))

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipelines.data.features import padding, spectrogram
+from pipelines.data.features import padding
+from pipelines.data.features.media import spectrogram
 from pipelines.errors import ExportError
 from pipelines.serving.export.standalone import answers, arrays, boxes, categories, columns, model, numbers, series, sound, tokens, words
 from pipelines.tasks.boxes import peaks

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.data.features.spectrogram import spectrogram
+from pipelines.data.features.media.spectrogram import spectrogram
 from pipelines.serving.export.standalone.columns import Column, encoder
 
 _SETTINGS = ("sample_rate", "seconds", "mels", "window_seconds", "hop_seconds")

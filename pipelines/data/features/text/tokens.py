@@ -19,8 +19,8 @@ from tokenizers import Tokenizer, models, trainers
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Input, Packer
-from pipelines.data.features.pretokenize import BYTE_LEVEL, code_points, word_bytes
 from pipelines.data.features.statistics import BYTE_WORDS, CHARACTERS
+from pipelines.data.features.text.pretokenize import BYTE_LEVEL, code_points, word_bytes
 from pipelines.data.versions.schema import END, Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 

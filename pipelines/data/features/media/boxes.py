@@ -11,10 +11,10 @@ from pipelines.config import features as config
 from pipelines.config.features.boxes import NO_BOX
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
-from pipelines.data.features.masks import read_picture
-from pipelines.data.features.nifti import UnreadableError
+from pipelines.data.features.media.masks import read_picture
+from pipelines.data.features.media.nifti import UnreadableError
+from pipelines.data.features.media.voc import Annotation, Box, read_voc
 from pipelines.data.features.raw import is_list, is_number, is_text
-from pipelines.data.features.voc import Annotation, Box, read_voc
 from pipelines.data.versions.schema import Role, TensorColumn
 
 EDGES = ("left", "top", "right", "bottom")

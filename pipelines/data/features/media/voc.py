@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers.expat import ExpatError, ParserCreate
 
-from pipelines.data.features.nifti import UnreadableError
+from pipelines.data.features.media.nifti import UnreadableError
 
 MOST_BYTES = 4 * 2**20
 _MOST_DEPTH = 16

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pipelines.config import features as config
 from pipelines.data.features.arrays import MAX_PIXELS, array_element, flatten_arrays, is_bytes, scatter_arrays
 from pipelines.data.features.base import Encoder, tensors_with_nulls
-from pipelines.data.features.nifti import MISSING, UnreadableError, Voxels, centre, has_nibabel, read_nifti, resample
+from pipelines.data.features.media.nifti import MISSING, UnreadableError, Voxels, centre, has_nibabel, read_nifti, resample
 from pipelines.data.features.raw import is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 

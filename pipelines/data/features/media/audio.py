@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipelines.config import features as config
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
-from pipelines.data.features.spectrogram import Spectrogram, spectrogram
+from pipelines.data.features.media.spectrogram import Spectrogram, spectrogram
 from pipelines.data.versions.schema import Role, TensorColumn
 
 

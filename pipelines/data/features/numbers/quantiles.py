@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Input, array_with_nulls
-from pipelines.data.features.numbers import NumberEncoder
+from pipelines.data.features.numbers.scaling import NumberEncoder
 from pipelines.data.features.raw import numbers
 from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Role, TensorColumn

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
-from pipelines.data.features.ngrams import TermRule, split_terms
 from pipelines.data.features.raw import is_text
+from pipelines.data.features.text.ngrams import TermRule, split_terms
 from pipelines.data.versions.schema import FREE, Role, TensorColumn
 from pipelines.errors import ConfigError
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
-from pipelines.data.features.numbers import fill_value, imputation_needs
+from pipelines.data.features.numbers.scaling import fill_value, imputation_needs
 from pipelines.data.features.raw import is_number, numbers
 from pipelines.data.features.statistics import MOMENTS
 from pipelines.data.versions.schema import Role, TensorColumn

@@ -1,0 +1,6 @@
+"""Encoders of the content of files, and what reads these files.
+
+1. `audio`    log-mel spectrograms of sound, which `spectrogram` computes.
+2. `masks`    the class of each pixel or voxel; `volumes` are images in three dimensions, which `nifti` reads.
+3. `boxes`    boxes around the objects of an image, from arrays or from the XML that `voc` reads.
+"""
