@@ -37,12 +37,16 @@ SECONDS = Path(__file__).parents[1] / "build" / "test-seconds.json"
 _seconds: defaultdict[str, float] = defaultdict(float)
 
 
+_HANDLERS = {number: handler for number in interrupts.NUMBERS if (handler := signal.getsignal(number)) is not None}
+
+
 @pytest.fixture(autouse=True)
 def no_job_goes_on() -> Iterator[None]:
-    """A command that a test runs in this process is over with the test: its handlers of signals, and the signal that it took."""
-    handlers = {number: handler for number in interrupts.NUMBERS if (handler := signal.getsignal(number)) is not None}
+    """A command that a test runs in this process is over with the test: its handlers of signals, and the signal that it took. So are those
+    that a session of Spark has installed, which is older than its first test."""
+    interrupts.install(_HANDLERS)
     yield
-    interrupts.install(handlers)
+    interrupts.install(_HANDLERS)
     interrupts._job.__init__()  # type: ignore[misc]
 
 
