@@ -90,7 +90,8 @@ def data_page(tmp_path_factory: pytest.TempPathFactory, uri: str, spark: SparkSe
 
 
 def test_the_page_warns_of_what_was_planted_and_of_nothing_else(data_page: DataPage) -> None:
-    warnings = {(finding["kind"], *finding["columns"]) for finding in data_page.description["findings"]}
+    findings = {(finding["kind"], *finding["columns"]) for finding in data_page.description["findings"]}
+    warnings = findings - {("skew",)}  # of Spark's tasks, whose seconds depend on what else the machine does
     assert warnings == {("leak", "paid"), ("constant", "only"), ("drift", "drifted")}
 
 
