@@ -27,7 +27,7 @@ FAULTS = (
         "tests/unit/test_order.py",
     ),
     Fault(
-        *("P2", "pipelines/data/loader/windows.py", "stack[:, start : start + count]", "stack[:, :count]"),
+        *("P2", "pipelines/data/loader/windows.py", "slice(start, start + count), end)", "slice(0, count), end)"),
         "tests/unit/test_loader.py",
     ),
     Fault("P2", "pipelines/data/versions/balance.py", "balance.made != in_parts", "balance.made < in_parts", "tests/unit/test_balance.py"),

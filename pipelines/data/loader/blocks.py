@@ -1,8 +1,8 @@
 """Blocks of stacked columns of one dtype and shape, which are gathered, copied and cut into batches together."""
 
 import weakref
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 from threading import Lock
@@ -34,13 +34,6 @@ class Block:
     @property
     def is_wide(self) -> bool:
         return prod(self.shape) * self.dtype.itemsize >= WIDE_BYTES
-
-    def split(self, most_bytes: int, rows: int) -> Iterator[tuple[slice, "Block"]]:
-        """Neighbouring columns as blocks: at least one, and at most so many bytes of `rows` rows."""
-        count = max(1, most_bytes // max(1, replace(self, names=self.names[:1]).size_bytes(rows)))
-        for first in range(0, len(self.names), count):
-            columns = slice(first, first + count)
-            yield columns, replace(self, names=self.names[columns])
 
     def size_bytes(self, rows: int) -> int:
         """Bytes of `rows` rows, rounded up to the alignment of the next block."""

@@ -7,15 +7,13 @@ sizes declared in the footer are checked before memory is allocated, and page ch
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
-from contextlib import suppress
 from threading import Lock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.data.loader.blocks import Block, Buffers, column_blocks
+from pipelines.data.loader.blocks import Buffers
 from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import RESTORE
 from pipelines.data.versions.parts import RowGroup, checksum
@@ -36,8 +34,6 @@ class Reader:
         if not self.groups:
             raise DatasetError(f"{version.root} has no rows in split {split}; give it a share in dataset.split and run jobs/etl.py again")
         self.columns = version.columns
-        self._by_name = {column.name: column for column in self.columns}
-        self._blocks = column_blocks(self.columns)
         self.group_rows = np.array([group.rows for group in self.groups], np.int64)
         self.row_bytes = sum(column.row_bytes for column in self.columns)
         self._version = version
@@ -51,14 +47,7 @@ class Reader:
         return int(self.group_rows.sum()) * self.row_bytes
 
     def read(self, number: int) -> dict[str, np.ndarray]:
-        """Row group `number` of the split: an array of shape (rows, *column.shape) for each column. Raises as `read_blocks` does."""
-        stacks = self.read_blocks(number, self._blocks)
-        return {
-            name: values for block, stack in zip(self._blocks, stacks, strict=True) for name, values in zip(block.names, stack, strict=True)
-        }
-
-    def read_blocks(self, number: int, blocks: Sequence[Block]) -> list[np.ndarray]:
-        """Row group `number` of the split: an array of shape (columns, rows, *block.shape) for each block.
+        """Row group `number` of the split: an array of shape (rows, *column.shape) for each column.
 
         Raises CorruptError, naming the file and the row group, for any alteration, and DatasetError
         if the store does not answer.
@@ -66,24 +55,13 @@ class Reader:
         group = self.groups[number]
         try:
             batches = self._decode(group).to_batches()
-            rows = group.own_rows(lambda name: _join([to_numpy(self._by_name[name], batch.column(name)) for batch in batches], 0))
-            return [_join([self._stack(block, batch) for batch in batches], 1)[:, rows] for block in blocks]
+            values = {column.name: _join([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns}
+            return group.select(values)
         except FileNotFoundError as error:
             raise CorruptError(f"{self._name(group)}: the file is missing; {RESTORE}") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
             storage.ask(self._version.filesystem, f"{self._version.root}/{group.file}")
             raise CorruptError(f"{self._name(group)}: {error}; {RESTORE}") from error
-
-    def _stack(self, block: Block, batch: pa.RecordBatch) -> np.ndarray:
-        """The block's columns of one decoded batch. Arrow stacks scalars in one call, during which other threads go on."""
-        if len(block.names) > 1 and not block.shape:
-            scalars = batch.select(block.names)
-            if set(scalars.schema.types) == {self._by_name[block.names[0]].field.type}:
-                with suppress(pa.ArrowInvalid):  # of a NULL
-                    return scalars.to_tensor(row_major=False).to_numpy().T
-        # The error for a NULL or another type names the column.
-        columns = [to_numpy(self._by_name[name], batch.column(name)) for name in block.names]
-        return columns[0][None] if len(columns) == 1 else np.stack(columns)
 
     def _decode(self, group: RowGroup) -> pa.Table:
         with self._version.filesystem.open_input_file(f"{self._version.root}/{group.file}") as source:
@@ -170,5 +148,5 @@ def _check(content: bytes | memoryview, expected: str, subject: str) -> None:
         raise DatasetError(f"{subject} have the checksum {actual[:12]}, and {expected[:12]} when they were written")
 
 
-def _join(chunks: list[np.ndarray], axis: int) -> np.ndarray:
-    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis)
+def _join(chunks: list[np.ndarray]) -> np.ndarray:
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

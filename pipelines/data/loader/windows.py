@@ -3,7 +3,7 @@
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import numpy as np
@@ -14,9 +14,6 @@ from pipelines.data.loader.blocks import NUMBERS, Block, Buffers, allocate, colu
 from pipelines.data.loader.openmp import limit_openmp_threads
 from pipelines.data.loader.order import RowRuns, Shard
 from pipelines.data.loader.reader import Reader
-
-LANES_BYTES = 2**18
-"""Of columns that are permuted together, unless one column has more: they stay in the CPU's cache."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +68,9 @@ class Memory:
         """Tensors for the other blocks."""
         return self._wide_windows.empty(self.wide, rows)
 
-    def lanes(self, block: Block, rows: int) -> Tensor:
-        """A tensor for columns of a block, shape (columns, rows, *shape)."""
-        return self._lanes.empty([block], rows)[0]
+    def lane(self, block: Block, rows: int) -> Tensor:
+        """A tensor for one column of a block, shape (rows, *shape)."""
+        return self._lanes.empty([replace(block, names=block.names[:1])], rows)[0][0]
 
 
 class Cache:
@@ -92,21 +89,25 @@ class Cache:
             with self._locks[number]:
                 if not self._filled[number]:
                     start, rows = int(self._first_row[number]), int(self._reader.group_rows[number])
-                    self._place(self._reader.read_blocks(number, self._blocks), start, rows)
+                    self._place(self._reader.read(number), start, rows)
                     self._filled[number] = True
 
-    def _place(self, stacks: list[np.ndarray], start: int, rows: int) -> None:
-        for target, stack in zip(self.rows, stacks, strict=True):
-            if self._is_on_host:
-                lay(stack, target, start)
-            else:
-                target[:, start : start + rows] = torch.from_numpy(stack.copy()).view(target.dtype)  # one copy to the GPU per block
+    def _place(self, columns: dict[str, np.ndarray], start: int, rows: int) -> None:
+        if self._is_on_host:
+            lay(columns, self._blocks, self.rows, slice(0, rows), start)
+        else:  # one copy to the GPU per block, not per column
+            staged = Buffers().empty(self._blocks, rows)
+            lay(columns, self._blocks, staged, slice(0, rows), 0)
+            for block, values in zip(self.rows, staged, strict=True):
+                block[:, start : start + rows] = values
 
 
-def lay(stack: np.ndarray, target: Tensor, at: int) -> None:
-    """Copy a block's decoded columns, of shape (columns, rows, *shape), to its rows from `at` on."""
-    array = target.numpy()
-    array[:, at : at + stack.shape[1]] = stack.view(array.dtype)
+def lay(columns: dict[str, np.ndarray], blocks: list[Block], targets: list[Tensor], rows: slice, at: int) -> None:
+    """Copy rows of decoded columns into their blocks, from row `at` on."""
+    for block, target in zip(blocks, targets, strict=True):
+        for name, lane in zip(block.names, target, strict=True):
+            values, lane_array = columns[name][rows], lane.numpy()
+            lane_array[at : at + len(values)] = values.view(lane_array.dtype)
 
 
 class Windows:
@@ -170,27 +171,30 @@ class Windows:
             memory.cache.fill(shard.windows[window].group)
             wide = memory.cache.rows[len(memory.narrow) :]
             for source, target in zip(memory.cache.rows, permuted[: len(memory.narrow)], strict=False):
-                torch.index_select(source, 1, at, out=target)  # one call, whatever the number of columns
+                if source.is_cuda:
+                    torch.index_select(source, 1, at, out=target)  # one kernel, whatever the number of columns
+                else:  # column by column, which stays in the CPU's cache
+                    for lane, gathered in zip(source.unbind(0), target.unbind(0), strict=True):
+                        torch.index_select(lane, 0, at, out=gathered)
         return Window(permuted, wide, at)
 
     def _permute(self, runs: RowRuns, at: Tensor, permuted: list[Tensor]) -> list[Tensor]:
         """Decode the runs: narrow columns into `permuted`, in the order `at`, and wide ones in stored order into the result.
 
-        As many columns as stay in the CPU's cache are concatenated and then permuted together. All of them at once take half as long
-        again where windows are large; one by one, they take longer where windows are small, and threads wait for each other.
+        A column's runs are concatenated and permuted while they are in the CPU's cache, which takes a third less time
+        than concatenating all columns first.
         """
         memory, rows, end = self._memory, len(at), 0
-        wide, narrow = memory.wide_window(rows), []
+        wide, decoded = memory.wide_window(rows), []
         for group, start, count in zip(*(values.tolist() for values in (runs.group, runs.start, runs.rows)), strict=True):
-            stacks = [stack[:, start : start + count] for stack in self._reader.read_blocks(group, [*memory.narrow, *memory.wide])]
-            narrow.append(stacks[: len(memory.narrow)])
-            for stack, target in zip(stacks[len(memory.narrow) :], wide, strict=True):
-                lay(stack, target, end)
+            columns = self._reader.read(group)
+            lay(columns, memory.wide, wide, slice(start, start + count), end)
+            decoded.append({name: columns[name][start : start + count] for block in memory.narrow for name in block.names})
             end += count
-        for block, target, *stacks in zip(memory.narrow, permuted, *narrow, strict=False):
-            for columns, part in block.split(LANES_BYTES, rows):
-                lanes = memory.lanes(part, rows)
-                array = lanes.numpy()
-                np.concatenate([stack[columns].view(array.dtype) for stack in stacks], axis=1, out=array)
-                torch.index_select(lanes, 1, at, out=target[columns])
+        for block, targets in zip(memory.narrow, permuted, strict=False):
+            lane = memory.lane(block, rows)
+            for name, target in zip(block.names, targets.unbind(0), strict=True):
+                lane_array = lane.numpy()
+                np.concatenate([run[name].view(lane_array.dtype) for run in decoded], out=lane_array)
+                torch.index_select(lane, 0, at, out=target)
         return wide

@@ -20,7 +20,7 @@ def read_column(version: Version, split: str, column: TensorColumn) -> np.ndarra
     groups, folds = version.split_row_groups(split), version.manifest.folds
     deciding = [version.manifest.encoders[name].column for name in folds.rows] if folds else []
     arrays = read_stored_columns(version.filesystem, version.root, groups, [column, *deciding])
-    return np.concatenate([values[column.name][group.own_rows(values.__getitem__)] for group, values in zip(groups, arrays, strict=True)])
+    return np.concatenate([group.select(values)[column.name] for group, values in zip(groups, arrays, strict=True)])
 
 
 def read_stored_columns(

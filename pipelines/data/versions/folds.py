@@ -6,7 +6,7 @@ the test is the last of the three, and later folds are left out. Its row groups 
 number of its rows in each.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -34,12 +34,12 @@ class FoldRowGroup(RowGroup):
     def stored_rows(self) -> int:
         return self.rows_in_file
 
-    def own_rows(self, column: Callable[[str], np.ndarray]) -> np.ndarray:
+    def select(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Raises DatasetError if the rows of the folds are not as many as when the version was opened."""
-        rows = np.flatnonzero(np.isin(column(self.fold_column), self.folds))
-        if len(rows) != self.rows:
-            raise DatasetError(f"it has {len(rows)} rows of folds {list(self.folds)}, and {self.rows} when the version was opened")
-        return rows
+        selected = np.flatnonzero(np.isin(columns[self.fold_column], self.folds))
+        if len(selected) != self.rows:
+            raise DatasetError(f"it has {len(selected)} rows of folds {list(self.folds)}, and {self.rows} when the version was opened")
+        return {name: values[selected] for name, values in columns.items()}
 
 
 def fold_splits(folds: int, fold: int) -> dict[str, tuple[int, ...]]:

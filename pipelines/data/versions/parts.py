@@ -6,7 +6,7 @@ every read, before decoding. XXH3 of 128 bits takes 0.04 ns per byte, Parquet's 
 a SHA-256 0.6. It detects faults as reliably as they do, but is no defence against forgery, like a manifest without a key.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -49,12 +49,12 @@ class RowGroup:
 
     @property
     def stored_rows(self) -> int:
-        """Rows in the file, of which fewer may belong to it."""
+        """Rows in the file, of which `select` may take fewer."""
         return self.rows
 
-    def own_rows(self, column: Callable[[str], np.ndarray]) -> np.ndarray | slice:
-        """The stored rows that belong to it. `column` reads a column of them."""
-        return slice(None)
+    def select(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Select the stored rows that belong to it, by column."""
+        return columns
 
 
 ROW_GROUPS = pa.schema(
