@@ -58,13 +58,12 @@ def _case_model(case: Case, variants: tuple[Variant, ...]) -> Model:
     return Model(partial(case_config, case), write, case.warm_up, case.steps, variants)
 
 
-def _gpt2_config(steps: int, changes: dict[str, object], folder: Path) -> Config:
-    """conf/gpt2.yaml, with tokens that are characters: those need no text to learn merges from."""
+def _load_conf(name: str, steps: int, changes: dict[str, object], folder: Path) -> Config:
+    """A config of conf/, on the folder's dataset."""
     return load(
-        CONF / "gpt2.yaml",
+        CONF / f"{name}.yaml",
         {
             "dataset.path": f"{folder}/data",
-            "dataset.features": {"text": {"encoder": "characters", "length": 1024}},
             "train.storage": f"{folder}/runs",
             "train.max_steps": steps,
             "train.epochs": 1_000,
@@ -72,6 +71,11 @@ def _gpt2_config(steps: int, changes: dict[str, object], folder: Path) -> Config
             **changes,
         },
     )
+
+
+def _gpt2_config(steps: int, changes: dict[str, object], folder: Path) -> Config:
+    """conf/gpt2.yaml, with tokens that are characters: those need no text to learn merges from."""
+    return _load_conf("gpt2", steps, {"dataset.features": {"text": {"encoder": "characters", "length": 1024}}, **changes}, folder)
 
 
 def _write_tokens(windows: int, vocabulary: int, config: Config) -> None:
@@ -86,21 +90,6 @@ def _write_tokens(windows: int, vocabulary: int, config: Config) -> None:
     raw = schema_to_text(pa.schema([("text", pa.string())]))
     commit_arrays(
         config.dataset.path, {"train": [{"text": rows}]}, {"text": encoder}, ROW_GROUP_BYTES, identity=config.data_identity, raw_schema=raw
-    )
-
-
-def _masks_config(name: str, steps: int, changes: dict[str, object], folder: Path) -> Config:
-    """A config of segmentation of conf/, on the folder's dataset."""
-    return load(
-        CONF / f"{name}.yaml",
-        {
-            "dataset.path": f"{folder}/data",
-            "train.storage": f"{folder}/runs",
-            "train.max_steps": steps,
-            "train.epochs": 1_000,
-            "tracking.uri": f"sqlite:///{folder}/mlflow.db",
-            **changes,
-        },
     )
 
 
@@ -148,15 +137,15 @@ LARGE = {
     "ResNet-50": _case_model(RESNET50, (PLAIN, HALF, STREAMED, COMPILED, SCALED)),
     "MLP, 100 M parameters": _case_model(PERCEPTRON, (PLAIN, HALF, STREAMED, COMPILED, SCALED)),
     "conf/gpt2.yaml": Model(partial(_gpt2_config, 8, {}), partial(_write_tokens, 4_096, 25_600), 2, 6, (HALF, COMPILED)),
-    "conf/membrane.yaml": Model(partial(_masks_config, "membrane", 50, U_NET), partial(_write_masks, 512), 10, 40, (PLAIN, HALF, COMPILED)),
+    "conf/membrane.yaml": Model(partial(_load_conf, "membrane", 50, U_NET), partial(_write_masks, 512), 10, 40, (PLAIN, HALF, COMPILED)),
     "conf/hippocampus.yaml": Model(
-        partial(_masks_config, "hippocampus", 50, U_NET), partial(_write_masks, 512), 10, 40, (PLAIN, HALF, COMPILED)
+        partial(_load_conf, "hippocampus", 50, U_NET), partial(_write_masks, 512), 10, 40, (PLAIN, HALF, COMPILED)
     ),
 }
 SMALL = {
     "ResNet-18": _case_model(RESNET18, (PLAIN, HALF, STREAMED, SCALED)),
     "GPT": Model(partial(_gpt2_config, 4, SMALL_GPT), partial(_write_tokens, 64, 50), 1, 3, (PLAIN, HALF)),
-    "U-Net": Model(partial(_masks_config, "hippocampus", 4, SMALL_U_NET), partial(_write_masks, 8), 1, 2, (PLAIN, HALF)),
+    "U-Net": Model(partial(_load_conf, "hippocampus", 4, SMALL_U_NET), partial(_write_masks, 8), 1, 2, (PLAIN, HALF)),
     "MLP": _case_model(SMALL_PERCEPTRON, (PLAIN, HALF, STREAMED, SCALED)),
 }
 

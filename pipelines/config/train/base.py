@@ -135,7 +135,7 @@ class Training(Section):
     """`auto` uses bf16 on GPUs that support it, or else fp32; `fp16` uses loss scaling. On GPUs, convolutions in fp32 multiply in TF32, as
     torch has it by default."""
     compile: bool = False
-    """Compiles the model with torch.compile."""
+    """Compiles the model with torch.compile; under `ddp`, the loss with it."""
     sync_batch_norm: bool = False
     """Synchronized batch norm: statistics over the rows of all workers instead of each worker."""
     monitor: str = ""

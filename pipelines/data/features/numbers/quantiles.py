@@ -18,6 +18,11 @@ from pipelines.data.features.raw import numbers
 from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Role, TensorColumn
 
+_LIMIT = 3.0
+"""Numbers encoded by `robust` are nearer to 0 than this."""
+_FAR = 1e300
+"""Farther from the median, in scales, numbers are as far as this: their quotient would be infinite."""
+
 
 class Quantile(NumberEncoder[config.QuantileSettings]):
     """State: `edges`, sorted and distinct; bin b has edges[b − 1] ≤ x < edges[b]. Without imputation, the last bin is for NULL."""
@@ -85,11 +90,6 @@ class NormalQuantile(NumberEncoder[config.NormalQuantileSettings]):
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.interp(values.astype(np.float64), self.state["deviates"], self.state["points"])
-
-
-_LIMIT = 3.0
-_FAR = 1e300
-"""Farther from the median, in scales, numbers are as far as this: their quotient would be infinite."""
 
 
 class Robust(NumberEncoder[config.RobustSettings]):
