@@ -20,7 +20,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategies import create_strategy
 
-pytestmark = [pytest.mark.full, pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.usefixtures("one_thread")]
 
 ROWS = {"train": 32, "validation": 8, "test": 8}
 EPOCH_STEPS = 4
