@@ -167,6 +167,23 @@ def test_a_wide_table_has_a_pattern_and_names_what_the_query_adds(
     assert "normal_quantile 120" in result.comments["dataset", "features", "*"]
 
 
+@pytest.mark.parametrize("target, kind", [("product", "trees"), ("sum", "tabular"), ("class of the product", "trees")])
+def test_a_trial_on_the_sample_of_a_wide_table_chooses_trees_or_a_network(
+    target: str, kind: str, random: np.random.Generator, tmp_path: Path
+) -> None:
+    """Of the product of two of many columns, a linear model sees nothing; of a sum of all, a tree sees little."""
+    numbers = random.normal(size=(600, 120)).round(3)
+    numbers[::50, 3] = np.nan
+    product = np.nan_to_num(numbers[:, 0]).clip(-1, 1) * (numbers[:, 1] > 0)
+    classes = np.array(["low", "middle", "high"])[np.digitize(product, [-0.1, 0.1])]
+    values = {"product": product.round(4), "sum": np.nansum(numbers, axis=1).round(4), "class of the product": classes}[target]
+    table = {**{f"x{number}": numbers[:, number] for number in range(120)}, "y": values}
+    result = draft(write_csv(tmp_path / "t.csv", table))
+    assert result.sections["task"]["kind"] == kind
+    metric = "accuracy" if "class" in target else "R²"
+    assert f"{metric} on 200 rows of the sample, held out from small fits: boosted trees 0." in result.comments[("train",)]
+
+
 def test_quantiles_of_very_many_columns_are_not_asked_for() -> None:
     few, many = (number_style(columns, has_classes=False, is_split_by_time=False) for columns in (300, 301))
     assert few.is_normal and few.has_quantiles and not (many.is_normal or many.has_quantiles)

@@ -6,7 +6,7 @@
                 `parquet_table` and `cell_tables`, for Excel and SQLite, make a `table` of each format.
 3. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out.
 4. The rules of the room `data.features`, which `auto` shares, give each feature its encoders. `moments` divides dates into parts;
-                `ratings` knows users and items; `network` chooses task, network and training; `expectations` names impossible values;
-                `query` writes the SQL, and `features` lists the features.
+                `ratings` knows users and items; `network` chooses task, network and training, for a wide table by a `trial` of small
+                models; `expectations` names impossible values; `query` writes the SQL, and `features` lists the features.
 5. `draft`      puts all of it together.
 """

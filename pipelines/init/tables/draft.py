@@ -13,12 +13,13 @@ from pipelines.init.tables.expectations import expectations
 from pipelines.init.tables.features import column_features, table_features
 from pipelines.init.tables.files import find_table
 from pipelines.init.tables.moments import time_split
-from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training, text_task
+from pipelines.init.tables.network import LEAST_ROWS, MANY_COLUMNS, embedding_settings, recommendation, task_and_training, text_task
 from pipelines.init.tables.query import Query
 from pipelines.init.tables.ratings import rating_sides
 from pipelines.init.tables.roles import Roles, find_roles
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice, choose_target
+from pipelines.init.tables.trial import try_models
 
 _SMALL = 2_000
 """Rows below which validation and test need more than a tenth each."""
@@ -131,8 +132,10 @@ def _model(
         reason = ""
     else:
         features = table_features(table, target, roles, query, is_split_by_time)
-        task, train, reason = task_and_training(target, table.rows, len(roles.features))
-        task |= embedding_settings(features, len(roles.features))
+        trial = try_models(roles.features, target) if len(roles.features) > MANY_COLUMNS else None
+        task, train, reason = task_and_training(target, table.rows, trial)
+        if task["kind"] == "tabular":
+            task |= embedding_settings(features, len(roles.features))
     for feature in features:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)

@@ -6,11 +6,12 @@ numbers only as the options `nanValue`, `positiveInf` and `negativeInf` of CSV w
 
 from collections.abc import Collection, Mapping
 from functools import reduce
-from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, IntegralType
+
+from pipelines.data.sources.conditions import any_of
 
 _WHOLE = r"[+-]?[0-9]+"
 _FRACTION = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -66,7 +67,7 @@ def doubt(kinds: Collection[DataType]) -> str:
 def is_unbounded(values: Collection[tuple[Column, DataType]]) -> Column:
     """Whether one of the values is infinite or NaN."""
     floats = [value for value, kind in values if isinstance(kind, FloatType | DoubleType)]
-    return reduce(or_, [F.coalesce(~(F.abs(value) < float("inf")), F.lit(False)) for value in floats], F.lit(False))
+    return any_of([F.coalesce(~(F.abs(value) < float("inf")), F.lit(False)) for value in floats])
 
 
 def _characters(kind: DataType) -> str:
