@@ -119,12 +119,20 @@ def _is_too_long(values: list[Column], options: Options) -> Column:
 def _csv_fault(schema: StructType, settings: Options, options: Options) -> Column:
     """The fault of a record that does not fit the schema, computed only for such records: fewer or more columns,
     or the first value that is not of its column's type."""
-    count, separator = len(schema), _separator(settings)
+    separator = _separator(settings)
     mark = _mark(separator)
-    texts = StructType([StructField(f"_{number}", StringType()) for number in range(count + 2)])
+    texts = StructType([StructField(f"_{number}", StringType()) for number in range(len(schema) + 2)])
     # A mark in an additional column reveals the number of columns: empty columns are NULL like missing ones.
     fields = F.from_csv(F.when(~_is_too_wide(separator), F.concat(F.col(RECORD), F.lit(f"{separator}{mark}"))), texts.toDDL(), settings)
-    record_count = F.array_position(F.array(*[fields[name] for name in texts.names]), mark) - 1
+    # As the argument of a function, the parser is in the plan once. Once for each field, it took minutes to plan some hundreds of fields.
+    return F.transform(F.array(fields), lambda record: _fault_of_fields(record, schema, settings, options, mark))[0]
+
+
+def _fault_of_fields(fields: Column, schema: StructType, settings: Options, options: Options, mark: str) -> Column:
+    """The fault of a record, from a struct of its fields as texts, the mark, and one more."""
+    count = len(schema)
+    names = [f"_{number}" for number in range(count + 2)]
+    record_count = F.array_position(F.array(*[fields[name] for name in names]), mark) - 1
     misfits = [
         F.when(_cannot_be(fields[f"_{number}"], field, settings, mark), F.lit(f"{field.name} is not {field.dataType.simpleString()}"))
         for number, field in enumerate(schema)
@@ -137,7 +145,7 @@ def _csv_fault(schema: StructType, settings: Options, options: Options) -> Colum
         F.when(record_count.between(1, count - 1), F.lit(f"fewer than {count} columns")),
         F.when(F.coalesce(record_count, F.lit(-1)) != count, F.lit(f"more than {count} columns")),
         *misfits,
-        F.when(_is_too_long([fields[name] for name in texts.names[:count]], options), longest),
+        F.when(_is_too_long([fields[name] for name in names[:count]], options), longest),
         F.lit(f"not a csv record of these {count} columns"),
     )
 
