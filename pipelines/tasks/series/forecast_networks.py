@@ -60,15 +60,14 @@ class InstanceNormalized(nn.Module):
     loses its last value.
     """
 
-    def __init__(self, network: DLinear | LinearForecast, series: int, deviation: bool) -> None:
+    def __init__(self, network: nn.Module, column: str, series: int, deviation: bool) -> None:
         super().__init__()
-        self.network, self.deviation = network, deviation
+        self.network, self.column, self.deviation = network, column, deviation
         if deviation:
             self.scale, self.shift = nn.Parameter(torch.ones(series)), nn.Parameter(torch.zeros(series))
 
     def forward(self, batch: Batch) -> Tensor:
-        column = self.network.column
-        history = batch[column].float()
+        column, history = self.column, batch[self.column].float()
         if not self.deviation:
             last = history[:, -1:]
             return self.network({column: history - last}) + last
@@ -76,3 +75,16 @@ class InstanceNormalized(nn.Module):
         deviation = (history.var(1, keepdim=True, correction=0) + _SMALLEST_VARIANCE).sqrt()
         forecast = self.network({column: (history - mean) / deviation * self.scale + self.shift})
         return (forecast - self.shift) / (self.scale + _SMALLEST_SCALE) * deviation + mean
+
+
+class ForecastQuantiles(nn.Module):
+    """Another network, whose forecasts are those of several quantiles one after the other."""
+
+    def __init__(self, network: nn.Module, quantiles: int) -> None:
+        super().__init__()
+        self.network, self.quantiles = network, quantiles
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Forecasts of shape (rows, quantiles, horizon, series)."""
+        forecasts: Tensor = self.network(batch).unflatten(1, (self.quantiles, -1))
+        return forecasts

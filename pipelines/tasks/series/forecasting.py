@@ -1,15 +1,15 @@
 """The task `forecasting`: predicts the next steps of several series from their history, by a network of `forecast_networks`.
 
-The feature is the history, shape (steps, series) per row; the target is the future, shape (horizon, series), in the same units.
+The feature is the history, shape (steps, series) per row; the target is the future, shape (horizon, series), in the same units, or
+quantiles of it.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
+from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.messages.did_you_mean import name_list
@@ -17,16 +17,15 @@ from pipelines.config.tasks.task import ForecastingSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
-from pipelines.tasks.metrics.table import METRICS
-from pipelines.tasks.series.forecast_networks import DLinear, InstanceNormalized, LinearForecast
-from pipelines.tasks.series.trivial_forecasts import RepeatLast, RepeatSeason
+from pipelines.tasks.metrics.table import Monitor
+from pipelines.tasks.series.forecast_networks import DLinear, ForecastQuantiles, InstanceNormalized, LinearForecast
+from pipelines.tasks.series.trivial_forecasts import AsQuantiles, ErrorQuantiles, RepeatLast, RepeatSeason
+from pipelines.tasks.targets.futures import Future, future_kind
 from pipelines.tasks.trivial import TrivialPredictor
 
 
 class Forecasting(Task):
     settings: Settings
-    monitor = METRICS["mse"].monitor
-    minimised = "mse"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
         """Raises ConfigError if the columns are not a history and a future of the same series."""
@@ -39,45 +38,57 @@ class Forecasting(Task):
                 f"but got {shapes_text}"
             )
         self.history, self.future = data.features[0], data.target
+        self.target = future_kind(data, settings)
+        self.minimised = self.target.minimised
+
+    @property
+    def monitor(self) -> Monitor:
+        return self.target.monitor
 
     def model(self) -> nn.Module:
         settings, column = self.settings, self.history.name
-        (steps, series), horizon = self.history.shape, self.future.shape[0]
-        network = (
-            DLinear(column, steps, horizon, settings.kernel) if settings.network == "dlinear" else LinearForecast(column, steps, horizon)
+        (steps, series), outputs = self.history.shape, self.future.shape[0] * max(self.target.quantiles, 1)
+        network: nn.Module = (
+            DLinear(column, steps, outputs, settings.kernel) if settings.network == "dlinear" else LinearForecast(column, steps, outputs)
         )
-        return network if settings.normalize == "none" else InstanceNormalized(network, series, settings.normalize == "deviation")
+        if settings.normalize != "none":
+            network = InstanceNormalized(network, column, series, settings.normalize == "deviation")
+        return ForecastQuantiles(network, self.target.quantiles) if self.target.quantiles else network
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses = (model(batch).float() - batch[self.future.name]).square().flatten(1).mean(1)
+        losses = self.target.losses(model(batch).float(), batch[self.future.name])
         return losses.sum(), losses.new_full((), len(losses))
 
     def metrics(self) -> MetricCollection:
         """Errors in encoded units, in which published results are given. `repeat_last_…` are errors of the forecast that repeats the last
         value."""
-        errors = {"mse": MeanSquaredError(), "mae": MeanAbsoluteError()}
-        baseline = {f"repeat_last_{name}": metric.clone() for name, metric in errors.items()}
-        return MetricCollection({**errors, **baseline}, compute_groups=False).set_dtype(torch.float64)
+        baseline = {f"repeat_last_{name}": metric for name, metric in Future(self.data).usual_metrics().items()}
+        metrics: dict[str, Metric | MetricCollection] = {**self.target.usual_metrics(), **baseline}
+        return MetricCollection(metrics, compute_groups=False).set_dtype(torch.float64)
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         true = batch[self.future.name].cpu().double()
         last = batch[self.history.name][:, -1:].cpu().double().expand_as(true)
-        for prefix, forecast in (("", output.detach().cpu().double()), ("repeat_last_", last)):
-            for name in ("mse", "mae"):
-                metrics[prefix + name].update(forecast.reshape(-1), true.reshape(-1))
+        self.target.update(metrics, output.detach().cpu().double(), true)
+        for name in ("mse", "mae"):
+            metrics[f"repeat_last_{name}"].update(last.reshape(-1), true.reshape(-1))
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
-        history, future, metrics = self.history, self.future, ("mse", "mae")
-        repeated = RepeatLast(history.name, future.shape[0], metrics)
-        return [repeated, RepeatSeason(history.name, future.name, history.shape[0], metrics)] if history.shape[0] > 1 else [repeated]
+        (steps, _), history, future, metrics = self.history.shape, self.history.name, self.future, ("mse", "mae")
+        repeated: list[TrivialPredictor] = [RepeatLast(history, future.shape[0], metrics)]
+        if steps > 1:
+            repeated.append(RepeatSeason(history, future.name, steps, metrics))
+        if not self.target.quantiles:
+            return repeated
+        spread = ErrorQuantiles(RepeatLast(history, future.shape[0], ()), future, self.settings.quantiles, ("pinball", "loss"))
+        return [*(AsQuantiles(predictor, self.target.quantiles) for predictor in repeated), spread]
 
     def details(self) -> Details:
-        return ForecastDetails(self.settings, self.data)
+        return ForecastDetails(self.settings, self.data, self.target)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The forecast in the units of the query, shape (horizon, series)."""
-        forecasts = np.asarray(self.data.decode(output.detach().cpu().double().numpy()))
-        return {"prediction": forecasts.tolist()}
+        """The forecast in the units of the query, shape (horizon, series), and each of its quantiles."""
+        return self.target.predict(output.detach().cpu().double())
 
     def prediction_form(self) -> dict[str, Any]:
-        return self.data.quantity_form("forecast")
+        return self.target.prediction_form()
