@@ -70,7 +70,8 @@ class LanguageSettings(SequenceTaskSettings):
 
 
 class ForecastingSettings(SequenceTaskSettings):
-    """Forecasts several series from their history, each by itself and all by the same linear layers (Zeng et al. 2023)."""
+    """Forecasts several series from their history, each by itself and all by the same linear layers (Zeng et al. 2023). What other features
+    of the row shift, for each step and series, is added."""
 
     implementation: ClassVar[str] = "pipelines.tasks.series.forecasting:Forecasting"
     kind: Literal["forecasting"] = "forecasting"

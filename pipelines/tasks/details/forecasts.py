@@ -22,18 +22,17 @@ class ForecastDetails(Details):
 
     kind = "forecast"
 
-    def __init__(self, settings: TaskSettings, data: Data, future: Future) -> None:
+    def __init__(self, settings: TaskSettings, data: Data, future: Future, history: str) -> None:
         super().__init__(settings, data)
-        self._future = future
+        self._future, self._history = future, history
         self.sample, self.worst = SelectedRows(FORECASTS), SelectedRows(FORECASTS)
-        self._history = data.features[0].name
 
     def update(self, output: Tensor, batch: Batch) -> None:
         true, output = batch[self.data.target.name].cpu().double(), output.double()
         forecast, bounds = self._future.forecast(output), self._future.bounds(output)
         error = (forecast - true).numpy()
         last = batch[self._history][:, -1:].cpu().double()
-        rows, losses = row_numbers(batch), self._future.losses(self._future.in_order(output), true).numpy()
+        rows, losses = row_numbers(batch), self._future.losses(self._future.order_quantiles(output), true).numpy()
         for name, errors in (("absolute", np.abs(error)), ("squared", error**2), ("repeated", (last - true).square().numpy())):
             self.sums.add(name, errors.sum((0, 2)))
         self.sums.add("rows", np.array(len(true)))

@@ -4,11 +4,15 @@
 is forecast by NLinear of the same paper; without its mean and deviation, by reversible instance normalisation (Kim et al. 2022).
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Batch
+from pipelines.tasks.tables.tabular import FeatureVector, vector_width
 
 _SMALLEST_SCALE = 1e-10
 _SMALLEST_VARIANCE = 1e-5
@@ -75,6 +79,27 @@ class InstanceNormalized(nn.Module):
         deviation = (history.var(1, keepdim=True, correction=0) + _SMALLEST_VARIANCE).sqrt()
         forecast = self.network({column: (history - mean) / deviation * self.scale + self.shift})
         return (forecast - self.shift) / (self.scale + _SMALLEST_SCALE) * deviation + mean
+
+
+class WithCovariates(nn.Module):
+    """Another network, to whose forecast a linear map of the row's other features is added, for each step and series.
+
+    Categories are embedded. It is the linear part of the covariates of TiDE (Das et al. 2023, "Long-term forecasting with TiDE: time-series
+    dense encoder"), whose dense layers also see the history; here the features shift a forecast alike after every history. The map is
+    initialised to 0, so that a new model forecasts as without."""
+
+    def __init__(self, network: nn.Module, features: Sequence[TensorColumn], steps: int, series: int) -> None:
+        """`steps` are those of the network's forecast, of all quantiles together."""
+        super().__init__()
+        self.network, self.features, self.shape = network, FeatureVector(features), (steps, series)
+        self.shift = nn.Linear(vector_width(features), steps * series)
+        nn.init.zeros_(self.shift.weight)
+        nn.init.zeros_(self.shift.bias)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Forecasts of shape (rows, steps, series)."""
+        shifts: Tensor = self.shift(self.features(batch)).unflatten(1, self.shape)
+        return self.network(batch) + shifts
 
 
 class ForecastQuantiles(nn.Module):

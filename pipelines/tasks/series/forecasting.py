@@ -1,7 +1,7 @@
 """The task `forecasting`: predicts the next steps of several series from their history, by a network of `forecast_networks`.
 
 The feature is the history, shape (steps, series) per row; the target is the future, shape (horizon, series), in the same units, or
-quantiles of it.
+quantiles of it. Other features are what is known of the row beforehand, as of its series or its time.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,12 @@ from torchmetrics import Metric, MetricCollection
 from pipelines.config import TaskSettings
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.config.tasks.task import ForecastingSettings as Settings
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
 from pipelines.tasks.metrics.table import Monitor
-from pipelines.tasks.series.forecast_networks import DLinear, ForecastQuantiles, InstanceNormalized, LinearForecast
+from pipelines.tasks.series.forecast_networks import DLinear, ForecastQuantiles, InstanceNormalized, LinearForecast, WithCovariates
 from pipelines.tasks.series.trivial_forecasts import AsQuantiles, ErrorQuantiles, RepeatLast, RepeatSeason
 from pipelines.tasks.targets.futures import Future, future_kind
 from pipelines.tasks.trivial import TrivialPredictor
@@ -28,16 +29,12 @@ class Forecasting(Task):
     settings: Settings
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the columns are not a history and a future of the same series."""
+        """Raises ConfigError if the columns are not a history and a future of the same series, and values beside them."""
         super().__init__(settings, data)
-        shapes = {column.name: column.shape for column in data.columns}
-        if len(shapes) != 2 or any(len(shape) != 2 for shape in shapes.values()) or len({shape[-1] for shape in shapes.values()}) != 1:
-            shapes_text = name_list([f"{name} {shape}" for name, shape in shapes.items()])
-            raise ConfigError(
-                "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), "
-                f"but got {shapes_text}"
-            )
-        self.history, self.future = data.features[0], data.target
+        self.history, self.future = history_column(data), data.target
+        self.covariates = tuple(column for column in data.features if column is not self.history)
+        if any(len(column.shape) > 1 or column.counted for column in self.covariates):
+            raise _not_a_forecast(data)
         self.target = future_kind(data, settings)
         self.minimised = self.target.minimised
 
@@ -53,6 +50,8 @@ class Forecasting(Task):
         )
         if settings.normalize != "none":
             network = InstanceNormalized(network, column, series, settings.normalize == "deviation")
+        if self.covariates:
+            network = WithCovariates(network, self.covariates, outputs, series)
         return ForecastQuantiles(network, self.target.quantiles) if self.target.quantiles else network
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -84,7 +83,7 @@ class Forecasting(Task):
         return [*(AsQuantiles(predictor, self.target.quantiles) for predictor in repeated), spread]
 
     def details(self) -> Details:
-        return ForecastDetails(self.settings, self.data, self.target)
+        return ForecastDetails(self.settings, self.data, self.target, self.history.name)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         """The forecast in the units of the query, shape (horizon, series), and each of its quantiles."""
@@ -92,3 +91,20 @@ class Forecasting(Task):
 
     def prediction_form(self) -> dict[str, Any]:
         return self.target.prediction_form()
+
+
+def history_column(data: Data) -> TensorColumn:
+    """The feature of shape (steps, series) whose series are those of the target. Raises ConfigError if there is not one."""
+    target = data.target.shape
+    histories = [column for column in data.features if len(column.shape) == 2 and not column.counted and column.shape[1:] == target[1:]]
+    if len(target) != 2 or len(histories) != 1:
+        raise _not_a_forecast(data)
+    return histories[0]
+
+
+def _not_a_forecast(data: Data) -> ConfigError:
+    shapes = name_list([f"{column.name} {column.shape}" for column in data.columns])
+    return ConfigError(
+        "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), beside "
+        f"numbers, categories and vectors of the row, but got {shapes}"
+    )

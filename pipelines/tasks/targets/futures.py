@@ -40,7 +40,7 @@ class Future:
         for name in ("mse", "mae"):
             metrics[name].update(self.forecast(output).reshape(-1), true.reshape(-1))
 
-    def in_order(self, output: Tensor) -> Tensor:
+    def order_quantiles(self, output: Tensor) -> Tensor:
         """Outputs as they are predicted: with quantiles in ascending order."""
         return output
 
@@ -82,17 +82,17 @@ class FutureQuantiles(Future):
 
     def update(self, metrics: MetricCollection, output: Tensor, true: Tensor) -> None:
         super().update(metrics, output, true)
-        self._levels.update(metrics, self.in_order(output), true)
+        self._levels.update(metrics, self.order_quantiles(output), true)
         metrics["loss"].update(self.losses(output, true))
 
-    def in_order(self, output: Tensor) -> Tensor:
+    def order_quantiles(self, output: Tensor) -> Tensor:
         return output.sort(1).values
 
     def forecast(self, output: Tensor) -> Tensor:
-        return self.in_order(output)[:, self._levels.middle]
+        return self.order_quantiles(output)[:, self._levels.middle]
 
     def bounds(self, output: Tensor) -> dict[str, Tensor]:
-        ascending = self.in_order(output)
+        ascending = self.order_quantiles(output)
         return {"low": ascending[:, 0], "high": ascending[:, -1]} if self.quantiles > 1 else {}
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
