@@ -76,6 +76,14 @@ def test_loss_and_metrics_are_those_of_scikit_learn(network: str, normalize: str
     assert forecasting.monitor == ("pinball", "min") == forecasting.choose_monitor("")
 
 
+@pytest.mark.parametrize(("network", "normalize"), NETWORKS)
+def test_a_new_model_has_the_quantiles_of_a_normal_distribution(network: str, normalize: str) -> None:
+    torch.manual_seed(0)
+    output = task(network=network, normalize=normalize).model()({"past": torch.zeros(2, STEPS, SERIES)})
+    spread = (output[:, 2] - output[:, 0]).detach().mean().item()
+    assert spread == pytest.approx(2 * 1.645, abs=0.6)
+
+
 def test_training_finds_the_quantiles_of_the_noise() -> None:
     torch.manual_seed(0)
     past = torch.randn(600, STEPS, SERIES)

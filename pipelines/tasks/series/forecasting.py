@@ -52,7 +52,7 @@ class Forecasting(Task):
             network = InstanceNormalized(network, column, series, settings.normalize == "deviation")
         if self.covariates:
             network = WithCovariates(network, self.covariates, outputs, series)
-        return ForecastQuantiles(network, self.target.quantiles) if self.target.quantiles else network
+        return ForecastQuantiles(network, settings.quantiles) if self.target.quantiles else network
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         losses = self.target.losses(model(batch).float(), batch[self.future.name])
