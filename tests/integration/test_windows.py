@@ -1,6 +1,9 @@
 """`source.windows`: columns of the rows before a row, without a look into the future, served as they were made."""
 
+import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from promotions import finished_run, untrained_weights
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -259,15 +263,66 @@ def test_p7_a_batch_predicts_from_the_last_rows(config: Config, tmp_path: Path, 
         api.predict(config, uri, str(tmp_path / "short"), [str(tmp_path / "short.csv")])
 
 
-def test_a_forecast_needs_no_scale_by_hand(spark: SparkSession, tmp_path: Path) -> None:
-    config = pipeline(tmp_path, [loads()])
-    values = config.model_dump(mode="json", by_alias=True) | {"task": {"kind": "forecasting", "kernel": 3}}
-    values["source"]["windows"] = {"order": "hour", "by": ["meter"], "columns": ["load"], "history": 5, "horizon": 4}
-    values["dataset"] |= {"features": {"history": "scale"}, "target": {"future": "scale"}}
-    manifest = run(parse(values, "loads.yaml"))
+def forecasts(folder: Path) -> Config:
+    """Quantiles of loads, from their history, the meter and the hour of the day."""
+    config = pipeline(folder, [loads()])
+    task = {"kind": "forecasting", "kernel": 3, "loss": "quantiles", "quantiles": [0.2, 0.8]}
+    values = config.model_dump(mode="json", by_alias=True) | {"task": task, "export": {"path": str(folder / "exports")}}
+    values["source"] |= {
+        "query": "SELECT *, EXTRACT(HOUR FROM hour) AS time FROM loads",
+        "windows": {"order": "hour", "by": ["meter"], "columns": ["load"], "history": 5, "horizon": 4},
+    }
+    features = {"meter": "vocabulary", "time": {"encoder": "fourier", "frequencies": 2}, "history": "scale"}
+    values["dataset"] |= {"features": features, "target": {"future": "scale"}}
+    return parse(values, "loads.yaml")
+
+
+def random_weights(config: Config) -> dict[str, torch.Tensor]:
+    """With which every feature matters."""
+    return {name: torch.randn(value.shape) for name, value in untrained_weights(config, seed=1).items()}
+
+
+HISTORIES = pd.DataFrame({
+    "meter": ["m0", "m1", "m2"],
+    "time": 11,
+    "history": [rows["load"].to_numpy()[-6:-1, None].tolist() for _, rows in loads().groupby("meter")],
+})  # fmt: skip
+ANSWERS = ("prediction", "quantile_0.2", "quantile_0.8")
+
+
+def test_a_forecast_needs_no_scale_by_hand_and_is_served_with_features_of_its_series(spark: SparkSession, tmp_path: Path) -> None:
+    config = forecasts(tmp_path)
+    manifest = run(config)
     assert [split.rows for split in manifest.splits.values()] == [3 * (24 - 5 - 3), 3 * (12 - 3), 3 * (24 - 3)]
     trained = np.concatenate([rows["load"].to_numpy()[5:21] for _, rows in loads().groupby("meter")])
     state = manifest.encoders["future"].state
     assert state == manifest.encoders["history"].state
     np.testing.assert_allclose([state["mean"][0], state["deviation"][0]], [trained.mean(), trained.std()], rtol=1e-12)
     assert manifest.encoders["future"].column.shape == (4, 1)
+
+    _, uri = finished_run(config, random_weights(config))
+    last = pd.concat([rows.tail(6) for _, rows in loads().groupby("meter")])
+    last["time"] = last["hour"].dt.hour  # as the query makes it
+    last.loc[last["hour"] == last["hour"].max(), "load"] = np.nan  # not known yet
+    served = api.load_model(config, uri)
+    of_rows, of_histories = served.predict(last).dropna(subset="prediction"), served.predict(HISTORIES)
+    elsewhere = served.predict(HISTORIES.assign(meter="m9"))
+    for name in ANSWERS:
+        assert np.shape(of_rows[name].tolist()) == (3, 4, 1)
+        np.testing.assert_allclose(of_rows[name].tolist(), of_histories[name].tolist(), rtol=1e-6)
+        assert not np.allclose(elsewhere[name].tolist(), of_histories[name].tolist())
+
+
+@pytest.mark.full
+def test_p7_its_export_and_script_forecast_alike(spark: SparkSession, tmp_path: Path) -> None:
+    config = forecasts(tmp_path)
+    run(config)
+    run_id, uri = finished_run(config, random_weights(config))
+    folder = api.export(config, run_id, "onnx")
+    lines = "\n".join(json.dumps(row) for row in HISTORIES.to_dict("records"))
+    script = subprocess.run([sys.executable, str(folder / "predict.py")], input=lines, capture_output=True, text=True, check=True)
+    expected = api.load_model(config, uri).predict(HISTORIES)
+    for row, line in enumerate(map(json.loads, script.stdout.splitlines())):
+        for name in ANSWERS:
+            np.testing.assert_allclose(line[name], expected[name][row], rtol=1e-4, atol=1e-4)
+    assert row == len(HISTORIES) - 1

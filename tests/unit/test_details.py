@@ -17,6 +17,7 @@ from pipelines.tasks.details import ClassDetails, Details, EvaluationData, Forec
 from pipelines.tasks.details.base import SHOWN_BYTES
 from pipelines.tasks.details.parts import SelectedRows, sampling_keys
 from pipelines.tasks.details.scores import MOST_SCORES, Scores
+from pipelines.tasks.targets.futures import Future, FutureQuantiles
 from pipelines.tasks.targets.kinds import target_kind
 
 X = TensorColumn(name="x", dtype="float32")
@@ -185,11 +186,26 @@ def test_forecasts_are_kept_with_history_and_truth() -> None:
     past = torch.arange(7 * 6 * 2).float().view(7, 6, 2)
     future = past[:, -1:] + torch.ones(7, 3, 2)
     rows = {ROW_NUMBERS: torch.arange(7), "past": past, "future": future}
-    evaluation = add_batches(ForecastDetails(ForecastingSettings(), Data(columns)), (future + 2, rows)).result("test", {})
+    evaluation = add_batches(
+        ForecastDetails(ForecastingSettings(), Data(columns), Future(Data(columns)), "past"), (future + 2, rows)
+    ).result("test", {})
     assert evaluation.tables["horizon"] == {"step": [1, 2, 3], "absolute": [2.0] * 3, "squared": [4.0] * 3, "repeated": [1.0] * 3}
     forecasts = evaluation.tables["forecasts"]
     assert len(set(forecasts["row"])) == 4 and len(forecasts["row"]) == 4 * 2 * 9
     assert [value for value in forecasts["predicted"][:9] if value is not None] == [true + 2 for true in forecasts["true"][6:9]]
+
+
+def test_forecasts_of_quantiles_are_kept_with_their_bounds() -> None:
+    history = TensorColumn(name="past", dtype="float32", shape=(6, 2))
+    data = Data((history, TensorColumn(name="future", dtype="float32", shape=(3, 2), role="target")), decode=lambda values: 10 * values)
+    rows = {ROW_NUMBERS: torch.arange(5), "past": torch.ones(5, 6, 2), "future": torch.ones(5, 3, 2)}
+    output = torch.stack([torch.full((5, 3, 2), value) for value in (4.0, 0.0, 2.0)], 1)
+    details = ForecastDetails(ForecastingSettings(loss="quantiles"), data, FutureQuantiles(data, (0.1, 0.5, 0.9)), "past")
+    tables = add_batches(details, (output, rows)).result("test", {}).tables
+    forecasts = tables["forecasts"]
+    assert [forecasts[name][6] for name in ("low", "predicted", "high")] == [0.0, 20.0, 40.0] and forecasts["low"][0] is None
+    assert tables["horizon"]["squared"] == [1.0] * 3 and tables["outcomes"]["mse"] == [1.0] * 5
+    assert tables["outcomes"]["pinball"] == pytest.approx([(0.1 + 0.5 + 0.3) / 3] * 5)
 
 
 def test_ranks_are_among_all_items() -> None:

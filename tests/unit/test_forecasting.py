@@ -114,7 +114,7 @@ def test_predictions_are_in_the_query_s_units() -> None:
     np.testing.assert_allclose(predicted, 10 * output.detach().numpy(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("shapes", [((12, 3), (4, 2)), ((12,), (4,)), ((12, 3), ())])
+@pytest.mark.parametrize("shapes", [((12, 3), (4, 2)), ((12,), (4,)), ((12, 3), ()), ((12, 3, 1), (4, 3, 1))])
 def test_columns_that_are_no_history_are_named(shapes: tuple[tuple[int, ...], ...]) -> None:
     columns = tuple(column.model_copy(update={"shape": shape}) for column, shape in zip(COLUMNS, shapes, strict=True))
     with pytest.raises(ConfigError, match=r"takes one feature of shape \(steps, series\) and a target of .*but got past \("):

@@ -32,6 +32,7 @@ def binary_evaluation(**tables: Any) -> SplitEvaluation:
 
 
 FORECAST = {"row": [3, 3, 3], "series": [0, 0, 0], "step": [0, 1, 2], "true": [1.0, 2.0, 3.0], "predicted": [None, 2.0, 2.0]}
+QUANTILES = {**FORECAST, "low": [None, 1.0, 1.5], "high": [None, 3.0, 2.5]}
 OTHERS: dict[str, dict[str, Any]] = {
     "quantity": {"sample": {"row": [0, 1, 2], "true": [1.0, 2.0, 3.0], "predicted": [1.5, 2.0, 2.0]}},
     "forecast": {
@@ -109,6 +110,16 @@ def test_equal_data_give_equal_bytes(split: SplitEvaluation) -> None:
 @pytest.mark.parametrize("kind", OTHERS)
 def test_a_split_without_rows_says_so(kind: str) -> None:
     assert all(not figure.svg and "could not be drawn" not in figure.caption for figure in draw_figures(evaluation(kind, {})))
+
+
+def test_forecasts_of_quantiles_are_drawn_with_a_band() -> None:
+    drawn = {
+        name: draw_figures(evaluation("forecast", {**OTHERS["forecast"], "forecasts": table}))[1]
+        for name, table in (("point", FORECAST), ("quantiles", QUANTILES))
+    }
+    assert "a band is between the outermost quantiles" in drawn["quantiles"].caption and "band" not in drawn["point"].caption
+    shapes = {name: figure.svg.count(b'id="FillBetweenPolyCollection') for name, figure in drawn.items()}
+    assert shapes == {"point": 0, "quantiles": 1}
 
 
 def test_with_one_class_curves_are_undefined_and_the_rest_is_drawn() -> None:

@@ -70,10 +70,13 @@ class LanguageSettings(SequenceTaskSettings):
 
 
 class ForecastingSettings(SequenceTaskSettings):
-    """Forecasts several series from their history, each by itself and all by the same linear layers (Zeng et al. 2023)."""
+    """Forecasts several series from their history, each by itself and all by the same linear layers (Zeng et al. 2023). What other features
+    of the row shift, for each step and series, is added."""
 
     implementation: ClassVar[str] = "pipelines.tasks.series.forecasting:Forecasting"
     kind: Literal["forecasting"] = "forecasting"
+    loss: Literal["auto", "quantiles"] = "auto"  # type: ignore[assignment]  # unlike other tasks of sequences, it has two
+    """`auto` is the squared error of one forecast; `quantiles` forecasts each of `quantiles`, with the pinball loss."""
     network: Literal["dlinear", "linear"] = "dlinear"
     """`linear` is one linear layer from the history to the forecast. `dlinear` splits the history into trend and remainder, with a layer
     for each."""

@@ -24,11 +24,17 @@ def errors_by_step(split: SplitEvaluation) -> tuple[bytes, str]:
 
 
 def forecasts(split: SplitEvaluation) -> tuple[bytes, str]:
-    return _draw_forecasts(split, "forecasts"), f"Forecasts of {_rows(split, 'forecasts')}, chosen by their numbers; grey is the truth."
+    svg = _draw_forecasts(split, "forecasts")
+    return svg, f"Forecasts of {_rows(split, 'forecasts')}, chosen by their numbers; {_colours(split, 'forecasts')}."
 
 
 def worst_forecasts(split: SplitEvaluation) -> tuple[bytes, str]:
-    return _draw_forecasts(split, "worst_forecasts"), f"The worst forecasts, of {_rows(split, 'worst_forecasts')}; grey is the truth."
+    svg = _draw_forecasts(split, "worst_forecasts")
+    return svg, f"The worst forecasts, of {_rows(split, 'worst_forecasts')}; {_colours(split, 'worst_forecasts')}."
+
+
+def _colours(split: SplitEvaluation, name: str) -> str:
+    return "grey is the truth" + (", and a band is between the outermost quantiles" if "low" in split.tables[name] else "")
 
 
 def _rows(split: SplitEvaluation, name: str) -> str:
@@ -40,14 +46,19 @@ def _draw_forecasts(split: SplitEvaluation, name: str) -> bytes:
     if not table or not table["row"]:
         raise UndefinedError("no row was forecast")
     rows, series, step = (np.array(table[column]) for column in ("row", "series", "step"))
-    true, predicted = (np.array([np.nan if value is None else value for value in table[column]], float) for column in ("true", "predicted"))
+    drawn = [column for column in ("true", "predicted", "low", "high") if column in table]
+    values = {column: np.array([np.nan if value is None else value for value in table[column]], float) for column in drawn}
     first_rows = list(dict.fromkeys(rows.tolist()))[:4]
     horizon = int(step.max())
     with drawing(rows=len(first_rows), inches=(3.7, 1.4 * len(first_rows) + 0.4)) as canvas:
         for axes, row in zip(canvas.axes, first_rows, strict=False):
             for number in sorted(set(series.tolist()))[:2]:
                 chosen = (rows == row) & (series == number) & (step > -HISTORY_LENGTH * horizon)
-                axes.plot(step[chosen], true[chosen], color=GREY if number == 0 else LINE, linewidth=1)
-                axes.plot(step[chosen], predicted[chosen], color=BLUE if number == 0 else ORANGE if number == 1 else colour(number))
+                forecast_colour = BLUE if number == 0 else ORANGE if number == 1 else colour(number)
+                axes.plot(step[chosen], values["true"][chosen], color=GREY if number == 0 else LINE, linewidth=1)
+                axes.plot(step[chosen], values["predicted"][chosen], color=forecast_colour)
+                if "low" in values:
+                    bounds = values["low"][chosen], values["high"][chosen]
+                    axes.fill_between(step[chosen], *bounds, color=forecast_colour, alpha=0.2, linewidth=0)
             axes.set_title(f"row {row:,}", loc="left")
     return canvas.svg

@@ -1,83 +1,110 @@
 """The task `forecasting`: predicts the next steps of several series from their history, by a network of `forecast_networks`.
 
-The feature is the history, shape (steps, series) per row; the target is the future, shape (horizon, series), in the same units.
+The feature is the history, shape (steps, series) per row; the target is the future, shape (horizon, series), in the same units, or
+quantiles of it. Other features are what is known of the row beforehand, as of its series or its time.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
+from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.config.tasks.task import ForecastingSettings as Settings
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
-from pipelines.tasks.metrics.table import METRICS
-from pipelines.tasks.series.forecast_networks import DLinear, InstanceNormalized, LinearForecast
-from pipelines.tasks.series.trivial_forecasts import RepeatLast, RepeatSeason
+from pipelines.tasks.metrics.table import Monitor
+from pipelines.tasks.series.forecast_networks import DLinear, ForecastQuantiles, InstanceNormalized, LinearForecast, WithCovariates
+from pipelines.tasks.series.trivial_forecasts import AsQuantiles, ErrorQuantiles, RepeatLast, RepeatSeason
+from pipelines.tasks.targets.futures import Future, future_kind
 from pipelines.tasks.trivial import TrivialPredictor
 
 
 class Forecasting(Task):
     settings: Settings
-    monitor = METRICS["mse"].monitor
-    minimised = "mse"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the columns are not a history and a future of the same series."""
+        """Raises ConfigError if the columns are not a history and a future of the same series, and values beside them."""
         super().__init__(settings, data)
-        shapes = {column.name: column.shape for column in data.columns}
-        if len(shapes) != 2 or any(len(shape) != 2 for shape in shapes.values()) or len({shape[-1] for shape in shapes.values()}) != 1:
-            shapes_text = name_list([f"{name} {shape}" for name, shape in shapes.items()])
-            raise ConfigError(
-                "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), "
-                f"but got {shapes_text}"
-            )
-        self.history, self.future = data.features[0], data.target
+        self.history, self.future = history_column(data), data.target
+        self.covariates = tuple(column for column in data.features if column is not self.history)
+        if any(len(column.shape) > 1 or column.counted for column in self.covariates):
+            raise _not_a_forecast(data)
+        self.target = future_kind(data, settings)
+        self.minimised = self.target.minimised
+
+    @property
+    def monitor(self) -> Monitor:
+        return self.target.monitor
 
     def model(self) -> nn.Module:
         settings, column = self.settings, self.history.name
-        (steps, series), horizon = self.history.shape, self.future.shape[0]
-        network = (
-            DLinear(column, steps, horizon, settings.kernel) if settings.network == "dlinear" else LinearForecast(column, steps, horizon)
+        (steps, series), outputs = self.history.shape, self.future.shape[0] * max(self.target.quantiles, 1)
+        network: nn.Module = (
+            DLinear(column, steps, outputs, settings.kernel) if settings.network == "dlinear" else LinearForecast(column, steps, outputs)
         )
-        return network if settings.normalize == "none" else InstanceNormalized(network, series, settings.normalize == "deviation")
+        if settings.normalize != "none":
+            network = InstanceNormalized(network, column, series, settings.normalize == "deviation")
+        if self.covariates:
+            network = WithCovariates(network, self.covariates, outputs, series)
+        return ForecastQuantiles(network, settings.quantiles) if self.target.quantiles else network
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses = (model(batch).float() - batch[self.future.name]).square().flatten(1).mean(1)
+        losses = self.target.losses(model(batch).float(), batch[self.future.name])
         return losses.sum(), losses.new_full((), len(losses))
 
     def metrics(self) -> MetricCollection:
         """Errors in encoded units, in which published results are given. `repeat_last_…` are errors of the forecast that repeats the last
         value."""
-        errors = {"mse": MeanSquaredError(), "mae": MeanAbsoluteError()}
-        baseline = {f"repeat_last_{name}": metric.clone() for name, metric in errors.items()}
-        return MetricCollection({**errors, **baseline}, compute_groups=False).set_dtype(torch.float64)
+        baseline = {f"repeat_last_{name}": metric for name, metric in Future(self.data).usual_metrics().items()}
+        metrics: dict[str, Metric | MetricCollection] = {**self.target.usual_metrics(), **baseline}
+        return MetricCollection(metrics, compute_groups=False).set_dtype(torch.float64)
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         true = batch[self.future.name].cpu().double()
         last = batch[self.history.name][:, -1:].cpu().double().expand_as(true)
-        for prefix, forecast in (("", output.detach().cpu().double()), ("repeat_last_", last)):
-            for name in ("mse", "mae"):
-                metrics[prefix + name].update(forecast.reshape(-1), true.reshape(-1))
+        self.target.update(metrics, output.detach().cpu().double(), true)
+        for name in ("mse", "mae"):
+            metrics[f"repeat_last_{name}"].update(last.reshape(-1), true.reshape(-1))
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
-        history, future, metrics = self.history, self.future, ("mse", "mae")
-        repeated = RepeatLast(history.name, future.shape[0], metrics)
-        return [repeated, RepeatSeason(history.name, future.name, history.shape[0], metrics)] if history.shape[0] > 1 else [repeated]
+        (steps, _), history, future, metrics = self.history.shape, self.history.name, self.future, ("mse", "mae")
+        repeated: list[TrivialPredictor] = [RepeatLast(history, future.shape[0], metrics)]
+        if steps > 1:
+            repeated.append(RepeatSeason(history, future.name, steps, metrics))
+        if not self.target.quantiles:
+            return repeated
+        spread = ErrorQuantiles(RepeatLast(history, future.shape[0], ()), future, self.settings.quantiles, ("pinball", "loss"))
+        return [*(AsQuantiles(predictor, self.target.quantiles) for predictor in repeated), spread]
 
     def details(self) -> Details:
-        return ForecastDetails(self.settings, self.data)
+        return ForecastDetails(self.settings, self.data, self.target, self.history.name)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The forecast in the units of the query, shape (horizon, series)."""
-        forecasts = np.asarray(self.data.decode(output.detach().cpu().double().numpy()))
-        return {"prediction": forecasts.tolist()}
+        """The forecast in the units of the query, shape (horizon, series), and each of its quantiles."""
+        return self.target.predict(output.detach().cpu().double())
 
     def prediction_form(self) -> dict[str, Any]:
-        return self.data.quantity_form("forecast")
+        return self.target.prediction_form()
+
+
+def history_column(data: Data) -> TensorColumn:
+    """The feature of shape (steps, series) whose series are those of the target. Raises ConfigError if there is not one."""
+    target = data.target.shape
+    histories = [column for column in data.features if len(column.shape) == 2 and not column.counted and column.shape[1:] == target[1:]]
+    if len(target) != 2 or len(histories) != 1:
+        raise _not_a_forecast(data)
+    return histories[0]
+
+
+def _not_a_forecast(data: Data) -> ConfigError:
+    shapes = name_list([f"{column.name} {column.shape}" for column in data.columns])
+    return ConfigError(
+        "task.kind is forecasting, which takes one feature of shape (steps, series) and a target of shape (horizon, series), beside "
+        f"numbers, categories and vectors of the row, but got {shapes}"
+    )

@@ -1,14 +1,19 @@
-"""Trivial forecasts: the last value or the last season of the history again."""
+"""Trivial forecasts: the last value or the last season of the history again, and quantiles around the last value."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Batch, row_count
 from pipelines.tasks.trivial import TrivialPredictor
 
 _SEASON_ROWS, _MOST_SEASON_ROWS = 64, 512
 """Rows of a batch that the season is fitted on, evenly spread, and of all batches: every possible season is tried on each."""
+_MOST_ERRORS = 2**22
+"""Numbers that are kept for the quantiles of errors, 32 MB."""
 
 
 class RepeatLast(TrivialPredictor):
@@ -26,6 +31,8 @@ class RepeatLast(TrivialPredictor):
 
 class RepeatSeason(TrivialPredictor):
     """A forecast that repeats the last season. Of all that fit into the history, it is the one with the least squared error in training."""
+
+    name = "repeat last season"
 
     def __init__(self, history: str, future: str, steps: int, stands_for: tuple[str, ...]) -> None:
         self._history, self._future, self.stands_for = history, future, stands_for
@@ -51,6 +58,55 @@ class RepeatSeason(TrivialPredictor):
     def output(self, batch: Batch) -> Tensor:
         history = batch[self._history].cpu().double()
         return history[:, torch.from_numpy(_places(history.shape[1], self.season, batch[self._future].shape[1]))]
+
+
+class AsQuantiles(TrivialPredictor):
+    """Another forecast, which stands for every quantile: its median is that forecast."""
+
+    def __init__(self, forecast: TrivialPredictor, quantiles: int) -> None:
+        self._forecast, self._quantiles = forecast, quantiles
+        self.name, self.stands_for, self.reads_rows = forecast.name, forecast.stands_for, forecast.reads_rows
+
+    def fit(self, batch: Batch) -> None:
+        self._forecast.fit(batch)
+
+    def finish(self) -> None:
+        self._forecast.finish()
+        self.name = self._forecast.name
+
+    def output(self, batch: Batch) -> Tensor:
+        return self._forecast.output(batch).unsqueeze(1).expand(-1, self._quantiles, -1, -1)
+
+
+class ErrorQuantiles(TrivialPredictor):
+    """Another forecast, which reads no rows, and the quantiles of its errors in training, for each step and series, added to it.
+
+    These are the intervals of a naive forecast from its residuals, without an assumption about their distribution (Hyndman and
+    Athanasopoulos 2021, Forecasting: principles and practice, section 5.5)."""
+
+    def __init__(self, forecast: TrivialPredictor, future: TensorColumn, shares: Sequence[float], stands_for: tuple[str, ...]) -> None:
+        self.name, self.stands_for = f"{forecast.name}, with its errors", stands_for
+        self._forecast, self._future, self._shares = forecast, future, tuple(shares)
+        self._errors: list[np.ndarray] = []
+        self._rows = 0
+        self._quantiles = torch.zeros(len(shares), *future.shape, dtype=torch.float64)
+
+    def fit(self, batch: Batch) -> None:
+        most_rows = max(1, min(_MOST_SEASON_ROWS, _MOST_ERRORS // (self._future.shape[0] * self._future.shape[1])))
+        if self._rows >= most_rows:
+            return
+        stride = -(-row_count(batch) // min(_SEASON_ROWS, most_rows))
+        errors = (batch[self._future.name].double() - self._forecast.output(batch))[::stride].numpy()
+        self._errors.append(errors)
+        self._rows += len(errors)
+
+    def finish(self) -> None:
+        if self._errors:
+            self._quantiles = torch.from_numpy(np.quantile(np.concatenate(self._errors), self._shares, axis=0))
+        self._errors = []
+
+    def output(self, batch: Batch) -> Tensor:
+        return self._forecast.output(batch).unsqueeze(1) + self._quantiles
 
 
 def _places(steps: int, season: int, horizon: int) -> np.ndarray:
