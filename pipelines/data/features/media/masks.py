@@ -43,6 +43,10 @@ class Mask(Encoder[config.MaskSettings]):
     def classes(self) -> tuple[str, ...]:
         return self.settings.classes
 
+    @property
+    def has_classes_in_values(self) -> bool:
+        return True
+
     def encode(self, *inputs: pa.Array) -> pa.Array:
         if not is_bytes(inputs[0].type):
             elements, has_shape = flatten_arrays(inputs[0], self.settings.shape)
