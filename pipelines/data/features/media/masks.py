@@ -90,10 +90,9 @@ class Mask(Encoder[config.MaskSettings]):
         return self._picture(content, image)
 
     def _picture(self, content: bytes, image: bytes | None) -> np.ndarray:
-        values, turned_by = read_picture(content, ("PNG",), "PNG", lambda picture: (_grey_values(picture), orientation(picture)))
-        values = turn(values, turned_by)
+        values, is_turned = read_values(content)
         if self.settings.image:
-            values = _turn_with_image(values, image, is_shown=turned_by != UPRIGHT)
+            values = _turn_with_image(values, image, is_turned)
         height, width = self.settings.shape
         if values.shape != (height, width):
             if not self.settings.resize:
@@ -125,13 +124,22 @@ class Mask(Encoder[config.MaskSettings]):
         return order[places].astype(np.uint8), ordered[places] == values
 
 
-def _turn_with_image(values: np.ndarray, image: bytes | None, is_shown: bool) -> np.ndarray:
-    """A mask as its image is shown. `is_shown` says that the mask's own tag has turned it. Raises UnreadableError if the sizes differ, or
+def read_values(content: bytes) -> tuple[np.ndarray, bool]:
+    """The values of a mask in a PNG file, shape (height, width), as viewers show it, and whether its own tag has turned it.
+
+    Raises UnreadableError if it is no such file, is damaged, or has colours.
+    """
+    values, turned_by = read_picture(content, ("PNG",), "PNG", lambda picture: (_grey_values(picture), orientation(picture)))
+    return turn(values, turned_by), turned_by != UPRIGHT
+
+
+def _turn_with_image(values: np.ndarray, image: bytes | None, is_turned: bool) -> np.ndarray:
+    """A mask as its image is shown. `is_turned` says that the mask's own tag has turned it. Raises UnreadableError if the sizes differ, or
     do not tell which of the image's pixels the mask is for."""
     frame, size = read_frame(image), (values.shape[1], values.shape[0])
-    if size != frame.shown and (is_shown or not frame.fits(size)):
+    if size != frame.shown and (is_turned or not frame.fits(size)):
         raise UnreadableError(f"it has {extent_text(size)} pixels, but its image {extent_text(frame.shown)}")
-    return turn(values, frame.orientation) if not is_shown and frame.is_stored(size, "") else values
+    return turn(values, frame.orientation) if not is_turned and frame.is_stored(size, "") else values
 
 
 def _grey_values(picture: Any) -> np.ndarray:
