@@ -41,8 +41,8 @@ def draft_coco(request: Request) -> Draft | None:
     if not files:
         return None
     if len(files) > 1:
-        names = ", ".join(file.name for file, _ in files)
-        raise ConfigError(f"{request.data}: {names} are files of annotations; name a folder that has one of them beside its images")
+        listed = ", ".join(file.name for file, _ in files)
+        raise ConfigError(f"{request.data}: {listed} are files of annotations; name a folder that has one of them beside its images")
     refuse_target(request, "in the file of annotations")
     (file, values), stems = files[0], {Path(image["file_name"]).stem for image in files[0][1]["images"]}
     folder = choose_folder(contents.select_endings(IMAGES), stems)
