@@ -1,9 +1,11 @@
 """Remedies of errors about boxes: what raises each, and what it offers instead."""
 
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pyarrow as pa
 from remedy_cases import Do
 
@@ -44,9 +46,28 @@ def room(most: int) -> Callable[[Path], Any]:
     return encode
 
 
+def photograph(orientation: int, **size: int) -> Callable[[Path], Any]:
+    """Raises the reason for which a photograph of 28x20 stored pixels with boxes is quarantined."""
+
+    def encode(folder: Path) -> None:
+        exif, file = PIL.Image.Exif(), BytesIO()
+        exif[274] = orientation
+        PIL.Image.new("RGB", (28, 20)).save(file, "PNG", exif=exif)
+        encoder = Boxes(BoxesSettings(shape=(20, 28), classes=("a",), image="image"), {})
+        boxes_with_size = [{**box, **size} for box in TWO_BOXES]
+        if encoder.encode(pa.array([boxes_with_size]), pa.array([file.getvalue()])).null_count:
+            raise ValueError(encoder.fault(boxes_with_size, file.getvalue()))
+
+    return encode
+
+
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "classes is {}; name each class once": (boxes(classes=["a", "a"]), (boxes(classes=["a"]),)),
     "set stages to 2 or more, or stride to 4": (task(stride=8, stages=1), (task(stride=8, stages=2), task(stride=4, stages=1))),
     "would not lie on their objects; set it to": (sizes([20, 20]), (sizes([20, 28]),)),
     "and there is room for {}; raise most": (room(1), (room(2),)),
+    "give it the size of the image that it was drawn on, or ": (
+        photograph(6),
+        (photograph(6, image_width=28, image_height=20), photograph(1)),
+    ),
 }

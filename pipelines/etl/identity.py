@@ -33,8 +33,12 @@ def version_name(config: Config, tables: RawTables, sources: Sources, spark: Spa
         "time zone": spark.conf.get("spark.sql.session.timeZone"),
         "ambient": ambient_identity(spark),
     }
-    encoding_distributions = {name for settings in config.dataset.encoders.values() for name in settings.encodes_with}
-    inputs |= {name: version(name) for name in encoding_distributions}
+    inputs |= {name: version(name) for name in encoding_distributions(config)}
     if config.dataset.has_auto:
         inputs["auto"] = AUTO_VERSION
     return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def encoding_distributions(config: Config) -> set[str]:
+    """The Python distributions whose versions decide how rows are encoded: decoders of files, and tokenizers."""
+    return {name for settings in config.dataset.encoders.values() for name in settings.encodes_with}

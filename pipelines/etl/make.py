@@ -116,6 +116,8 @@ def make(
     if config.source.windows and (left_out := describe_left_out(config.source.windows, series_rows, row_summary.query_rows)):
         notes = (*notes, left_out)
         log_notes((left_out,))
+    counts = written.class_counts
+    encoders = {name: fitted.model_copy(update={"class_counts": tuple(counts.get(name, ()))}) for name, fitted in encoders.items()}
     balance = row_counts(tables_read, malformed, row_summary, written)
     written.add(malformed)
     check_quarantined(refusable, written.refused, limit, written.samples)

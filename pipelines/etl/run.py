@@ -34,7 +34,7 @@ from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.sources import SourceFile, Sources
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError, SourceError
-from pipelines.etl.identity import version_name
+from pipelines.etl.identity import encoding_distributions, version_name
 from pipelines.etl.make import WrittenAttempt, log_notes, make
 from pipelines.etl.query import analyse
 from pipelines.etl.spark_stages import event_log, spark_stages
@@ -66,7 +66,7 @@ def run(config: Config, page: Page | None = None) -> Manifest:
     with meanwhile(partial(tracking.connect_early, config.tracking.uri)):
         with stages("spark"):
             spark = stages.spark = session(config.name)
-            check_executors(spark)
+            check_executors(spark, encoding_distributions(config))
         with stages("analysis"):
             warnings = analyse(spark, config, tables)
     with temporary_cache(spark):

@@ -7,7 +7,7 @@
    receives is in its part or there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -130,11 +130,21 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
     if report.accepted and report.refused.total() <= job.allowed:
         report.expected_rows = _output_rows(encoders.packer, report.accepted, encoded_pieces)
         order = np.concatenate(places), np.concatenate(contents)
+        if job.split_index(number) == TRAIN:
+            _count_classes(encoders.counted, encoded_pieces, report)
         values = _pack_windows(encoders.packer, *order, encoded_pieces) if encoders.packer else sort_rows(*order, encoded_pieces)
         _write_rows(job, number, report, values)
         if raw:
             _write_raw_rows(job, number, report, pa.concat_tables(raw).take(pa.array(row_order(*order))))
     yield report.to_batch()
+
+
+def _count_classes(columns: Iterable[TensorColumn], pieces: dict[str, list[np.ndarray]], report: Report) -> None:
+    """Add how often each class stands in the values of a part."""
+    for column in columns:
+        # Row by row, since bincount takes eight bytes for each value.
+        counts = sum(np.bincount(value.ravel(), minlength=column.cardinality or 0) for piece in pieces[column.name] for value in piece)
+        report.count_classes(column.name, np.asarray(counts).tolist())
 
 
 def _documents(lists: pa.ListArray) -> list[np.ndarray]:

@@ -5,12 +5,15 @@ from pathlib import Path
 
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Drafter, Request
+from pipelines.init.media.coco import draft_coco
 from pipelines.init.media.documents import draft_documents
 from pipelines.init.media.idx_images import draft_idx
 from pipelines.init.media.language import draft_language
+from pipelines.init.media.masks import draft_masks
 from pipelines.init.media.pictures import draft_pictures
 from pipelines.init.media.recordings import draft_recordings
 from pipelines.init.media.sentences import draft_sentences
+from pipelines.init.media.voc import draft_voc
 from pipelines.init.tables.draft import draft_table
 
 ANONYMOUS = ("data", "train", "dataset", "table", "rows")
@@ -19,6 +22,9 @@ ANONYMOUS = ("data", "train", "dataset", "table", "rows")
 
 DRAFTERS: tuple[Drafter, ...] = (
     draft_idx,
+    draft_masks,
+    draft_voc,
+    draft_coco,
     draft_pictures,
     draft_recordings,
     draft_sentences,

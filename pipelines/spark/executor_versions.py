@@ -18,19 +18,19 @@ PACKAGES = ("numpy", "pandas", "pyarrow", "pydantic")
 _REMEDY = "send an environment with `spark-submit --archives environment.tar.gz#environment`, which cluster/pack.sh makes"
 
 
-def check_executors(spark: SparkSession) -> None:
-    """Raise MismatchError if an executor has another locale or Python, other packages or no `pipelines`. In local mode there is nothing
-    to check."""
+def check_executors(spark: SparkSession, encoding_packages: Iterable[str] = ()) -> None:
+    """Raise MismatchError if an executor has another locale or Python, other packages or no `pipelines`. `encoding_packages` are those
+    whose versions name the dataset. In local mode there is nothing to check."""
     if is_local(str(spark.sparkContext.master)):
         return
-    tasks = spark.sparkContext.defaultParallelism
+    tasks, packages = spark.sparkContext.defaultParallelism, (*PACKAGES, *sorted(encoding_packages))
     try:
-        reports = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(_version_reader()).collect()
+        reports = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(_version_reader(packages)).collect()
     except Py4JJavaError as error:
         if "PYTHON_VERSION_MISMATCH" in str(error):
             raise MismatchError(f"executors run another Python than the driver; {_REMEDY}") from error
         raise
-    driver_versions = installed_versions(PACKAGES)
+    driver_versions = installed_versions(packages)
     for host, executor_versions, has_pipelines in reports:
         if fault := describe_disagreement(driver_versions, executor_versions, f"executor {host}"):
             raise MismatchError(fault)
@@ -39,9 +39,8 @@ def check_executors(spark: SparkSession) -> None:
     check_executor_state(spark, tasks)
 
 
-def _version_reader() -> Callable[[Iterable[int]], Iterator[tuple[str, dict[str, str], bool]]]:
+def _version_reader(names: tuple[str, ...]) -> Callable[[Iterable[int]], Iterator[tuple[str, dict[str, str], bool]]]:
     """A function that is pickled by value. It calls no function of this package, which the executor may not have."""
-    names = PACKAGES
 
     def read_versions(_: Iterable[int]) -> Iterator[tuple[str, dict[str, str], bool]]:
         versions = {"Python": platform.python_version()}

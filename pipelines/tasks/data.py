@@ -28,7 +28,7 @@ class Data:
     classes: tuple[str, ...] = ()
     """Names of the classes of the target, in the order of their numbers; empty for a quantity."""
     class_counts: tuple[int, ...] = ()
-    """Number of rows of each class in the training split."""
+    """Number of rows of each class in the training split; of masks, number of pixels."""
     decode: Callable[[np.ndarray], np.ndarray] = field(default=lambda values: values)
     """Converts target values, shape (rows, …), back to the units of the query."""
     tokens: tuple[bytes, ...] = ()

@@ -23,6 +23,7 @@ from pipelines.serving.batch.run import predict_tables
 from pipelines.serving.export.run import export
 from pipelines.serving.model import load_model
 from pipelines.tasks.bind import build_task
+from pipelines.tasks.supervised import class_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -99,6 +100,18 @@ def test_rows_without_a_partner_or_of_another_size_are_quarantined(trained_slice
         "has an image": 1,
     }
     assert sum(split.rows for split in trained_slice.manifest.splits.values()) == ROWS
+
+
+def test_classes_are_counted_in_the_pixels_of_the_training_split(trained_slice: Slice) -> None:
+    version = open_version(trained_slice.config.dataset.path, trained_slice.config.data_identity)
+    masks = np.concatenate([batch["label"] for batch in Loader(version, "train", Order(1, 64, shuffle=False, remainder="keep"))])
+    counts = np.bincount(masks.ravel(), minlength=2)
+    assert version.manifest.encoders["label"].class_counts == tuple(counts.tolist())
+    assert version.manifest.encoders["image"].class_counts == ()
+    task = build_task(trained_slice.config.task.model_copy(update={"class_weights": "balanced"}), version.manifest)
+    weights = class_weights(task.settings, task.data)
+    assert weights is not None and (weights.numpy() * counts).sum() == pytest.approx(counts.sum())
+    assert weights.numpy() * counts == pytest.approx([counts.sum() / 2] * 2)
 
 
 def test_training_beats_the_trivial_predictor(trained_slice: Slice) -> None:

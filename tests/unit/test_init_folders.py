@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
 import PIL.Image
 import pytest
@@ -158,6 +159,14 @@ def _move(folder: Path, pattern: str, target: str) -> None:
 Change = Callable[[Path], object]
 
 
+def _divide_masks(folder: Path) -> None:
+    """Images and masks in folders of splits, for which no config is drafted."""
+    (folder / "dog").rename(folder / "cat_masks")
+    folder.rename(folder.parent / "train")
+    for split in ("train", "test"):
+        copytree(folder.parent / "train", folder / split)
+
+
 @pytest.mark.parametrize(
     ("change", "message", "remedy"),
     [
@@ -184,7 +193,12 @@ Change = Callable[[Path], object]
             "10 files 0 folders deep, 14 files 1 folders deep; move them so that each class is a folder",
             lambda folder: _move(folder, "?.png", "dog"),
         ),
-        (lambda folder: (folder / "dog").rename(folder / "cat_masks"), "cat_masks holds masks or boxes, not a class", None),
+        (
+            lambda folder: (folder / "dog").rename(folder / "cat_masks"),
+            "12 masks have 1 values, such as 0, and 2 to 30",
+            None,
+        ),
+        (_divide_masks, "cat_masks holds masks or boxes, not a class", None),
         (
             lambda folder: [file.rename(file.with_suffix(".webp")) for file in folder.glob("*/*")],
             "24 files of .webp, but the encoder image reads PNG and JPEG; convert",

@@ -206,6 +206,18 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         ),
         ("unit/test_init_folders.py", "remedy(folder)"),
     ),
+    **dict.fromkeys(
+        (
+            "save masks as PNG files with a grey value",
+            "if they are no masks, rename their folder",
+            "do not fill three splits; add some",
+            "correct those files, or remove them",
+            "has a box; add boxes, or name another folder",
+            "are files of annotations; name a folder",
+            "has half of them; add the images",
+        ),
+        ("unit/test_init_annotated.py", "remedy(tmp_path)"),
+    ),
     "is no table: the class is {}; leave --target out": ("unit/test_init_folders.py", 'Request(str(tmp_path), "", "pets")'),
     **dict.fromkeys(
         (

@@ -1,5 +1,6 @@
 """The task `segmentation`: its network, its loss row by row, what it draws, and its metrics."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassJaccardIndex
 from torchmetrics.segmentation import DiceScore
 
+from pipelines.config.load import parse
 from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
@@ -17,6 +19,7 @@ from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.tasks.base import Batch, Data
+from pipelines.tasks.bind import check_task
 from pipelines.tasks.masks.metrics import dice, foreground_dice, iou, row_confusions
 from pipelines.tasks.masks.patches import Patches, change_curve
 from pipelines.tasks.masks.segmentation import Segmentation
@@ -104,6 +107,34 @@ def test_the_loss_of_a_row_does_not_depend_on_other_rows(dimensions: int, class_
     parts = [task.loss(model, {name: values[rows] for name, values in batch.items()}) for rows in (slice(0, 1), slice(1, 1), slice(1, 6))]
     torch.testing.assert_close(sum(total for total, _ in parts), loss_of_batch)
     assert float(weight) == sum(float(part) for _, part in parts) == 6
+
+
+def test_balanced_weights_of_pixels_are_the_inverse_of_shares_and_leave_dice_alone() -> None:
+    counts = (60, 30, 10)
+    data = make_task().data
+    weights = [100 / (3 * count) for count in counts]
+    random = torch.Generator().manual_seed(2)
+    logits, masks = torch.randn(2, 3, 4, 5, generator=random), torch.randint(0, 3, (2, 4, 5), generator=random)
+    for share in (0.0, 1.0):
+        balanced, explicit = (
+            Segmentation(SegmentationSettings(depth=2, dice=share, class_weights=choice), replace(data, class_counts=counts))
+            for choice in ("balanced", tuple(weights))
+        )
+        torch.testing.assert_close(balanced.row_losses(logits, masks), explicit.row_losses(logits, masks))
+    without_weights = make_task(dice=1.0).row_losses(logits, masks) - make_task(dice=0.0).row_losses(logits, masks)
+    torch.testing.assert_close(
+        make_task(dice=1.0, class_weights=tuple(weights)).row_losses(logits, masks)
+        - make_task(dice=0.0, class_weights=tuple(weights)).row_losses(logits, masks),
+        without_weights,
+    )
+
+
+def test_balanced_weights_of_masks_are_valid_before_any_row_is_read() -> None:
+    encoders = {"features": {"image": {"encoder": "image", "shape": [1, 32, 32]}}}
+    mask = {"target": {"label": {"encoder": "mask", "shape": [32, 32], "classes": ["a", "b"]}}}
+    task = {"kind": "segmentation", "class_weights": "balanced", "depth": 2}
+    source = {"tables": {"files": {"format": "parquet", "path": "files"}}}
+    check_task(parse({"name": "scans", "source": source, "dataset": {"path": "data", **encoders, **mask}, "task": task}, "scans.yaml"))
 
 
 def test_the_loss_is_cross_entropy_plus_dice_of_all_but_the_background() -> None:

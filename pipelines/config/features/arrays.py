@@ -52,7 +52,12 @@ class ImageSettings(EncoderSettings):
     implementation: ClassVar[str] = "pipelines.data.features.arrays:Image"
     encoder: Literal["image"] = "image"
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
-    """Channels, height, width. PNG and JPEG images are converted to this number of channels and resized."""
+    """Channels, height, width. PNG and JPEG images are turned as EXIF's orientation says, converted to this number of channels, and
+    resized."""
+
+    @property
+    def encodes_with(self) -> tuple[str, ...]:
+        return ("pillow",)
 
 
 class LogMelSettings(EncoderSettings):

@@ -14,8 +14,6 @@ class EncoderSettings(Section):
     """Whether the number of encoded rows differs from the number of raw rows, as with windows of documents."""
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset()
     """Settings that change no row, such as where a file is whose digest is another setting."""
-    encodes_with: ClassVar[tuple[str, ...]] = ()
-    """Python distributions whose version is part of a dataset version's name, because another one may encode rows differently."""
     encoder: str
     """One of the built-in encoders, such as `standardize`, or `module:Class` of your own settings. If all other settings have their
     defaults, this name alone is enough: `age: standardize`."""
@@ -26,6 +24,11 @@ class EncoderSettings(Section):
     def implemented_by(self) -> str:
         """The implementation; a subclass may choose it by its settings."""
         return self.implementation
+
+    @property
+    def encodes_with(self) -> tuple[str, ...]:
+        """Python distributions whose version is part of a dataset version's name, because another one may encode rows differently."""
+        return ()
 
     @property
     def distributions(self) -> tuple[str, ...]:

@@ -27,7 +27,13 @@ class BoxesSettings(EncoderSettings):
     """Boxes that a row has room for; a row with more is quarantined."""
     image: str = ""
     """Column of the query with the PNG or JPEG file of the image, whose size in pixels boxes are measured in. A VOC file that names another
-    size is quarantined. Without it, VOC files are taken at their word, and arrays are in pixels of `shape`."""
+    size is quarantined. Without it, VOC files are taken at their word, and arrays are in pixels of `shape`; boxes are then of the image as
+    viewers show it. With it, the size in a VOC file, or `image_width` and `image_height` of the structs, tells whether the boxes of a
+    photograph that is stored turned are turned too."""
+
+    @property
+    def encodes_with(self) -> tuple[str, ...]:
+        return ("pillow",) if self.image else ()
 
     @model_validator(mode="after")
     def _classes_differ(self) -> "BoxesSettings":

@@ -28,6 +28,10 @@ class VolumeSettings(EncoderSettings):
     """How voxels are stored. float16 has three digits, and half the size."""
 
     @property
+    def encodes_with(self) -> tuple[str, ...]:
+        return self.distributions
+
+    @property
     def distributions(self) -> tuple[str, ...]:
         return ("nibabel",)
 
@@ -46,7 +50,8 @@ class MaskSettings(EncoderSettings):
     """The value that stands for each class in the files, such as [0, 255]; by default 0, 1, 2, …"""
     image: str = ""
     """Column of the query with the image or volume of the mask, both as files. If it has another size or, of volumes, another place,
-    the row is quarantined."""
+    the row is quarantined. With it, the mask of a photograph that is stored turned is turned too; without it, masks are as viewers show
+    both."""
     resize: bool = False
     """Brings masks of another size to the shape (nearest neighbour, as class numbers have no means in between). By default, such rows are
     quarantined."""
@@ -72,6 +77,10 @@ class MaskSettings(EncoderSettings):
     def inputs(self, feature: str) -> tuple[str, ...]:
         mask = self.column or feature
         return (mask, self.image) if self.image else (mask,)
+
+    @property
+    def encodes_with(self) -> tuple[str, ...]:
+        return self.distributions or ("pillow",)
 
     @property
     def distributions(self) -> tuple[str, ...]:

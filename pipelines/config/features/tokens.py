@@ -37,10 +37,13 @@ class BpeSettings(TokensSettings):
     """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
     implementation: ClassVar[str] = "pipelines.data.features.text.tokens:Bpe"
-    encodes_with: ClassVar[tuple[str, ...]] = ("tokenizers",)
     encoder: Literal["bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
     """Maximum number of tokens: 256 bytes, the end of a document, and merges."""
+
+    @property
+    def encodes_with(self) -> tuple[str, ...]:
+        return ("tokenizers",)
 
 
 class TokenizerSettings(EncoderSettings):
@@ -53,7 +56,6 @@ class TokenizerSettings(EncoderSettings):
 
     implementation: ClassVar[str] = "pipelines.data.features.text.tokenizer:FolderTokenizer"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"folder"})
-    encodes_with: ClassVar[tuple[str, ...]] = ("tokenizers",)
     encoder: Literal["tokenizer"] = "tokenizer"
     folder: str = ""
     """Folder with tokenizer.json, as Hugging Face's libraries write it, on a disk of the machine that starts ETL. Where it is does not
@@ -75,6 +77,10 @@ class TokenizerSettings(EncoderSettings):
         folder = absolute_path(folder, home())
         content = read_from_folder(folder, TOKENIZER, "folder")
         return {**values, "folder": folder, **({} if content is None else {"digest": sha256(content).hexdigest()})}
+
+    @property
+    def encodes_with(self) -> tuple[str, ...]:
+        return ("tokenizers",)
 
     @property
     def fault(self) -> str:

@@ -26,7 +26,7 @@ class TaskSettings(Section):
     """One of the built-in kinds, such as `tabular`, `module:function` that returns a network, or `module:Class` of your own settings."""
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """Weights of the classes in the loss, for a target with classes: a list, or `balanced` for the inverse of the share of each class
-    in the training split."""
+    in the training split, of masks in its pixels."""
     loss: Literal["auto", "poisson", "negative_binomial", "quantiles", "ordinal"] = "auto"
     """What the loss takes the target for. `auto` follows from its encoder: cross-entropy for classes and labels, squared error for
     numbers. `poisson` and `negative_binomial` are for counts (encoder `count`), `quantiles` for a number with a lower and an upper bound,

@@ -15,6 +15,7 @@ import pyarrow.types as types
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.numbers.scaling import identity_dtype
+from pipelines.data.features.orientation import UPRIGHT, orientation, turn
 from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.features.statistics import MOMENTS
 from pipelines.data.versions.schema import Role, TensorColumn
@@ -107,8 +108,8 @@ class Scale(Encoder[config.ScaleSettings]):
 
 
 class Image(Encoder[config.ImageSettings]):
-    """uint8 pixels, channels first, from bytes or arrays of that shape, or from PNG and JPEG files, which are converted to this number
-    of channels and resized (bilinear). Other bytes, and numbers other than integers from 0 to 255, are refused."""
+    """uint8 pixels, channels first, from bytes or arrays of that shape, or from PNG and JPEG files, which are turned as viewers show them,
+    converted to this number of channels and resized (bilinear). Other bytes, and numbers other than integers from 0 to 255, are refused."""
 
     @classmethod
     def refusal(cls, settings: config.ImageSettings, kind: pa.DataType) -> str:
@@ -152,6 +153,8 @@ class Image(Encoder[config.ImageSettings]):
                     return None
                 image.load()
                 eight_bits = _to_eight_bits(image).convert(MODES[channels])
+                if (turned_by := orientation(image)) != UPRIGHT:
+                    eight_bits = PIL.Image.fromarray(turn(np.asarray(eight_bits), turned_by))
         except (OSError, SyntaxError, ValueError, EOFError, struct.error, PIL.Image.DecompressionBombError):
             return None  # Pillow raises these for truncated or altered files
         resized = eight_bits if eight_bits.size == (width, height) else eight_bits.resize((width, height), PIL.Image.Resampling.BILINEAR)

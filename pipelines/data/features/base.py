@@ -111,6 +111,11 @@ class Encoder(ABC, Generic[Settings]):
         return tuple(self.state.get("classes", ()))
 
     @property
+    def has_classes_in_values(self) -> bool:
+        """Whether a value is many classes, as of a mask. ETL then counts them once the rows of the training split are encoded."""
+        return False
+
+    @property
     def class_counts(self) -> tuple[int, ...]:
         """Rows of each class in the training split."""
         return tuple(self.state.get("counts", ()))

@@ -72,8 +72,12 @@ def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEnco
     for name, settings in dataset.encoders.items():
         encoder = implementation(settings)
         state = encoder.placeholder_state(classes)
-        column = encoder(settings, state).column(name, dataset.column_role(name))
-        encoders[name] = FittedEncoder(feature=_plain_settings(settings), inputs=settings.inputs(name), state=state, column=column)
+        fitted = encoder(settings, state)
+        column = fitted.column(name, dataset.column_role(name))
+        counts = (1,) * (column.cardinality or 0) if fitted.has_classes_in_values else ()
+        encoders[name] = FittedEncoder(
+            feature=_plain_settings(settings), inputs=settings.inputs(name), state=state, column=column, class_counts=counts
+        )
     return encoders
 
 
@@ -146,6 +150,8 @@ class Encoders:
         self.schema = pa.schema([encoder.field(name, fitted.column.role) for name, (fitted, encoder) in self._encoders.items()])
         self.packer = next((encoder for _, encoder in self._encoders.values() if isinstance(encoder, Packer)), None)
         """The encoder that packs documents, if there is one; `encode` then gives lists, which its `windows` cuts into windows."""
+        self.counted = tuple(fitted.column for fitted, encoder in self._encoders.values() if encoder.has_classes_in_values)
+        """The columns whose classes are counted in encoded values."""
 
     def encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
         """The columns of `schema` for the rows that all encoders accept, and for each raw row the reason why it was refused, or NULL.

@@ -5,6 +5,7 @@ A retried task leaves a file that no report names; readers ignore it, and the co
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from uuid import uuid4
 
@@ -50,6 +51,13 @@ class Report:
     expected_rows: int = 0
     """Rows expected in the parts: the same number, or the number of windows that documents are cut into."""
 
+    class_counts: dict[str, list[int]] = field(default_factory=dict)
+    """By column, how often each class stands in the encoded values of the training split."""
+
+    def count_classes(self, column: str, counts: Sequence[int]) -> None:
+        earlier = self.class_counts.get(column, [0] * len(counts))
+        self.class_counts[column] = [count + more for count, more in zip(earlier, counts, strict=True)]
+
     def refuse(self, reason: str, record: str, rows: int = 1) -> None:
         self.refused[reason] += rows
         self.samples[reason] = min(record, self.samples.get(reason, record))
@@ -60,6 +68,8 @@ class Report:
         self.raw_rows += other.raw_rows
         self.accepted += other.accepted
         self.expected_rows += other.expected_rows
+        for column, class_counts in other.class_counts.items():
+            self.count_classes(column, class_counts)
         for reason, rows in other.refused.items():
             self.refuse(reason, other.samples[reason], rows)
 

@@ -44,6 +44,9 @@ class FittedEncoder(Section):
     state: dict[str, Any]
     column: TensorColumn
     """The tensor column that it produces."""
+    class_counts: tuple[int, ...] = ()
+    """How often each class stands in the encoded values of the training split, as in the pixels of masks; else empty. It follows
+    from the rows, so the digest of the content is without it."""
 
 
 class ServedQuery(Section):

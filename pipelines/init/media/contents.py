@@ -43,6 +43,16 @@ class FoundFile:
         return tuple(self.name.split("/")[:-1])
 
     @property
+    def folder(self) -> str:
+        """The folder below the path that the file lies in; empty for none."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def stem(self) -> str:
+        """The name of the file without folders and without the last ending."""
+        return self.name.rpartition("/")[2].rpartition(".")[0]
+
+    @property
     def ending(self) -> str:
         return name_ending(self.name)
 

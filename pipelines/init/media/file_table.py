@@ -44,11 +44,21 @@ def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str])
         raise ConfigError(
             f"{contents.path}: {len(blank):,} of {len(files):,} {kind} are files without a byte, first {blank[0].name}; remove them"
         )
-    endings_as_written = sorted({Path(file.name).suffix.removeprefix(".") for file in files})
-    pattern = f"*.{endings_as_written[0]}" if len(endings_as_written) == 1 else f"*.{{{','.join(endings_as_written)}}}"
-    options = {"recursiveFileLookup": True, "pathGlobFilter": pattern}
+    options = {"recursiveFileLookup": True, "pathGlobFilter": name_pattern(files)}
     settings = {"format": "binaryFile", "path": contents.path, "options": options}
     return SampledFiles(settings, files, tuple(spread(files, MOST_FILES)), lambda file: Path(contents.place(file)).read_bytes())
+
+
+def folder_table(contents: FolderContents, folder: str, files: Sequence[FoundFile], most: int = MOST_FILES) -> SampledFiles:
+    """The table of files that lie in one folder below the path."""
+    settings = {"format": "binaryFile", "path": f"{contents.path}/{folder}", "options": {"pathGlobFilter": name_pattern(files)}}
+    return SampledFiles(settings, tuple(files), tuple(spread(files, most)), lambda file: Path(contents.place(file)).read_bytes())
+
+
+def name_pattern(files: Sequence[FoundFile]) -> str:
+    """A pattern for the endings of the files, as they are written."""
+    endings = sorted({Path(file.name).suffix.removeprefix(".") for file in files})
+    return f"*.{endings[0]}" if len(endings) == 1 else f"*.{{{','.join(endings)}}}"
 
 
 def _archive_table(path: str, endings: Sequence[str]) -> SampledFiles | None:

@@ -8,6 +8,7 @@ from statistics import median
 
 import PIL.Image
 
+from pipelines.data.features.orientation import orientation, shown_size
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.classes import find_classes
@@ -103,6 +104,6 @@ def _decode(data: bytes, with_pixels: bool) -> tuple[tuple[int, int], str] | Non
         with PIL.Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
             if with_pixels:
                 image.load()
-            return image.size, image.mode
+            return shown_size(image.size, orientation(image)), image.mode
     except (OSError, SyntaxError, ValueError, EOFError, PIL.Image.DecompressionBombError):
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipelines.data.features import padding
+from pipelines.data.features import orientation, padding
 from pipelines.data.features.media import spectrogram
 from pipelines.errors import ExportError
 from pipelines.serving.export.standalone import answers, arrays, boxes, categories, columns, model, numbers, series, sound, tokens, words
@@ -23,7 +23,7 @@ SCRIPT, EXAMPLES, README = "predict.py", "examples.json", "README.md"
 TOLERANCE = 1e-3
 """Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
 _ENCODING = (numbers, categories, words, tokens, arrays, sound, series)
-_NEEDS = {sound.__name__: (spectrogram,), series.__name__: (padding,)}
+_NEEDS = {arrays.__name__: (orientation,), sound.__name__: (spectrogram,), series.__name__: (padding,)}
 _ANSWERING = {"boxes": (peaks, boxes)}
 """Modules that a form of answers needs, by its name."""
 _CHECK_SECONDS = 300

@@ -3,4 +3,5 @@
 1. `audio`    log-mel spectrograms of sound, which `spectrogram` computes.
 2. `masks`    the class of each pixel or voxel; `volumes` are images in three dimensions, which `nifti` reads.
 3. `boxes`    boxes around the objects of an image, from arrays or from the XML that `voc` reads.
+4. `picture_files`  reads the pictures that masks and boxes belong to, and decides how a turned one's annotation is turned.
 """

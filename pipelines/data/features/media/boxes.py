@@ -11,13 +11,15 @@ from pipelines.config import features as config
 from pipelines.config.features.boxes import NO_BOX
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
-from pipelines.data.features.media.masks import read_picture
 from pipelines.data.features.media.nifti import UnreadableError
-from pipelines.data.features.media.voc import Annotation, Box, read_voc
+from pipelines.data.features.media.picture_files import Frame, Size, extent_text, read_frame
+from pipelines.data.features.media.voc import Annotation, Box, Edges, read_voc
 from pipelines.data.features.raw import is_list, is_number, is_text
 from pipelines.data.versions.schema import Role, TensorColumn
 
 EDGES = ("left", "top", "right", "bottom")
+SIZE = ("image_width", "image_height")
+"""Fields that a struct may have besides: the pixels of the image that its box was drawn on."""
 OUTSIDE = 1.0
 """Pixels of the image by which a box may lie outside; it is cut off there."""
 
@@ -71,11 +73,13 @@ class Boxes(Encoder[config.BoxesSettings]):
         if self.settings.image:
             if not isinstance(image, bytes | None):
                 raise UnreadableError("its image is no PNG or JPEG file, as bytes")
-            size = read_picture(image or b"", ("PNG", "JPEG"), "PNG or JPEG", lambda picture: picture.size, "its image")
-            if annotation.size not in (None, size):
-                raise UnreadableError(f"it is for {_size_text(annotation.size)} pixels, but its image has {_size_text(size)}")
+            frame = read_frame(image)
+            size = frame.shown
+            if annotation.size and not frame.fits(annotation.size):
+                raise UnreadableError(f"it is for {extent_text(annotation.size)} pixels, but its image has {extent_text(size)}")
+            annotation = _as_shown(annotation, frame)
         if min(size) < 1:
-            raise UnreadableError(f"it is for {_size_text(size)} pixels")
+            raise UnreadableError(f"it is for {extent_text(size)} pixels")
         if len(annotation.boxes) > self.settings.most:
             raise UnreadableError(f"it has {len(annotation.boxes)} boxes, and there is room for {self.settings.most}; raise most")
         boxes = [(self._class_number(box.name), *_cut(box, size)) for box in annotation.boxes]
@@ -91,10 +95,30 @@ class Boxes(Encoder[config.BoxesSettings]):
         return self.settings.classes.index(name)
 
 
+def _as_shown(annotation: Annotation, frame: Frame) -> Annotation:
+    """Boxes in the pixels of an image as it is shown. Raises UnreadableError if nothing tells whether they are for the stored ones."""
+    if not annotation.boxes or not frame.is_stored(annotation.size, "give it the size of the image that it was drawn on, or "):
+        return annotation
+    width, height = frame.shown
+
+    def turn(low_x: float, low_y: float, high_x: float, high_y: float) -> Edges:
+        """Edges of a stored box whose sides are swapped, as orientations do whose sizes can tell."""
+        low_x, low_y, high_x, high_y = low_y, low_x, high_y, high_x
+        if frame.orientation in (6, 7):
+            low_x, high_x = width - high_x, width - low_x
+        if frame.orientation in (7, 8):
+            low_y, high_y = height - high_y, height - low_y
+        return low_x, low_y, high_x, high_y
+
+    return Annotation(frame.shown, [Box(box.name, turn(*box.edges)) for box in annotation.boxes])
+
+
 def _read_structs(values: Sequence[Mapping[str, Any] | None]) -> Annotation:
-    boxes = []
+    boxes, sizes = [], set[Size]()
     for number, value in enumerate(values, 1):
         named = value or {}
+        if all(named.get(name) is not None for name in SIZE):
+            sizes.add((int(named[SIZE[0]]), int(named[SIZE[1]])))
         edges = tuple(float("nan") if named.get(edge) is None else float(named[edge]) for edge in EDGES)
         if named.get("class") is None or not np.isfinite(edges).all():
             raise UnreadableError(f"box {number} lacks its class, or a number")
@@ -102,26 +126,24 @@ def _read_structs(values: Sequence[Mapping[str, Any] | None]) -> Annotation:
         if not (low_x < high_x and low_y < high_y):
             raise UnreadableError(f"box {number} has no area: {low_x:g} to {high_x:g}, {low_y:g} to {high_y:g}")
         boxes.append(Box(str(named["class"]), (low_x, low_y, high_x, high_y)))
-    return Annotation(None, boxes)
+    if len(sizes) > 1:
+        raise UnreadableError(f"its boxes are for images of {' and '.join(map(extent_text, sorted(sizes)))} pixels")
+    return Annotation(next(iter(sizes), None), boxes)
 
 
-def _cut(box: Box, size: tuple[int, int]) -> list[float]:
+def _cut(box: Box, size: Size) -> list[float]:
     """The edges of a box inside its image. Raises UnreadableError if it lies outside by more than a pixel."""
     low_x, low_y, high_x, high_y = box.edges
     width, height = size
     edges = [max(low_x, 0.0), max(low_y, 0.0), min(high_x, width), min(high_y, height)]
     is_outside = min(low_x, low_y) < -OUTSIDE or high_x > width + OUTSIDE or high_y > height + OUTSIDE
     if is_outside or edges[0] >= edges[2] or edges[1] >= edges[3]:
-        raise UnreadableError(
-            f"a box lies outside its image of {_size_text(size)} pixels: {low_x:g} to {high_x:g}, {low_y:g} to {high_y:g}"
-        )
+        place = f"{low_x:g} to {high_x:g}, {low_y:g} to {high_y:g}"
+        raise UnreadableError(f"a box lies outside its image of {extent_text(size)} pixels: {place}")
     return edges
 
 
 def _is_box(kind: pa.DataType) -> bool:
     fields = {field.name: field.type for field in kind} if types.is_struct(kind) else {}
-    return is_text(fields.get("class", pa.null())) and all(is_number(fields.get(edge, pa.null())) for edge in EDGES)
-
-
-def _size_text(size: tuple[int, int] | None) -> str:
-    return "x".join(map(str, size or ()))
+    numbers = [fields.get(edge, pa.null()) for edge in EDGES] + [fields[name] for name in SIZE if name in fields]
+    return is_text(fields.get("class", pa.null())) and all(map(is_number, numbers))

@@ -1,19 +1,17 @@
 """Encoder of masks: the class of each pixel or voxel."""
 
-import struct
-from collections.abc import Callable
-from io import BytesIO
 from math import prod
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import pyarrow as pa
 
 from pipelines.config import features as config
-from pipelines.data.features.arrays import MAX_PIXELS, array_element, flatten_arrays, is_bytes, scatter_arrays
+from pipelines.data.features.arrays import array_element, flatten_arrays, is_bytes, scatter_arrays
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.media.nifti import MISSING, UnreadableError, Voxels, centre, has_nibabel, read_nifti, resample
+from pipelines.data.features.media.picture_files import extent_text, read_frame, read_picture
+from pipelines.data.features.orientation import UPRIGHT, orientation, turn
 from pipelines.data.features.raw import is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 
@@ -22,8 +20,6 @@ _STRETCHED = {"L;2": 85, "L;4": 17}
 """By Pillow's name of the form of a PNG's pixels."""
 _GREY = ("1", "L", "P", "I", "I;16", "I;16B")
 """Pillow's modes of one number per pixel."""
-_FAULTS = (OSError, SyntaxError, ValueError, EOFError, struct.error, PIL.Image.DecompressionBombError)
-"""What Pillow raises for truncated or altered files."""
 
 
 class Mask(Encoder[config.MaskSettings]):
@@ -46,6 +42,10 @@ class Mask(Encoder[config.MaskSettings]):
     @property
     def classes(self) -> tuple[str, ...]:
         return self.settings.classes
+
+    @property
+    def has_classes_in_values(self) -> bool:
+        return True
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         if not is_bytes(inputs[0].type):
@@ -90,12 +90,10 @@ class Mask(Encoder[config.MaskSettings]):
         return self._picture(content, image)
 
     def _picture(self, content: bytes, image: bytes | None) -> np.ndarray:
-        values = read_picture(content, ("PNG",), "PNG", _grey_values)
-        height, width = self.settings.shape
+        values, is_turned = read_values(content)
         if self.settings.image:
-            size = read_picture(image or b"", ("PNG", "JPEG"), "PNG or JPEG", lambda picture: picture.size, "its image")
-            if size != values.shape[::-1]:
-                raise UnreadableError(f"it has {values.shape[1]}x{values.shape[0]} pixels, but its image {size[0]}x{size[1]}")
+            values = _turn_with_image(values, image, is_turned)
+        height, width = self.settings.shape
         if values.shape != (height, width):
             if not self.settings.resize:
                 raise UnreadableError(f"it has {values.shape[1]}x{values.shape[0]} pixels, and not {width}x{height}")
@@ -126,18 +124,22 @@ class Mask(Encoder[config.MaskSettings]):
         return order[places].astype(np.uint8), ordered[places] == values
 
 
-def read_picture(content: bytes, formats: tuple[str, ...], names: str, read: Callable[[Any], Any], subject: str = "it") -> Any:
-    """Open a picture, and return a reading of it. Raises UnreadableError if bytes are none of the formats, are damaged, or too large."""
-    try:
-        PIL.Image.open(BytesIO(content), formats=formats).verify()
-        with PIL.Image.open(BytesIO(content), formats=formats) as picture:
-            if picture.width * picture.height > MAX_PIXELS:
-                raise UnreadableError(f"{subject} has {picture.width}x{picture.height} pixels, more than {MAX_PIXELS:,}")
-            return read(picture)
-    except UnreadableError:
-        raise
-    except _FAULTS as error:
-        raise UnreadableError(f"{subject} is no {names} file, or is damaged") from error
+def read_values(content: bytes) -> tuple[np.ndarray, bool]:
+    """The values of a mask in a PNG file, shape (height, width), as viewers show it, and whether its own tag has turned it.
+
+    Raises UnreadableError if it is no such file, is damaged, or has colours.
+    """
+    values, turned_by = read_picture(content, ("PNG",), "PNG", lambda picture: (_grey_values(picture), orientation(picture)))
+    return turn(values, turned_by), turned_by != UPRIGHT
+
+
+def _turn_with_image(values: np.ndarray, image: bytes | None, is_turned: bool) -> np.ndarray:
+    """A mask as its image is shown. `is_turned` says that the mask's own tag has turned it. Raises UnreadableError if the sizes differ, or
+    do not tell which of the image's pixels the mask is for."""
+    frame, size = read_frame(image), (values.shape[1], values.shape[0])
+    if size != frame.shown and (is_turned or not frame.fits(size)):
+        raise UnreadableError(f"it has {extent_text(size)} pixels, but its image {extent_text(frame.shown)}")
+    return turn(values, frame.orientation) if not is_turned and frame.is_stored(size, "") else values
 
 
 def _grey_values(picture: Any) -> np.ndarray:

@@ -9,6 +9,8 @@ from pipelines.data.features.media.nifti import UnreadableError
 MOST_BYTES = 4 * 2**20
 _MOST_DEPTH = 16
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
+Edges = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
 
 
 @dataclass(frozen=True)
@@ -17,8 +19,7 @@ class Box:
 
     name: str
     """Of its class."""
-    edges: tuple[float, float, float, float]
-    """Left, top, right, bottom."""
+    edges: Edges
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.data.features.orientation import UPRIGHT, orientation, turn
 from pipelines.serving.export.standalone.columns import Column, encoder
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -97,6 +98,8 @@ def _decode_picture(content: bytes, shape: tuple[int, ...]) -> np.ndarray | None
             is_wide = file.mode.startswith("I")  # 16 bits, which Pillow would clip
             eight_bits = Image.fromarray((np.asarray(file).astype(np.uint32) >> 8).astype(np.uint8)) if is_wide else file
             picture = eight_bits.convert(_MODES[shape[0]])
+            if (turned_by := orientation(file)) != UPRIGHT:
+                picture = Image.fromarray(turn(np.asarray(picture), turned_by))
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError):
         return None
     channels, height, width = shape
