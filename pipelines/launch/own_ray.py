@@ -65,6 +65,8 @@ _NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, 
 """Metrics and events are for the dashboard, which is not started here; metrics alone took 8 ms of CPU per second."""
 _END_SECONDS = 5.0
 """The longest wait for killed processes; one may be writing to a disk that does not answer."""
+STARTS = 2
+_LATE = "timed out during startup"
 _OWN = "lockstep"
 """The resource by which a process knows that its Ray was started here."""
 
@@ -91,19 +93,32 @@ def own_ray(cpus: int, waiting: WaitingWorkers | None = None, **settings: Any) -
                 start.enter_context(environment(waiting.environment))
                 # Ray ends processes that wait in excess of the limit, after a second.
                 system_config |= {"num_workers_soft_limit": waiting.count, "preload_python_modules": list(waiting.modules)}
-            ray.init(
-                "local",
-                num_cpus=cpus,
-                resources={_OWN: 1},
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _system_config=system_config,
-                **settings,
-            )
+            ray_settings: dict[str, Any] = {"num_cpus": cpus, "resources": {_OWN: 1}, "include_dashboard": False, **settings}
+            _start(previous, object_store_memory=OBJECT_STORE_BYTES, _system_config=system_config, **ray_settings)
         _check_loopback()
         yield
     finally:
         _shut_down(previous)
+
+
+def _start(previous: set[psutil.Process], **settings: Any) -> None:
+    """Call `ray.init`, and once more if Ray's node was late: on a busy machine it may need longer than Ray waits for it, 30 s.
+
+    Raises TrainingError if it was late again.
+    """
+    for _ in range(STARTS):
+        try:
+            ray.init("local", **settings)
+        except Exception as error:  # Ray raises no class of its own
+            if _LATE not in str(error):
+                raise
+            _shut_down(previous)
+        else:
+            return
+    raise TrainingError(
+        f"Ray has started {STARTS} times, and was late each time; this machine has {os.cpu_count()} CPUs and a load of "
+        f"{os.getloadavg()[0]:.0f}; end other programs, and run again"
+    )
 
 
 def is_own() -> bool:

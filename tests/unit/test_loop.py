@@ -210,7 +210,7 @@ def test_max_steps_ends_a_run_within_an_epoch(home: Path, tmp_path: Path) -> Non
 
 def test_early_stopping_waits_for_so_many_epochs_and_tests_the_best(home: Path, tmp_path: Path) -> None:
     """The rate is so high from the third epoch on that nothing gets better."""
-    config = training(home, epochs=30, early_stopping=2, schedule="one_cycle", lr=20, optimizer="sgd")
+    config = training(home, epochs=30, early_stopping=2, schedule="one_cycle", lr=2, optimizer="sgd")
     fitted, weights, hooks = fit_alone(config, tmp_path)
     assert fitted.epochs == fitted.best_epoch + 2 < 30
     values = [metrics["validation/auc"] for metrics in hooks.curve.values() if "validation/auc" in metrics]

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from pipelines.errors import TrainingError
 from pipelines.launch import own_ray
+
+LATE = "The current node timed out during startup. This could happen because some of the raylet failed to startup"
 
 
 def test_p8_a_signal_to_the_group_is_left_to_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +29,44 @@ def test_p8_a_signal_to_the_group_is_left_to_the_training(monkeypatch: pytest.Mo
     with own_ray.own_ray(1):
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     assert {signal.SIGINT, signal.SIGTERM} <= set(blocked_in_child)
+
+
+class RayStarts:
+    """Stands for `ray.init`: so many starts raise an error."""
+
+    def __init__(self, failures: int, message: str) -> None:
+        self.failures, self.message, self.count = failures, message, 0
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        self.count += 1
+        if self.count <= self.failures:
+            raise Exception(self.message)
+
+
+@pytest.fixture
+def starts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> RayStarts:
+    starts = RayStarts(*request.param)
+    monkeypatch.setattr(own_ray.ray, "init", starts)
+    monkeypatch.setattr(own_ray, "_check_loopback", lambda: None)
+    return starts
+
+
+@pytest.mark.parametrize("starts", [(0, ""), (1, LATE)], indirect=True)
+def test_a_node_that_is_late_on_a_busy_machine_is_started_again(starts: RayStarts) -> None:
+    with own_ray.own_ray(1):
+        assert starts.count == starts.failures + 1
+
+
+@pytest.mark.parametrize("starts", [(own_ray.STARTS, LATE)], indirect=True)
+def test_a_node_that_is_late_again_is_one_error_with_the_load(starts: RayStarts) -> None:
+    error = r"Ray has started 2 times, and was late each time; .* a load of \d+; end other programs, and run again"
+    with pytest.raises(TrainingError, match=error), own_ray.own_ray(1):
+        pass
+    assert starts.count == own_ray.STARTS
+
+
+@pytest.mark.parametrize("starts", [(1, "no disk")], indirect=True)
+def test_another_error_of_a_start_stays_as_it_is(starts: RayStarts) -> None:
+    with pytest.raises(Exception, match="no disk"), own_ray.own_ray(1):
+        pass
+    assert starts.count == 1

@@ -9,6 +9,6 @@
    `simulation` makes a row of each seed by a function of the user's.
 6. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
-`distribute` runs Python on the executors; `source_errors` turns Spark's errors into the project's, with `spark_messages`; `signatures`
-recognizes binary formats where text is expected.
+`distribute` runs Python on the executors; `conditions` joins many conditions; `source_errors` turns Spark's errors into the project's, with
+`spark_messages`; `signatures` recognizes binary formats where text is expected.
 """

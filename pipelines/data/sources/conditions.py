@@ -7,12 +7,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 
-def any_of(conditions: Sequence[Column]) -> Column:
+def disjunction(conditions: Sequence[Column]) -> Column:
     """Whether one of the conditions holds; false if there are none."""
     return _join(conditions, or_) if conditions else F.lit(False)
 
 
-def all_of(conditions: Sequence[Column]) -> Column:
+def conjunction(conditions: Sequence[Column]) -> Column:
     """Whether all conditions hold; true if there are none."""
     return _join(conditions, and_) if conditions else F.lit(True)
 

@@ -35,8 +35,8 @@ class Trial:
     @property
     def prefers_trees(self) -> bool:
         """Whether trees are ahead by more than chance gives: two standard errors of a share are at most 1 / √rows."""
-        others = max(score for name, score in self.scores.items() if name != BOOSTING)
-        return self.scores[BOOSTING] > others + 1 / sqrt(self.held_out_rows)
+        best_other = max(score for name, score in self.scores.items() if name != BOOSTING)
+        return self.scores[BOOSTING] > best_other + 1 / sqrt(self.held_out_rows)
 
     @property
     def text(self) -> str:
@@ -87,7 +87,7 @@ def _models(target: TargetChoice) -> dict[str, Any]:
     from sklearn.pipeline import make_pipeline  # noqa: PLC0415
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
-    def scaled(model: Any) -> Any:
+    def scale_inputs(model: Any) -> Any:
         return make_pipeline(SimpleImputer(), StandardScaler(), model)
 
     trees = _TREES // (target.column.distinct if target.kind == "classes" else 1)
@@ -96,12 +96,12 @@ def _models(target: TargetChoice) -> dict[str, Any]:
     if target.has_classes:
         return {
             BOOSTING: ensemble.HistGradientBoostingClassifier(**boosting),
-            "a linear model": scaled(linear_model.LogisticRegression(max_iter=200)),
-            "a small network": scaled(neural_network.MLPClassifier(**perceptron)),
+            "a linear model": scale_inputs(linear_model.LogisticRegression(max_iter=200)),
+            "a small network": scale_inputs(neural_network.MLPClassifier(**perceptron)),
         }
     network = TransformedTargetRegressor(neural_network.MLPRegressor(**perceptron), transformer=StandardScaler())
     return {
         BOOSTING: ensemble.HistGradientBoostingRegressor(**boosting),
-        "a linear model": scaled(linear_model.RidgeCV()),
-        "a small network": scaled(network),
+        "a linear model": scale_inputs(linear_model.RidgeCV()),
+        "a small network": scale_inputs(network),
     }

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
-from pipelines.data.sources.conditions import any_of
+from pipelines.data.sources.conditions import disjunction
 from pipelines.data.sources.text.numbers import doubt, is_number, is_refused, is_unbounded, number
 from pipelines.data.sources.text.parsed import CORRUPT, OWN_OPTIONS, PERMISSIVE, RECORD, REREAD, STRANGE, VALUES, Options, sound_record
 from pipelines.data.sources.text.records import Dialect
@@ -96,7 +96,7 @@ def _find_refused_numbers(parsed: DataFrame, record: Column, schema: StructType,
 
 
 def _any_refused(texts: Column, fields: list[StructField], settings: Options) -> Column:
-    return any_of([is_refused(texts[field.name], field.dataType, settings) for field in fields])
+    return disjunction([is_refused(texts[field.name], field.dataType, settings) for field in fields])
 
 
 def _separator(settings: Options) -> str:
@@ -113,7 +113,7 @@ def _is_too_wide(separator: str) -> Column:
 def _is_too_long(values: list[Column], options: Options) -> Column:
     """Whether one of the values has more characters than maxCharsPerColumn, if that is limited."""
     longest = int(options.get("maxcharspercolumn", -1))
-    return any_of([F.coalesce(F.length(value) > longest, F.lit(False)) for value in values if longest >= 0])
+    return disjunction([F.coalesce(F.length(value) > longest, F.lit(False)) for value in values if longest >= 0])
 
 
 def _csv_fault(schema: StructType, settings: Options, options: Options) -> Column:

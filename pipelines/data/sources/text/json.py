@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pipelines.data.sources.conditions import all_of, any_of
+from pipelines.data.sources.conditions import conjunction, disjunction
 from pipelines.data.sources.text.json_keys import examine_keys
 from pipelines.data.sources.text.json_names import Names, key_names
 from pipelines.data.sources.text.numbers import DIGITS, pattern
@@ -67,7 +67,7 @@ class Json(TextTable):
         columns = {name: record[name] for name in self.record_schema.names}
         parsed, strange = self._find_strange_decimals(parsed, text, settings)
         wrong = [*self._find_infinite(record), *strange]
-        is_sound = all_of([F.coalesce(is_complete, F.lit(False)), *(~condition for _, condition in wrong)])
+        is_sound = conjunction([F.coalesce(is_complete, F.lit(False)), *(~condition for _, condition in wrong)])
         reasons = [F.when(condition, F.lit(f"{name} is not {self.schema[name].dataType.simpleString()}")) for name, condition in wrong]
         return self.mark_faults(parsed, columns, is_sound, F.coalesce(*reasons, F.lit("not a JSON object of these columns' types")))
 
@@ -149,7 +149,7 @@ def _any_in(value: Column, kind: T.DataType, leaf: Leaf) -> Column | None:
         case T.StructType():
             inner = [_any_in(value[field.name], field.dataType, leaf) for field in kind]
             conditions = [column for column in inner if column is not None]
-            return any_of(conditions) if conditions else None
+            return disjunction(conditions) if conditions else None
     condition = leaf(value, kind)
     return None if condition is None else F.coalesce(condition, F.lit(False))
 

@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, IntegralType
 
-from pipelines.data.sources.conditions import any_of
+from pipelines.data.sources.conditions import disjunction
 
 _WHOLE = r"[+-]?[0-9]+"
 _FRACTION = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -67,7 +67,7 @@ def doubt(kinds: Collection[DataType]) -> str:
 def is_unbounded(values: Collection[tuple[Column, DataType]]) -> Column:
     """Whether one of the values is infinite or NaN."""
     floats = [value for value, kind in values if isinstance(kind, FloatType | DoubleType)]
-    return any_of([F.coalesce(~(F.abs(value) < float("inf")), F.lit(False)) for value in floats])
+    return disjunction([F.coalesce(~(F.abs(value) < float("inf")), F.lit(False)) for value in floats])
 
 
 def _characters(kind: DataType) -> str:
