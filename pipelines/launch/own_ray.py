@@ -117,7 +117,7 @@ def _start(previous: set[psutil.Process], **settings: Any) -> None:
             return
     raise TrainingError(
         f"Ray has started {STARTS} times, and was late each time; this machine has {os.cpu_count()} CPUs and a load of "
-        f"{os.getloadavg()[0]:.0f}; end other programs, and run again"
+        f"{os.getloadavg()[0]:.0f}; stop other programs, and run again"
     )
 
 

@@ -59,7 +59,7 @@ def test_a_node_that_is_late_on_a_busy_machine_is_started_again(starts: RayStart
 
 @pytest.mark.parametrize("starts", [(own_ray.STARTS, LATE)], indirect=True)
 def test_a_node_that_is_late_again_is_one_error_with_the_load(starts: RayStarts) -> None:
-    error = r"Ray has started 2 times, and was late each time; .* a load of \d+; end other programs, and run again"
+    error = r"Ray has started 2 times, and was late each time; .* a load of \d+; stop other programs, and run again"
     with pytest.raises(TrainingError, match=error), own_ray.own_ray(1):
         pass
     assert starts.count == own_ray.STARTS

@@ -48,7 +48,7 @@ CASES = {
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
-    "end other programs, and run again": ("unit/test_own_ray.py", "started_again"),
+    "stop other programs, and run again": ("unit/test_own_ray.py", "started_again"),
     "for a random split, remove dataset.split.group": ("unit/test_init_tables.py", "for a random split, remove dataset.split.group"),
     "for a quantity, set its encoder to standardize": ("unit/test_init_tables.py", "for a quantity, set its encoder to standardize"),
     "neither a table nor a folder of a known kind": ("unit/test_init_tables.py", "neither a table nor a folder of a known kind"),
