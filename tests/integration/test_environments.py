@@ -35,7 +35,6 @@ def test_every_environment_is_in_one_process() -> None:
     assert sorted(name for names in COMBINED for name in names) == sorted(ENVIRONMENTS) and len(ENVIRONMENTS) == 10
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("names", [COMBINED[0], *(pytest.param(names, marks=pytest.mark.full) for names in COMBINED[1:])], ids=" + ".join)
 def test_p6_hostile_environments_make_one_digest(
     tmp_path: Path, plain_version: tuple[Path, str, dict[str, Any]], names: tuple[str, ...]
@@ -45,7 +44,6 @@ def test_p6_hostile_environments_make_one_digest(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_p6_executors_in_hostile_environments_make_one_digest(tmp_path: Path, plain_version: tuple[Path, str, dict[str, Any]]) -> None:
     """They are processes of their own, each with a Java that starts in that environment."""
     raw, uri, expected = plain_version

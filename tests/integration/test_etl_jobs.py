@@ -66,7 +66,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, uri: str) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_p8_two_runs_at_once_make_one_version(tmp_path: Path, uri: str, undisturbed: Path) -> None:
     """They cannot both be first."""
     jobs = [start(write_pipeline(tmp_path, uri), "local[1]") for _ in range(2)]
@@ -91,7 +90,6 @@ def assert_same_content(folder: Path, first: Path) -> None:
     assert parts == expected_parts
 
 
-@pytest.mark.timeout(600)
 def test_p6_p8_a_killed_attempt_leaves_no_version_and_the_next_one_makes_equal_bytes_on_any_cores_with_any_partitions_from_any_files(
     tmp_path: Path, uri: str, undisturbed: Path
 ) -> None:

@@ -42,7 +42,6 @@ def home(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
     return home
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.full
 def test_p5_one_model_for_any_number_of_workers_and_through_kills(home: Path, tmp_path: Path) -> None:
     """The short form of `benchmarks.exact.against_ddp --tables matrix`: digits and adult on 1, 3 and 8 workers; one run killed

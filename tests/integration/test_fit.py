@@ -31,7 +31,6 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({"age": age, "plan": pd.Categorical(plan), "spent": draw.lognormal(3, 1, ROWS).round(2), "left": has_left})
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_cluster")
 def test_p1_a_frame_becomes_a_model_that_answers_with_frames(
     frame: pd.DataFrame, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,7 +60,6 @@ def test_p1_a_frame_becomes_a_model_that_answers_with_frames(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(200)
 @pytest.mark.usefixtures("ray_cluster")
 def test_plain_parquet_becomes_a_model_without_etl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))

@@ -49,7 +49,6 @@ settings = {"train.epochs": 5000, "train.workers": 1, "train.checkpoint.every_st
 
 
 @pytest.mark.full
-@pytest.mark.timeout(400)
 def test_p8_an_interrupted_cell_leaves_kernel_ray_and_spark_usable(tmp_path: Path) -> None:
     notebook = tmp_path / "x.ipynb"
     notebook.write_text(json.dumps({"cells": [{"cell_type": "code", "source": [cell]} for cell in CELLS]}))

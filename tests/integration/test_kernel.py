@@ -10,7 +10,6 @@ GOES_ON = "print('goes on:', ray.get(ray.put(11)), spark.range(7).count())"
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_p8_an_interrupted_kernel_goes_on_with_its_ray_and_spark(tmp_path: Path) -> None:
     pytest.importorskip("ipykernel")
     from jupyter_kernels import kernel_in

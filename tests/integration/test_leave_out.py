@@ -62,7 +62,6 @@ def slow_node(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
 def test_p5_before_a_machine_is_taken_away_the_workers_save_and_the_run_goes_on_without_it(
     slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
@@ -102,7 +101,6 @@ def take_away(node: str, folder: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
 def test_p5_a_machine_that_stays_slow_is_left_out_and_the_weights_are_the_same(
     slow_node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:

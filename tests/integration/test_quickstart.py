@@ -16,7 +16,6 @@ def test_the_notebook_has_no_outputs_and_no_path_of_a_machine() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_p1_the_quickstart_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     for name in ("LOCKSTEP_HOME", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):

@@ -98,7 +98,6 @@ def test_synchronous_weights_are_those_of_exact_whoever_is_killed(tmp_path: Path
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_asynchronous_updates_are_applied_once_whoever_is_killed_stopped_or_interrupted(tmp_path: Path) -> None:
     config = settings(tmp_path, "async")
     chance = random.Random(6)

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from chaos import stages
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.parametrize(
     ("stage", "way", "number"),

@@ -95,7 +95,6 @@ def test_p7_every_kind_of_target_is_predicted_alike_through_every_door(spark: Sp
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("spark", "ray_cluster")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_training_of_every_kind_beats_its_trivial_predictor(tmp_path: Path, kind: str) -> None:

@@ -55,7 +55,6 @@ def test_another_file_of_that_name_stays(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_p1_an_empty_folder_gets_a_tracked_model(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("LOCKSTEP_HOME", "MLFLOW_TRACKING_URI")}
     command = [sys.executable, "-c", two_commands._LOCKSTEP, "demo", "--train.epochs", "3"]

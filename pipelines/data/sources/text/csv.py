@@ -1,8 +1,10 @@
 """CSV: records as columns, each parsed alone and strictly."""
 
+from collections.abc import Iterable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
 from pipelines.data.sources.conditions import disjunction
 from pipelines.data.sources.text.numbers import doubt, is_number, is_refused, is_unbounded, number
@@ -65,19 +67,19 @@ def _read(record: Column, columns: StructType, options: Options) -> Column:
     return F.from_csv(record, StructType([*columns, StructField(CORRUPT, StringType())]).toDDL(), options)
 
 
-def _is_number(field: StructField, settings: Options) -> bool:
-    """Whether `numbers` say what the column takes, and not Spark: decimals of a `locale` are written as there."""
-    return is_number(field.dataType) and not (isinstance(field.dataType, DecimalType) and "locale" in settings)
+def _is_number(kind: DataType, settings: Options) -> bool:
+    """Whether `numbers` say what a column of that type takes, and not Spark: decimals of a `locale` are written as there."""
+    return is_number(kind) and not (isinstance(kind, DecimalType) and "locale" in settings)
 
 
 def _is_text_first(field: StructField, settings: Options) -> bool:
     """Whether a number is read as text: a decimal does not show whether it had commas."""
-    return isinstance(field.dataType, DecimalType) and _is_number(field, settings)
+    return isinstance(field.dataType, DecimalType) and _is_number(field.dataType, settings)
 
 
 def _is_native(field: StructField, settings: Options) -> bool:
     """Whether Spark reads a number as one, so that its text is looked at only in doubt."""
-    return _is_number(field, settings) and not _is_text_first(field, settings)
+    return _is_number(field.dataType, settings) and not _is_text_first(field, settings)
 
 
 def _find_refused_numbers(parsed: DataFrame, record: Column, schema: StructType, settings: Options) -> tuple[DataFrame, Column]:
@@ -96,7 +98,19 @@ def _find_refused_numbers(parsed: DataFrame, record: Column, schema: StructType,
 
 
 def _any_refused(texts: Column, fields: list[StructField], settings: Options) -> Column:
-    return disjunction([is_refused(texts[field.name], field.dataType, settings) for field in fields])
+    """Of all columns of a type, by one function of an array: Spark compiles a test for each of hundreds of columns for minutes."""
+
+    def is_any_refused(kind: DataType, names: list[str]) -> Column:
+        return F.exists(F.array(*[texts[name] for name in names]), lambda text: is_refused(text, kind, settings))
+
+    return disjunction([is_any_refused(kind, [field.name for field in of_kind]) for kind, of_kind in _by_type(fields)])
+
+
+def _by_type(fields: Iterable[StructField]) -> list[tuple[DataType, list[StructField]]]:
+    groups: dict[DataType, list[StructField]] = {}
+    for field in fields:
+        groups.setdefault(field.dataType, []).append(field)
+    return [*groups.items()]
 
 
 def _separator(settings: Options) -> str:
@@ -113,7 +127,9 @@ def _is_too_wide(separator: str) -> Column:
 def _is_too_long(values: list[Column], options: Options) -> Column:
     """Whether one of the values has more characters than maxCharsPerColumn, if that is limited."""
     longest = int(options.get("maxcharspercolumn", -1))
-    return disjunction([F.coalesce(F.length(value) > longest, F.lit(False)) for value in values if longest >= 0])
+    if longest < 0 or not values:
+        return F.lit(False)
+    return F.exists(F.array(*values), lambda value: F.coalesce(F.length(value) > longest, F.lit(False)))
 
 
 def _csv_fault(schema: StructType, settings: Options, options: Options) -> Column:
@@ -133,21 +149,31 @@ def _fault_of_fields(fields: Column, schema: StructType, settings: Options, opti
     count = len(schema)
     names = [f"_{number}" for number in range(count + 2)]
     record_count = F.array_position(F.array(*[fields[name] for name in names]), mark) - 1
-    misfits = [
-        F.when(_cannot_be(fields[f"_{number}"], field, settings, mark), F.lit(f"{field.name} is not {field.dataType.simpleString()}"))
-        for number, field in enumerate(schema)
-        if not isinstance(field.dataType, StringType)
-    ]
     not_separated = F.lit(f"one column in place of {count}: not separated by {settings.get('sep', settings.get('delimiter', ','))!r}")
     longest = F.lit(f"a value of more than {options.get('maxcharspercolumn')} characters, which maxCharsPerColumn allows")
     return F.coalesce(
         F.when((record_count == 1) & (count > 1), not_separated),
         F.when(record_count.between(1, count - 1), F.lit(f"fewer than {count} columns")),
         F.when(F.coalesce(record_count, F.lit(-1)) != count, F.lit(f"more than {count} columns")),
-        *misfits,
+        _first_misfit(fields, schema, settings, mark),
         F.when(_is_too_long([fields[name] for name in names[:count]], options), longest),
         F.lit(f"not a csv record of these {count} columns"),
     )
+
+
+def _first_misfit(fields: Column, schema: StructType, settings: Options, mark: str) -> Column:
+    """What is said of the first value that is not of its column's type; NULL if there is none."""
+    place_of = {field.name: number for number, field in enumerate(schema)}
+
+    def first_place(kind: DataType, places: list[int]) -> Column:
+        texts = F.array(*[fields[f"_{place}"] for place in places])
+        is_misfit = F.transform(texts, lambda text: _cannot_be(text, kind, settings, mark))
+        return F.get(F.array(*map(F.lit, places)), F.array_position(is_misfit, F.lit(True)) - 1)
+
+    by_type = _by_type(field for field in schema if not isinstance(field.dataType, StringType))
+    firsts = [first_place(kind, [place_of[field.name] for field in of_kind]) for kind, of_kind in by_type]
+    messages = F.array(*[F.lit(f"{field.name} is not {field.dataType.simpleString()}") for field in schema])
+    return F.get(messages, F.least(*firsts, *firsts[:1])) if firsts else F.lit(None).cast(StringType())
 
 
 def _mark(separator: str) -> str:
@@ -155,10 +181,10 @@ def _mark(separator: str) -> str:
     return next((mark for mark in _MARKS if not set(mark) & set(separator)), _MARKS[0])
 
 
-def _cannot_be(value: Column, field: StructField, settings: Options, mark: str) -> Column:
+def _cannot_be(value: Column, kind: DataType, settings: Options, mark: str) -> Column:
     """Whether a value is not of its column's type; the text that stands for NULL is of any type."""
-    if _is_number(field, settings):
-        return is_refused(value, field.dataType, settings)
-    alone = StructType([StructField("value", field.dataType), StructField(CORRUPT, StringType())])
+    if _is_number(kind, settings):
+        return is_refused(value, kind, settings)
+    alone = StructType([StructField("value", kind), StructField(CORRUPT, StringType())])
     bare = {**settings, **PERMISSIVE, "sep": mark, "quote": ""}
     return F.from_csv(value, alone.toDDL(), bare)[CORRUPT].isNotNull()

@@ -11,8 +11,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, IntegralType
 
-from pipelines.data.sources.conditions import disjunction
-
 _WHOLE = r"[+-]?[0-9]+"
 _FRACTION = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 # Of texts that Spark casts: its whole numbers may have blanks around them, decimals digits of any script, and floats all that Java takes.
@@ -66,8 +64,9 @@ def doubt(kinds: Collection[DataType]) -> str:
 
 def is_unbounded(values: Collection[tuple[Column, DataType]]) -> Column:
     """Whether one of the values is infinite or NaN."""
-    floats = [value for value, kind in values if isinstance(kind, FloatType | DoubleType)]
-    return disjunction([F.coalesce(~(F.abs(value) < float("inf")), F.lit(False)) for value in floats])
+    floats = [F.abs(value).cast(DoubleType()) for value, kind in values if isinstance(kind, FloatType | DoubleType)]
+    # NaN is the greatest; NULL is left out.
+    return F.coalesce(F.greatest(*floats, *floats[:1]) >= float("inf"), F.lit(False)) if floats else F.lit(False)
 
 
 def _characters(kind: DataType) -> str:
