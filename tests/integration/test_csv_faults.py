@@ -111,3 +111,30 @@ def test_a_json_record_may_end_in_a_comment(spark: SparkSession, tmp_path: Path)
     path = write(tmp_path, "a.json", '{"a": 1} // the first\n{"a": 2} /* the second */\n{"a": 3} /* never closed\n')
     table = {"format": "json", "path": path, "schema": "a int", "options": {"allowComments": True}}
     assert read_tables(spark, source(t=table)).handed_on == {"t": 2}
+
+
+def test_a_record_of_hundreds_of_columns_has_the_fault_of_the_first_that_misfits(spark: SparkSession, tmp_path: Path) -> None:
+    """An expression for each column, one in the other, overflowed Java's stack at 600."""
+    kinds = ("double", "int", "date", "decimal(8,2)", "string", "float")
+    columns = {f"c{number}": kinds[number % len(kinds)] for number in range(700)}
+    values = {"double": "0.5", "int": "7", "date": "2024-05-06", "decimal(8,2)": "1.25", "string": "x", "float": "1e3"}
+    record = [values[kind] for kind in columns.values()]
+
+    def altered(**changes: str) -> str:
+        return ",".join(changes.get(name, value) for name, value in zip(columns, record, strict=True))
+
+    faults = {
+        altered(): None,
+        altered(c601="x", c600="y"): "c600 is not double",
+        altered(c602="May", c699="x"): "c602 is not date",
+        altered(c5="12D"): "c5 is not float",
+        altered(c3="x", c698="2024-13-01"): "c3 is not decimal(8,2)",
+        altered() + ",1": "more than 700 columns",
+        ",".join(record[:-1]): "fewer than 700 columns",
+    }
+    file = tmp_path / "wide.csv"
+    file.write_text("\n".join(faults) + "\n")
+    settings = {"format": "csv", "path": str(file), "schema": ", ".join(f"{name} {kind}" for name, kind in columns.items())}
+    rows = raw_table(settings).rows(spark).rows.select("c1", PROBLEM, LINE).sort(LINE).collect()
+    assert [row[PROBLEM] for row in rows] == list(faults.values())
+    assert [row["c1"] for row in rows if row[PROBLEM] is None] == [7]
