@@ -1,12 +1,10 @@
 """CSV: records as columns, each parsed alone and strictly."""
 
-from collections.abc import Iterable
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from pipelines.data.sources.conditions import disjunction
+from pipelines.data.sources.conditions import any_misfit, first_misfit
 from pipelines.data.sources.text.numbers import doubt, is_number, is_refused, is_unbounded, number
 from pipelines.data.sources.text.parsed import CORRUPT, OWN_OPTIONS, PERMISSIVE, RECORD, REREAD, STRANGE, VALUES, Options, sound_record
 from pipelines.data.sources.text.records import Dialect
@@ -98,19 +96,8 @@ def _find_refused_numbers(parsed: DataFrame, record: Column, schema: StructType,
 
 
 def _any_refused(texts: Column, fields: list[StructField], settings: Options) -> Column:
-    """Of all columns of a type, by one function of an array: Spark compiles a test for each of hundreds of columns for minutes."""
-
-    def is_any_refused(kind: DataType, names: list[str]) -> Column:
-        return F.exists(F.array(*[texts[name] for name in names]), lambda text: is_refused(text, kind, settings))
-
-    return disjunction([is_any_refused(kind, [field.name for field in of_kind]) for kind, of_kind in _by_type(fields)])
-
-
-def _by_type(fields: Iterable[StructField]) -> list[tuple[DataType, list[StructField]]]:
-    groups: dict[DataType, list[StructField]] = {}
-    for field in fields:
-        groups.setdefault(field.dataType, []).append(field)
-    return [*groups.items()]
+    values = {field.name: (texts[field.name], field.dataType) for field in fields}
+    return any_misfit(values, lambda text, kind: is_refused(text, kind, settings))
 
 
 def _separator(settings: Options) -> str:
@@ -149,31 +136,21 @@ def _fault_of_fields(fields: Column, schema: StructType, settings: Options, opti
     count = len(schema)
     names = [f"_{number}" for number in range(count + 2)]
     record_count = F.array_position(F.array(*[fields[name] for name in names]), mark) - 1
+    values = {
+        field.name: (fields[f"_{place}"], field.dataType)
+        for place, field in enumerate(schema)
+        if not isinstance(field.dataType, StringType)
+    }
     not_separated = F.lit(f"one column in place of {count}: not separated by {settings.get('sep', settings.get('delimiter', ','))!r}")
     longest = F.lit(f"a value of more than {options.get('maxcharspercolumn')} characters, which maxCharsPerColumn allows")
     return F.coalesce(
         F.when((record_count == 1) & (count > 1), not_separated),
         F.when(record_count.between(1, count - 1), F.lit(f"fewer than {count} columns")),
         F.when(F.coalesce(record_count, F.lit(-1)) != count, F.lit(f"more than {count} columns")),
-        _first_misfit(fields, schema, settings, mark),
+        first_misfit(values, lambda text, kind: _cannot_be(text, kind, settings, mark)),
         F.when(_is_too_long([fields[name] for name in names[:count]], options), longest),
         F.lit(f"not a csv record of these {count} columns"),
     )
-
-
-def _first_misfit(fields: Column, schema: StructType, settings: Options, mark: str) -> Column:
-    """What is said of the first value that is not of its column's type; NULL if there is none."""
-    place_of = {field.name: number for number, field in enumerate(schema)}
-
-    def first_place(kind: DataType, places: list[int]) -> Column:
-        texts = F.array(*[fields[f"_{place}"] for place in places])
-        is_misfit = F.transform(texts, lambda text: _cannot_be(text, kind, settings, mark))
-        return F.get(F.array(*map(F.lit, places)), F.array_position(is_misfit, F.lit(True)) - 1)
-
-    by_type = _by_type(field for field in schema if not isinstance(field.dataType, StringType))
-    firsts = [first_place(kind, [place_of[field.name] for field in of_kind]) for kind, of_kind in by_type]
-    messages = F.array(*[F.lit(f"{field.name} is not {field.dataType.simpleString()}") for field in schema])
-    return F.get(messages, F.least(*firsts, *firsts[:1])) if firsts else F.lit(None).cast(StringType())
 
 
 def _mark(separator: str) -> str:

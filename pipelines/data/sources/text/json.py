@@ -4,14 +4,15 @@ Spark reads some numbers that are none: floats that are too large, which become 
 other scripts. These are found, and their records refused.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from functools import partial, reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pipelines.data.sources.conditions import conjunction, disjunction
+from pipelines.data.sources.conditions import Values, any_misfit, first_misfit
 from pipelines.data.sources.text.json_keys import examine_keys
 from pipelines.data.sources.text.json_names import Names, key_names
 from pipelines.data.sources.text.numbers import DIGITS, pattern
@@ -47,11 +48,10 @@ class Json(TextTable):
 
     @property
     def looks(self) -> dict[str, str]:
-        """Expressions for what `_find_infinite` and `_find_strange_decimals` need."""
+        """Expressions for records that may have an infinite float or a strange decimal."""
         kinds = [field.dataType for field in self.record_schema]
-        has_floats = any(is_infinite(F.lit(None), kind) is not None for kind in kinds)
-        has_decimals = any(is_no_decimal(F.lit(None), kind) is not None for kind in kinds)
-        return {**({LARGE: LARGE_NUMBER} if has_floats else {}), **({STRANGE: STRANGE_DECIMAL} if has_decimals else {})}
+        large = {LARGE: LARGE_NUMBER} if any(map(has_floats, kinds)) else {}
+        return {**large, **({STRANGE: STRANGE_DECIMAL} if any(map(has_decimals, kinds)) else {})}
 
     def parse(self, records: DataFrame) -> DataFrame:
         """Parse each record in an array, since Spark ignores text after the first value: before an element that marks the end, on a line
@@ -65,31 +65,29 @@ class Json(TextTable):
         record, mark = F.get(elements, F.lit(0)), F.get(elements, F.lit(1))
         is_complete = F.col(VALUES)[CORRUPT].isNull() & (F.size(elements) == 2) & (mark[END] == 1) & record.isNotNull()
         columns = {name: record[name] for name in self.record_schema.names}
-        parsed, strange = self._find_strange_decimals(parsed, text, settings)
-        wrong = [*self._find_infinite(record), *strange]
-        is_sound = conjunction([F.coalesce(is_complete, F.lit(False)), *(~condition for _, condition in wrong)])
-        reasons = [F.when(condition, F.lit(f"{name} is not {self.schema[name].dataType.simpleString()}")) for name, condition in wrong]
+        parsed, decimals = self._read_strange_decimals(parsed, text, settings)
+        floats = self._floats(record)
+        is_large = F.col(LARGE) if floats else F.lit(False)
+        is_infinite, is_strange = is_large & any_misfit(floats, has_infinite), any_misfit(decimals, has_no_decimal)
+        is_sound = F.coalesce(is_complete, F.lit(False)) & ~is_infinite & ~is_strange
+        reasons = F.when(is_large, first_misfit(floats, has_infinite)), first_misfit(decimals, has_no_decimal)
         return self.mark_faults(parsed, columns, is_sound, F.coalesce(*reasons, F.lit("not a JSON object of these columns' types")))
 
-    def _find_infinite(self, record: Column) -> Iterator[tuple[str, Column]]:
-        """The columns with floats, and for each whether a record has one that is too large: none is, where an option names infinity."""
+    def _floats(self, record: Column) -> Values:
+        """The columns with floats of which one may be too large: none, where an option names infinity."""
         if is_on(self.options, "allownonnumericnumbers"):
-            return
-        for field in self.record_schema:
-            condition = is_infinite(record[field.name], field.dataType)
-            if condition is not None:
-                yield field.name, F.col(LARGE) & condition
+            return {}
+        return {field.name: (record[field.name], field.dataType) for field in self.record_schema if has_floats(field.dataType)}
 
-    def _find_strange_decimals(self, parsed: DataFrame, text: Column, settings: Options) -> tuple[DataFrame, list[tuple[str, Column]]]:
-        """The records, and by column, whether a decimal in quotes is no number. With a `locale`, decimals are written as there.
+    def _read_strange_decimals(self, parsed: DataFrame, text: Column, settings: Options) -> tuple[DataFrame, Values]:
+        """The records, and the columns with decimals as texts. With a `locale`, decimals are written as there.
 
         Spark does not tell how a decimal was written, so records that may have one are parsed once more, with texts in its place."""
         texts, record = decimals_as_text(self.record_schema), F.get(F.col(REREAD)[VALUES], F.lit(0))
         assert isinstance(texts, T.StructType)
-        conditions = [(field.name, is_no_decimal(record[field.name], field.dataType)) for field in self.record_schema]
-        strange = [(name, condition) for name, condition in conditions if condition is not None]
+        strange = {field.name: (record[field.name], field.dataType) for field in self.record_schema if has_decimals(field.dataType)}
         if not strange or "locale" in settings:
-            return parsed, []
+            return parsed, {}
         reread = F.from_json(F.when(F.col(STRANGE), text), _array_schema(texts), settings)
         return parsed.withColumn(REREAD, reread), strange
 
@@ -107,14 +105,26 @@ STRANGE_DECIMAL = rf'"[0-9+.eE,-]*(?:[0-9][0-9+.eE,-]*,|,[0-9+.eE,-]*[0-9])[0-9+
 Leaf = Callable[[Column, T.DataType], Column | None]
 
 
-def is_infinite(value: Column, kind: T.DataType) -> Column | None:
-    """Whether a float in a value of that type is infinite; None if it contains no floats."""
-    return _any_in(value, kind, _is_infinite)
+def has_floats(kind: T.DataType) -> bool:
+    """Whether values of that type contain floats."""
+    return _any_in(F.lit(None), kind, _is_infinite) is not None
 
 
-def is_no_decimal(value: Column, kind: T.DataType) -> Column | None:
-    """Whether a decimal in a value is no number; None if it contains no decimals. The value has the type of `decimals_as_text`."""
-    return _any_in(value, kind, _is_no_decimal)
+def has_decimals(kind: T.DataType) -> bool:
+    """Whether values of that type contain decimals."""
+    return _any_in(F.lit(None), kind, _is_no_decimal) is not None
+
+
+def has_infinite(value: Column, kind: T.DataType) -> Column:
+    """Whether a float in a value of that type is infinite."""
+    condition = _any_in(value, kind, _is_infinite)
+    return F.lit(False) if condition is None else condition
+
+
+def has_no_decimal(value: Column, kind: T.DataType) -> Column:
+    """Whether a decimal in a value is no number. The value has the type of `decimals_as_text`."""
+    condition = _any_in(value, kind, _is_no_decimal)
+    return F.lit(False) if condition is None else condition
 
 
 def decimals_as_text(kind: T.DataType) -> T.DataType:
@@ -149,7 +159,7 @@ def _any_in(value: Column, kind: T.DataType, leaf: Leaf) -> Column | None:
         case T.StructType():
             inner = [_any_in(value[field.name], field.dataType, leaf) for field in kind]
             conditions = [column for column in inner if column is not None]
-            return disjunction(conditions) if conditions else None
+            return reduce(or_, conditions) if conditions else None
     condition = leaf(value, kind)
     return None if condition is None else F.coalesce(condition, F.lit(False))
 
