@@ -28,7 +28,7 @@ def any_misfit(values: Values, is_misfit: Test) -> Column:
 
 
 def first_misfit(values: Values, is_misfit: Test) -> Column:
-    """What is said of the first value that does not fit, in the order of the columns; NULL if all fit."""
+    """The fault of the first value that does not fit, in the order of the columns; NULL if all fit."""
     places = {name: place for place, name in enumerate(values)}
 
     def first_place(kind: DataType, names: list[str]) -> Column:
