@@ -120,16 +120,16 @@ def test_a_record_of_hundreds_of_columns_has_the_fault_of_the_first_that_misfits
     values = {"double": "0.5", "int": "7", "date": "2024-05-06", "decimal(8,2)": "1.25", "string": "x", "float": "1e3"}
     record = [values[kind] for kind in columns.values()]
 
-    def altered(**changes: str) -> str:
+    def alter_record(**changes: str) -> str:
         return ",".join(changes.get(name, value) for name, value in zip(columns, record, strict=True))
 
     faults = {
-        altered(): None,
-        altered(c601="x", c600="y"): "c600 is not double",
-        altered(c602="May", c699="x"): "c602 is not date",
-        altered(c5="12D"): "c5 is not float",
-        altered(c3="x", c698="2024-13-01"): "c3 is not decimal(8,2)",
-        altered() + ",1": "more than 700 columns",
+        alter_record(): None,
+        alter_record(c601="x", c600="y"): "c600 is not double",
+        alter_record(c602="May", c699="x"): "c602 is not date",
+        alter_record(c5="12D"): "c5 is not float",
+        alter_record(c3="x", c698="2024-13-01"): "c3 is not decimal(8,2)",
+        alter_record() + ",1": "more than 700 columns",
         ",".join(record[:-1]): "fewer than 700 columns",
     }
     file = tmp_path / "wide.csv"
