@@ -66,7 +66,9 @@ _NOTHING_COLLECTED = {"enable_metrics_collection": False, "event_stats": False, 
 _END_SECONDS = 5.0
 """The longest wait for killed processes; one may be writing to a disk that does not answer."""
 STARTS = 2
+"""Attempts to start a Ray whose node is late."""
 _LATE = "timed out during startup"
+"""In the message of `ray.init` when its node is late."""
 _OWN = "lockstep"
 """The resource by which a process knows that its Ray was started here."""
 

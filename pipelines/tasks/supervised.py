@@ -97,8 +97,7 @@ def class_weights(settings: TaskSettings, data: Data) -> Tensor | None:
     """Weight of each class, shape (classes,), or None if all rows have the same weight.
 
     With `balanced`, a class has the weight rows / (classes · rows of the class), so that the mean over rows is 1; of masks, pixels count
-    instead of rows. Raises ConfigError
-    if the target has no classes, or if their number differs from the number of weights.
+    instead of rows. Raises ConfigError if the target has no classes, or if their number differs from the number of weights.
     """
     choice, classes = settings.class_weights, data.target.cardinality
     if choice == "none":

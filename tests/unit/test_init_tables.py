@@ -184,6 +184,20 @@ def test_a_trial_on_the_sample_of_a_wide_table_chooses_trees_or_a_network(
     assert f"{metric} on 200 rows of the sample, held out from small fits: boosted trees 0." in result.comments[("train",)]
 
 
+@pytest.mark.parametrize("rare_rows, is_tried", [(1, False), (40, True)])
+def test_a_trial_takes_odd_numbers_and_no_class_of_few_rows(
+    rare_rows: int, is_tried: bool, random: np.random.Generator, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Infinite, huge and missing numbers; a column that is empty but for the rows held out."""
+    numbers = random.normal(size=(600, 110)).round(3)
+    numbers[::7, 0], numbers[1::7, 1], numbers[::5, 2] = np.inf, 1e300, np.nan
+    numbers[np.arange(600) % 3 != 2, 3] = np.nan
+    classes = np.where(np.arange(600) < rare_rows, "rare", np.where(numbers[:, 4] > 0, "high", "low"))
+    result = draft(write_csv(tmp_path / "t.csv", {**{f"x{number}": numbers[:, number] for number in range(110)}, "y": classes}))
+    assert ("held out from small fits" in result.comments[("train",)]) == is_tried
+    assert not recwarn.list
+
+
 def test_quantiles_of_very_many_columns_are_not_asked_for() -> None:
     few, many = (number_style(columns, has_classes=False, is_split_by_time=False) for columns in (300, 301))
     assert few.is_normal and few.has_quantiles and not (many.is_normal or many.has_quantiles)

@@ -81,13 +81,20 @@ def _annotation_files(contents: FolderContents) -> list[tuple[FoundFile, dict[st
 
 
 def _has_boxes(values: dict[str, Any]) -> bool:
-    """Whether the entries have the keys that the query reads."""
+    """Whether the entries have the keys that the query reads, with values of their types."""
     return (
         all(isinstance(image, dict) and {"id", "file_name"} <= image.keys() for image in values["images"])
         and all(isinstance(category, dict) and {"id", "name"} <= category.keys() for category in values["categories"])
         and all(isinstance(box, dict) and {"image_id", "category_id"} <= box.keys() for box in values["annotations"])
-        and all(isinstance(box.get("bbox"), list) and len(box["bbox"]) == 4 for box in values["annotations"])
+        and all(_is_box(box.get("bbox")) for box in values["annotations"])
+        and all(isinstance(image["file_name"], str) for image in values["images"])
+        and all(isinstance(entry["id"], int) for key in ("images", "categories") for entry in values[key])
+        and all(isinstance(box[key], int) for key in ("image_id", "category_id") for box in values["annotations"])
     )
+
+
+def _is_box(edges: Any) -> bool:
+    return isinstance(edges, list) and len(edges) == 4 and all(isinstance(edge, int | float) for edge in edges)
 
 
 def _has_crowds(values: dict[str, Any]) -> bool:

@@ -4,19 +4,22 @@ Where few of many columns say something, trees find them and networks do not; wh
 number of columns would often be wrong, and three small fits of scikit-learn decide.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.target import TargetChoice
 
 MOST_ROWS = 3_000
 LEAST_ROWS = 300
+LEAST_ROWS_OF_A_CLASS = 30
+LARGEST = 1e30
+"""Larger numbers are taken for this one, whose square a float still holds."""
 MOST_CLASSES = 20
 """Classes beyond which boosting takes minutes: it grows a tree for each."""
 _TREES = 60
@@ -45,20 +48,25 @@ class Trial:
 
 
 def try_models(features: Sequence[ColumnFacts], target: TargetChoice) -> Trial | None:
-    """Fit small models on two thirds of at most MOST_ROWS rows, and score them on the others. None if there are too few rows, or too many
-    classes for boosting."""
+    """Fit small models on two thirds of at most MOST_ROWS rows, and score them on the others. None if there are too few rows, also of a
+    class, or too many classes for boosting."""
     import sklearn.metrics as measures  # noqa: PLC0415, it takes a second, which only wide tables need
     from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
-    rows = np.flatnonzero(pc.is_valid(target.column.typed.values).to_numpy(zero_copy_only=False))
+    outputs = _numbers(target.column)
+    rows = np.flatnonzero(~np.isnan(outputs))
     if len(rows) < LEAST_ROWS or (target.has_classes and target.column.distinct > MOST_CLASSES):
         return None
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)]
-    inputs = np.stack([_numbers(column)[rows] for column in features], axis=1)
-    outputs = _numbers(target.column)[rows]
+    inputs, outputs = np.stack([_numbers(column)[rows] for column in features], axis=1), outputs[rows]
     is_held_out = np.arange(len(rows)) % 3 == 2
+    if target.has_classes and _rows_of_rarest_class(outputs, is_held_out) < LEAST_ROWS_OF_A_CLASS:
+        return None
     scores = {}
-    with threadpool_limits(1):  # the sums of several threads differ in their last digits
+    with threadpool_limits(1), warnings.catch_warnings():  # the sums of several threads differ in their last digits
+        warnings.simplefilter("ignore")  # that a small fit ended early, or that a column is empty in its rows
+        fitted_inputs = inputs[~is_held_out]
+        inputs = inputs[:, np.nanmin(fitted_inputs, 0) < np.nanmax(fitted_inputs, 0)]
         for name, model in _models(target).items():
             model.fit(inputs[~is_held_out], outputs[~is_held_out])
             held_out, true = inputs[is_held_out], outputs[is_held_out]
@@ -70,10 +78,18 @@ def try_models(features: Sequence[ColumnFacts], target: TargetChoice) -> Trial |
     return Trial(METRICS[target.kind], scores, int(is_held_out.sum()))
 
 
+def _rows_of_rarest_class(outputs: np.ndarray, is_held_out: np.ndarray) -> int:
+    """Rows of the sample that the rarest class has; 0 if it lacks a class that is only fitted, or only held out."""
+    values, counts = np.unique(outputs, return_counts=True)
+    is_in_both = all(np.array_equal(np.unique(outputs[part]), values) for part in (is_held_out, ~is_held_out))
+    return int(counts.min()) if is_in_both else 0
+
+
 def _numbers(column: ColumnFacts) -> np.ndarray:
-    """One float64 for each row, NaN for NULL: the number, or of another value its rank by frequency."""
+    """One float64 for each row, NaN for NULL and infinity: the number, or of another value its rank by frequency."""
     if column.kind in ("number", "boolean", "moment"):
-        return column.places
+        numbers = column.places
+        return np.where(np.isfinite(numbers), numbers.clip(-LARGEST, LARGEST), np.nan)
     if column.kind != "text":
         return np.zeros(column.rows)
     rank = {value: float(number) for number, value in enumerate(column.counts[0])}
