@@ -35,8 +35,9 @@ from pipelines.data.versions.sources import SourceFile, Sources
 from pipelines.data.versions.versions import confirm, open_version
 from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.identity import encoding_distributions, version_name
-from pipelines.etl.make import WrittenAttempt, log_notes, make
+from pipelines.etl.make import WrittenAttempt, make
 from pipelines.etl.query import analyse
+from pipelines.etl.read import log_notes
 from pipelines.etl.spark_stages import event_log, spark_stages
 from pipelines.etl.splits.shares import check_shares
 from pipelines.runtime.imports import meanwhile

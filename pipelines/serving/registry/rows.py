@@ -8,7 +8,7 @@ from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import read_tables
 from pipelines.etl.identity import version_name
-from pipelines.etl.make import judge
+from pipelines.etl.judge import judge
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.query import analyse, run_query
 from pipelines.etl.run import check_unchanged, collect_sources

@@ -1,0 +1,71 @@
+"""Reads the raw tables and runs the query over them. Malformed records go to the quarantine, and series are checked to be in order."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.config import Config
+from pipelines.data.sources.base import RawTables
+from pipelines.data.sources.tables import Tables, read_tables
+from pipelines.data.versions.attempt import Attempt, Report
+from pipelines.data.versions.sources import Sources
+from pipelines.etl.quality import check_quarantined
+from pipelines.etl.quarantine import write_malformed
+from pipelines.etl.query import run_query
+from pipelines.etl.text_casts import text_cast_notes
+from pipelines.etl.windows import check_order
+from pipelines.runtime.compat.spark import query_execution
+from pipelines.spark.session import weigh_batches
+from pipelines.spark.wide_tables import suit_columns
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class QueriedRows:
+    """The rows of the query, and the tables that they come from."""
+
+    rows: DataFrame
+    tables: Tables
+    malformed: Report
+    """Records that no table's format or schema takes."""
+    series_rows: int
+    """Rows of the query before `source.windows` leaves some out; 0 without it."""
+    warnings: tuple[str, ...]
+    """Those of `analyse`; with any, the query may give other rows when it runs again."""
+    notes: tuple[str, ...]
+
+    @property
+    def is_deterministic(self) -> bool:
+        return not self.warnings
+
+
+def read_and_query(
+    spark: SparkSession, config: Config, sources: Sources, tables: RawTables, attempt: Attempt, warnings: tuple[str, ...]
+) -> QueriedRows:
+    """Read the tables and run the query. Raises SourceError or QualityError."""
+    tables_read, malformed = _read_tables(spark, tables, attempt, config.source.max_quarantined)
+    windows = config.source.windows
+    series_rows = check_order(spark.sql(config.source.sql), windows, config.dataset.split) if windows else 0
+    rows = run_query(spark, config, is_deterministic=not warnings)
+    notes = (*tables_read.notes, *text_cast_notes(query_execution(rows).analyzed()))
+    log_notes((*warnings, *notes))
+    suit_columns(rows, is_judged_cheaply=bool(config.dataset.key) and not config.source.expect)
+    weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
+    return QueriedRows(rows, tables_read, malformed, series_rows, warnings, notes)
+
+
+def log_notes(notes: Iterable[str]) -> None:
+    """Log what a person may want to change, each in a line."""
+    for note in notes:
+        log.warning("%s", note)
+
+
+def _read_tables(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float) -> tuple[Tables, Report]:
+    """Read the tables, and write their malformed records, a share of at most `limit`, to the quarantine."""
+    tables_read = read_tables(spark, tables)
+    malformed = write_malformed(tables_read.malformed, attempt) if tables_read.malformed else Report()
+    check_quarantined(tables_read.rows_parsed, malformed.refused, limit, malformed.samples)
+    return tables_read, malformed
