@@ -188,6 +188,7 @@ def test_the_tables_of_sharded_begin_with_ddp(tmp_path: Path, monkeypatch: pytes
     }
 
 
+@pytest.mark.full
 def test_a_worker_of_a_spread_model_says_what_it_needs() -> None:
     needs = spread_worker.measure_workers(2, spread_worker.TINY, sharded.sharding(tensor=2))
     assert 0 < needs["kept"] <= needs["peak"] and needs["seconds"] > 0 and needs["parameters"] == 458_752

@@ -59,6 +59,7 @@ def test_groups_and_equal_rows_are_in_one_fold(spark: SparkSession) -> None:
         row_folds(rows.withColumn("c", F.col("id") % 2), ByFold(folds=5, group="g", stratify="c"))
 
 
+@pytest.mark.full
 def test_p2_strata_differ_by_one_row_between_folds_and_refused_rows_count_for_none(spark: SparkSession) -> None:
     rows = spark.range(1_003).selectExpr(
         "id", "CASE WHEN id < 700 THEN 'a' WHEN id < 999 THEN NULL WHEN id < 1001 THEN 'two' ELSE 'z' END AS c"

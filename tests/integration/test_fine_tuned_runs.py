@@ -8,7 +8,7 @@ import pytest
 import torch
 from mlflow.artifacts import download_artifacts
 from safetensors.torch import load_file, save_file
-from trainings import training
+from trainings import open_dataset, training
 
 from pipelines import api, tracking
 from pipelines.config import Config
@@ -16,6 +16,7 @@ from pipelines.errors import TrainingError
 from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
 from pipelines.runtime.weights import from_bytes, model_digest
+from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.run_directory import INITIAL
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -30,10 +31,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def file(home: Path) -> Path:
-    """Weights of a run in bf16, under other names, of a model with another second layer."""
-    earlier = training(home, rows=640, epochs=1, task={"hidden": [32, 16]})
-    contents, _ = tracking.download_weights(earlier.tracking.uri, train(earlier).run_id)
-    save_file({f"base.{name}": values.bfloat16() for name, values in from_bytes(contents[0]).items()}, home / "base.safetensors")
+    """Weights in bf16, under other names, of a model with another second layer."""
+    config = training(home, rows=640, task={"hidden": [32, 16]})
+    model = build_task(config.task, open_dataset(config).manifest).model()
+    save_file({f"base.{name}": values.bfloat16() for name, values in model.state_dict().items()}, home / "base.safetensors")
     return home / "base.safetensors"
 
 

@@ -94,6 +94,7 @@ def test_p6_equal_rows_make_one_digest_from_a_folder_an_archive_and_a_single_fil
         assert manifest.version != first.version and manifest.digest == first.digest
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_p6_a_file_that_moves_to_another_class_makes_another_version(folder: Path, uri: str, tmp_path: Path) -> None:
     config = pictures(shutil.copytree(folder, tmp_path / "pictures"), uri)

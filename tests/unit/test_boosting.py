@@ -91,6 +91,7 @@ def test_p5_trees_and_metrics_are_equal_for_every_number_of_workers(home: Path, 
             assert actual[case][0].metrics == expected[0].metrics
 
 
+@pytest.mark.full
 def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
     folder = home / "stopped"
     for workers, stop_after in ((3, 4), (2, 4), (1, 9)):  # inside an epoch, and at the ends of two
