@@ -1,12 +1,15 @@
 """Settings of `train` together: every kind of task in every precision, under every strategy, takes steps and is evaluated."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from math import isfinite
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import pytest
+import torch
 from groups import run_group
 from task_cases import PRECISIONS, ROWS, TASKS, create_task, random_batch, step_losses, worker_batch
 
@@ -82,10 +85,28 @@ def test_every_task_trains_in_every_precision_when_its_model_is_spread(tmp_path:
 
 @pytest.mark.full
 @pytest.mark.skipif(not which("g++"), reason="torch compiles with g++: apt-get install g++")
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ["tabular of terms and members", "vision", "language", "segmentation"])
 def test_a_compiled_step_is_the_plain_one(name: str) -> None:
+    """By g++, which takes most of a minute. `tests/gpu` compiles the steps of all tasks for a GPU."""
     plain, compiled = (step_losses(name, WorkerContext(), compile=is_compiled) for is_compiled in (False, True))
     assert compiled == pytest.approx(plain, rel=1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", TASKS)
+def test_the_graphs_of_a_step_compute_what_it_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graphs that a compiler would get, of every task, forwards and backwards, run as they are."""
+    run_graph, graphs = torch._dynamo.lookup_backend("aot_eager"), []
+
+    def keep_graph(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        graphs.append(graph)
+        return run_graph(graph, inputs)
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=keep_graph))
+    plain = step_losses(name, WorkerContext())
+    assert not graphs
+    assert step_losses(name, WorkerContext(), compile=True) == pytest.approx(plain, rel=1e-4)
+    assert graphs
 
 
 @pytest.mark.parametrize("name", TASKS)
