@@ -59,7 +59,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
     raw("etth")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKSTEP_RAW", str(FOLDER))
-        query = f"SELECT * FROM hours WHERE date < '{month_start(20)}'"
+        query = f"SELECT *, hour(date) AS hour FROM hours WHERE date < '{month_start(20)}'"
         splits = {"dataset.split.validation": month_start(12), "dataset.split.test": month_start(16)}
         places = {"dataset.path": str(home / "data"), "train.storage": str(home / "runs"), "tracking.uri": new_store(home)}
         config = load(CONF, {**places, **splits, "source.query": query, "train.epochs": 1, "train.workers": 2})
@@ -75,7 +75,7 @@ def version(config: Config) -> Version:
 def restore_rows(version: Version, split: str) -> np.ndarray:
     """History and future in the query's units, shape (rows, STEPS + HORIZON, series)."""
     pieces = []
-    for column in version.columns:
+    for column in (column for column in version.columns if column.name in ("history", "future")):
         tables = [pq.ParquetFile(f"{version.root}/{group.file}").read_row_group(group.index) for group in version.split_row_groups(split)]
         values = np.concatenate([to_numpy(column, table.column(column.name).combine_chunks()) for table in tables])
         pieces.append(restore_encoder(version.manifest.encoders[column.name]).decode(values))
@@ -123,12 +123,12 @@ def test_p7_served_forecasts_have_the_error_of_the_evaluation(config: Config, re
     mlflow.set_tracking_uri(config.tracking.uri)
     model = mlflow.pyfunc.load_model(result.model)
     rows = windows(hours, 16 * MONTH, 20 * MONTH)
-    history = pd.DataFrame({"history": [row.tolist() for row in rows[:, :STEPS]]})
-    forecasts = model.predict(history)
+    first_hours = (16 * MONTH + np.arange(len(rows))) % 24
+    forecasts = model.predict(pd.DataFrame({"history": [row.tolist() for row in rows[:, :STEPS]], "hour": first_hours.astype(np.int32)}))
     settings = config.dataset.encoders["future"]
     errors = (np.array(forecasts["prediction"].tolist()) - rows[:, STEPS:]) / settings.deviation
     assert result.metrics["test/mse"] == pytest.approx((errors**2).mean(), rel=1e-5)
     last = (rows[:, STEPS - 1 : STEPS] - rows[:, STEPS:]) / settings.deviation
     assert result.metrics["test/repeat_last_mae"] == pytest.approx(abs(last).mean(), rel=1e-5)
-    short = model.predict(pd.DataFrame({"history": [rows[0, 1:STEPS].tolist()]}))
+    short = model.predict(pd.DataFrame({"history": [rows[0, 1:STEPS].tolist()], "hour": np.int32([0])}))
     assert short["refused"][0].startswith("history: scale cannot encode [[")

@@ -79,7 +79,8 @@ def test_a_constant_history_has_a_finite_forecast_and_gradient(network: str, nor
 
 
 def test_runs_from_before_there_were_networks_have_the_same_identity() -> None:
-    earlier = {"train.epochs": 6, "train.global_batch": 32, "train.lr": 1e-3, "train.weight_decay": 0, "train.lr_gamma": 0.5}
+    schedule = {"train.schedule": "step", "train.step_epochs": 1, "train.lr_gamma": 0.5, "train.ema_decay": 0}
+    earlier = {"train.epochs": 6, "train.global_batch": 32, "train.lr": 1e-3, "train.weight_decay": 0, **schedule}
     config = load(CONF, earlier)
     assert config.model_identity[:16] == "2333fac3b10f2a4f"
     changed_configs = [load(CONF, {**earlier, **other}) for other in ({"task.network": "linear"}, {"task.normalize": "last"})]
