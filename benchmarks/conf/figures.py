@@ -60,7 +60,7 @@ FIGURES = (
     Figure("adult_trees", "test/auc", 0.928, baseline=True),
     Figure("california", "test/rmse", 45_000, highest=False),
     Figure("linear", "test/mse", 0.0102, highest=False),
-    Figure("trec", "test/accuracy", 0.9),
+    Figure("trec", "test/accuracy", 0.905),
     Figure("mr", "test/accuracy", 0.775),
     Figure("sst2", "test/accuracy", 0.83),
     Figure("movielens", "test/rmse", 0.91, highest=False),
