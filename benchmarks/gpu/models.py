@@ -123,6 +123,7 @@ PERCEPTRON = Case(
 )  # of 100 M parameters; the first epoch, of 48 steps, fills the cache
 SMALL_PERCEPTRON = Case({"kind": "tabular", "hidden": [32]}, {"encoder": "identity"}, 8, (), "float32", 2_048, 64, 2, 20)
 SMALL_GPT: dict[str, object] = {
+    "dataset.features": {"text": {"encoder": "characters", "length": 128}},
     "task.layers": 1,
     "task.heads": 2,
     "task.width": 16,
@@ -132,7 +133,15 @@ SMALL_GPT: dict[str, object] = {
     "train.grad_accum_steps": 2,
 }
 U_NET: dict[str, object] = {"train.use_gpu": True, "train.global_batch": 16}
-SMALL_U_NET: dict[str, object] = {"task.width": 4, "task.depth": 2, "train.use_gpu": False, "train.global_batch": 4}
+SMALL_U_NET: dict[str, object] = {
+    "dataset.features.image.shape": [16, 16, 16],
+    "dataset.target.label.shape": [16, 16, 16],
+    "task.patch": [8, 8, 8],
+    "task.width": 4,
+    "task.depth": 2,
+    "train.use_gpu": False,
+    "train.global_batch": 4,
+}
 LARGE = {
     "ResNet-50": _case_model(RESNET50, (PLAIN, HALF, STREAMED, COMPILED, SCALED)),
     "MLP, 100 M parameters": _case_model(PERCEPTRON, (PLAIN, HALF, STREAMED, COMPILED, SCALED)),
