@@ -14,8 +14,8 @@
                  translates the query for the served model.
 7.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
                  Some are also kept as they are.
-8.  `make`       ends with the manifest (`description`), which the commit publishes if the row counts agree; `summary` prints
-                 the last lines.
+8.  `make`       ends with the manifest (`description`), which the commit publishes if the row counts agree; `summary` logs
+                 the notes and prints the last lines.
 
 `spark_stages` reads what Spark says about its own stages.
 """

@@ -20,12 +20,13 @@ from pipelines.etl.fit import fit_columns
 from pipelines.etl.judge import judge_and_summarize
 from pipelines.etl.quality import check_quarantined
 from pipelines.etl.quarantine import sample_refused
-from pipelines.etl.read import QueriedRows, log_notes, read_and_query
+from pipelines.etl.read import QueriedRows, read_and_query
 from pipelines.etl.served.translation import translate_query
 from pipelines.etl.splits import splits
 from pipelines.etl.splits.folds import count_rows_of_folds, divide_into_folds
 from pipelines.etl.splits.shares import compare_shares, compare_window_shares
 from pipelines.etl.statistics.row_summary import RowSummary
+from pipelines.etl.summary import log_notes
 from pipelines.etl.windows import describe_left_out
 from pipelines.etl.write import RawRowSelection, WritingJob, bytes_per_split, part_numbers, splits_with_raw_rows, write_parts
 from pipelines.spark.progress import Stages
@@ -85,6 +86,7 @@ def make(
 
 
 def _fit(spark: SparkSession, config: Config, queried: QueriedRows) -> FittedRows:
+    """Judge the rows, and fit the encoders, unless too many rows are refused or the splits are not what the config asks for."""
     judged = judge_and_summarize(queried, config)
     summary, malformed, limit = judged.summary, queried.malformed, config.source.max_quarantined
     refused, refusable_rows = malformed.refused + Counter(summary.refused), malformed.refused.total() + summary.query_rows

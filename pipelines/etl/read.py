@@ -1,7 +1,5 @@
 """Reads the raw tables and runs the query over them. Malformed records go to the quarantine, and series are checked to be in order."""
 
-import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,13 +12,12 @@ from pipelines.data.versions.sources import Sources
 from pipelines.etl.quality import check_quarantined
 from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.query import run_query
+from pipelines.etl.summary import log_notes
 from pipelines.etl.text_casts import text_cast_notes
 from pipelines.etl.windows import check_order
 from pipelines.runtime.compat.spark import query_execution
 from pipelines.spark.session import weigh_batches
 from pipelines.spark.wide_tables import suit_columns
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,12 +52,6 @@ def read_and_query(
     suit_columns(rows, is_judged_cheaply=bool(config.dataset.key) and not config.source.expect)
     weigh_batches(rows, sum(file.bytes for files in sources.values() for file in files) / max(tables_read.rows_parsed, 1))
     return QueriedRows(rows, tables_read, malformed, series_rows, warnings, notes)
-
-
-def log_notes(notes: Iterable[str]) -> None:
-    """Log what a person may want to change, each in a line."""
-    for note in notes:
-        log.warning("%s", note)
 
 
 def _read_tables(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float) -> tuple[Tables, Report]:

@@ -37,9 +37,9 @@ from pipelines.errors import ConfigError, DatasetError, SourceError
 from pipelines.etl.identity import encoding_distributions, version_name
 from pipelines.etl.make import WrittenAttempt, make
 from pipelines.etl.query import analyse
-from pipelines.etl.read import log_notes
 from pipelines.etl.spark_stages import event_log, spark_stages
 from pipelines.etl.splits.shares import check_shares
+from pipelines.etl.summary import log_notes
 from pipelines.runtime.imports import meanwhile
 from pipelines.runtime.interrupts import DeferredSignals, mark_done
 from pipelines.spark.cancellation import stop_tasks

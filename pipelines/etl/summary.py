@@ -1,5 +1,7 @@
-"""The last lines of a run: the version, and the refused rows by reason with their folder and a sample."""
+"""Logs notes, and words the last lines of a run: the version, and the refused rows by reason with their folder and a sample."""
 
+import logging
+from collections.abc import Iterable
 from contextlib import suppress
 
 import pyarrow as pa
@@ -11,6 +13,14 @@ from pipelines.data.versions import storage
 from pipelines.data.versions.manifest import Folds, Manifest
 from pipelines.errors import DatasetError
 from pipelines.etl.quality import reason_lines, share_text
+
+log = logging.getLogger(__name__)
+
+
+def log_notes(notes: Iterable[str]) -> None:
+    """Log what a person may want to change, each in a line."""
+    for note in notes:
+        log.warning("%s", note)
 
 
 def version_summary(config: Config, manifest: Manifest) -> str:

@@ -59,7 +59,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
     raw("etth")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKSTEP_RAW", str(FOLDER))
-        query = f"SELECT *, hour(date) AS hour FROM hours WHERE date < '{month_start(20)}'"
+        query = load(CONF).source.query.replace(month_start(20, 720)[:10], month_start(20))
         splits = {"dataset.split.validation": month_start(12), "dataset.split.test": month_start(16)}
         places = {"dataset.path": str(home / "data"), "train.storage": str(home / "runs"), "tracking.uri": new_store(home)}
         config = load(CONF, {**places, **splits, "source.query": query, "train.epochs": 1, "train.workers": 2})
@@ -75,7 +75,8 @@ def version(config: Config) -> Version:
 def restore_rows(version: Version, split: str) -> np.ndarray:
     """History and future in the query's units, shape (rows, STEPS + HORIZON, series)."""
     pieces = []
-    for column in (column for column in version.columns if column.name in ("history", "future")):
+    columns = {column.name: column for column in version.columns}
+    for column in (columns["history"], columns["future"]):
         tables = [pq.ParquetFile(f"{version.root}/{group.file}").read_row_group(group.index) for group in version.split_row_groups(split)]
         values = np.concatenate([to_numpy(column, table.column(column.name).combine_chunks()) for table in tables])
         pieces.append(restore_encoder(version.manifest.encoders[column.name]).decode(values))
