@@ -40,7 +40,7 @@ def gradients(task: Supervised, scores: Tensor, batch: Batch) -> Gradients:
     row's weight."""
     losses, weights = task.row_losses(scores, batch)
     gradient, curvature = task.target.derivatives(scores, batch[task.data.target.name])
-    curvature = curvature.abs().clamp(min=_LEAST_CURVATURE) if task.target.is_curved else torch.ones_like(curvature)
+    curvature = curvature.abs_().clamp_(min=_LEAST_CURVATURE) if task.target.is_curved else torch.ones_like(curvature)
     if weights is None:
         return Gradients(gradient, curvature, losses, None)
     return Gradients(gradient * weights[:, None], curvature * weights[:, None], losses * weights, weights)
@@ -48,10 +48,25 @@ def gradients(task: Supervised, scores: Tensor, batch: Batch) -> Gradients:
 
 def to_grids(*arrays: Tensor) -> list[Tensor]:
     """Each array rounded to a grid of its own, as float64. Collective: a grid is that of the largest value of all workers."""
-    largest = torch.stack([values.abs().max().double() if values.numel() else torch.zeros((), dtype=torch.float64) for values in arrays])
+    largest = torch.stack([_largest(values) for values in arrays])
     _reduce(largest, dist.ReduceOp.MAX)
     spacings = [2.0 ** (frexp(value)[1] - _GRID_BITS) for value in largest.tolist()]
-    return [values.double().div(spacing).round_().mul_(spacing) for values, spacing in zip(arrays, spacings, strict=True)]
+    return [_round_to(spacing, values.double()) for values, spacing in zip(arrays, spacings, strict=True)]
+
+
+def _largest(values: Tensor) -> Tensor:
+    """The largest absolute value, as float64; 0 of no values."""
+    if not values.numel():
+        return torch.zeros((), dtype=torch.float64)
+    least, most = torch.aminmax(values)
+    return torch.maximum(-least, most).double()
+
+
+def _round_to(spacing: float, values: Tensor) -> Tensor:
+    """The nearest multiple of a power of two of each value. At 1.5 · 2^52 times the spacing, float64 holds no others: so adding it rounds,
+    and subtracting it does not. That is two passes over the values where a division, `round` and a product are three."""
+    shift = 1.5 * 2.0**52 * spacing
+    return values.add(shift).sub_(shift)
 
 
 def sum_exactly(on_grid: Tensor) -> Tensor:

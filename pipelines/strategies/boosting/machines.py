@@ -149,7 +149,7 @@ class MachineGroup:
         count = 2 if context.world_size == 1 else 1
         places = find_places(count)
         self._threads = [ThreadPoolExecutor(1, "lightgbm") for _ in range(count)]
-        self._parts = np.array_split(np.arange(len(rows)), count)
+        self._parts = [slice(len(rows) * number // count, len(rows) * (number + 1) // count) for number in range(count)]
         networks = [network_parameters(places, context.rank * count + number, growth.timeout_seconds) for number in range(count)]
         parts = zip(self._parts, networks, strict=True)
         self._machines = self._all([partial(Machine, lightgbm, growth, rows[part], network) for part, network in parts])
@@ -168,7 +168,8 @@ class MachineGroup:
 
     def scores(self) -> np.ndarray:
         """The outputs for this worker's rows: float64 of shape (rows, outputs)."""
-        return np.concatenate(self._all([machine.scores for machine in self._machines]))
+        outputs = self._all([machine.scores for machine in self._machines])
+        return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
 
     def close(self) -> None:
         """Close the connections, without waiting for a machine that waits for another one."""
