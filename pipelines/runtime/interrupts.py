@@ -12,16 +12,18 @@ the first, a second one is a repetition; a later one means that the sender does 
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import current_thread, main_thread
+from threading import Timer, current_thread, main_thread
 from types import FrameType, TracebackType
 from typing import Any
 
 from pipelines.runtime.imports import import_modules
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN_SECONDS = 0.02
 REPEAT_SECONDS = 2.0
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -89,7 +91,8 @@ def exit_on_signals() -> Iterator[None]:
     for number in NUMBERS:
         signal.signal(number, _leave)
     try:
-        yield
+        with _lost_signals_sent_again():
+            yield
     except (Exception, KeyboardInterrupt) as error:
         number_noted = signal.SIGINT if isinstance(error, KeyboardInterrupt) else _job.number
         if number_noted is None or _job.done:
@@ -98,6 +101,30 @@ def exit_on_signals() -> Iterator[None]:
     finally:
         for number in NUMBERS:
             signal.signal(number, _end)
+
+
+@contextmanager
+def _lost_signals_sent_again() -> Iterator[None]:
+    """Python ignores an exception in `__del__`, in a callback of a weak reference and in a hook of `fork`. In this block, if it is that of
+    a signal, the signal is sent again, when Python is likely to have left that place."""
+    before = sys.unraisablehook
+
+    def send_again(lost: Any) -> None:
+        code = lost.exc_value.code if isinstance(lost.exc_value, SystemExit) else None
+        number = next((number for number in NUMBERS if code in (128 + number, number)), None)  # Ray's handler exits with the latter
+        if number is None:
+            before(lost)
+            return
+        _job.forget()
+        timer = Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = send_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -197,7 +224,7 @@ def restored_signals(*modules: str) -> Iterator[None]:
 
 
 def install(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:
-    """Set handlers by signal, and return the old ones; none outside of the main thread."""
+    """Set handlers by signal, and return the old ones; none outside of the main thread, or for a handler that is not of Python."""
     if current_thread() is not main_thread():
         return {}
-    return {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    return {number: signal.signal(number, handler) for number, handler in handlers.items() if signal.getsignal(number) is not None}

@@ -18,8 +18,10 @@ from mlflow.exceptions import MlflowException
 from pipelines.config import Config
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.errors import TrackingError
+from pipelines.runtime.compat.mlflow_sessions import defer_signals_in_sessions
 
 SQLITE = "sqlite:///"
+_SERVERS = ("http://", "https://", "databricks")
 MLFLOW = {
     # The default is seven retries in four minutes, during which nothing else would be sent.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -40,6 +42,8 @@ def connect(uri: str) -> MlflowClient:
     for name, value in MLFLOW.items():
         os.environ.setdefault(name, value)
     with mlflow_errors(uri):
+        if not uri.startswith(_SERVERS):
+            defer_signals_in_sessions()
         if not uri.startswith(SQLITE):
             return MlflowClient(uri)
         with _folder_lock(Path(uri.removeprefix(SQLITE)).parent):

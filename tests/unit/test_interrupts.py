@@ -45,6 +45,10 @@ exit_on_error(main)
         ("raise KeyboardInterrupt", 130, ""),
         # What comes at once a second time does not cut the way out short.
         ("try:\n        send(signal.SIGTERM)\n    finally:\n        send(signal.SIGTERM); print('undone')", 143, "undone"),
+        # Python ignores an exception in a destructor and in a hook of `fork`, but the signal counts.
+        ("Lost = type('Lost', (), {'__del__': lambda self: send(signal.SIGTERM)}); Lost(); time.sleep(20); print('lost')", 143, ""),
+        ("os.register_at_fork(before=lambda: send(signal.SIGINT)); os.fork() or os._exit(0); time.sleep(20); print('lost')", 130, ""),
+        ("Lost = type('Lost', (), {'__del__': lambda self: sys.exit(signal.SIGTERM)}); Lost(); time.sleep(20); print('lost')", 143, ""),
         # What fails because of a signal is no failure.
         ("try:\n        send(signal.SIGTERM)\n    finally:\n        raise DatasetError('Spark is gone')", 143, ""),
         ("with DeferredSignals():\n        send(signal.SIGINT); print('begun')", 130, "begun"),

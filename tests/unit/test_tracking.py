@@ -21,6 +21,8 @@ from loopback import free_port
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 from mlflow.server import app
+from sqlalchemy import event
+from sqlalchemy.orm import Session
 from stores import new_store
 from versions import write_version
 from waiting import wait_until
@@ -30,6 +32,8 @@ from pipelines import api, tracking
 from pipelines.config import Config, parse
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError
+from pipelines.runtime.interrupts import handle_signals
+from pipelines.tracking.client import connect
 from pipelines.tracking.history import history as recorded_history
 from pipelines.tracking.history import read_training
 from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT
@@ -426,3 +430,18 @@ def test_a_signal_while_a_run_begins_leaves_none_running(uri: str, version: Vers
     experiment = client.get_experiment_by_name("signalled")
     assert experiment is not None
     assert [run.info.status for run in client.search_runs([experiment.experiment_id])] == ["KILLED"]
+
+
+def test_p8_a_signal_amid_a_write_comes_when_the_write_is_over(uri: str) -> None:
+    client = connect(uri)
+    run_id = client.create_run(client.create_experiment("signalled")).info.run_id
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    event.listen(Session, "before_commit", lambda session: signal.raise_signal(signal.SIGTERM), once=True)
+    with handle_signals(leave), pytest.raises(SystemExit):
+        client.set_tag(run_id, "written", "yes")
+    client.set_terminated(run_id, "KILLED")
+    run = client.get_run(run_id)
+    assert (run.data.tags["written"], run.info.status) == ("yes", "KILLED")
