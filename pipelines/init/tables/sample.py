@@ -20,6 +20,8 @@ class TextSample:
     """Whole lines, without compression; the first line of the file is the first of them."""
     share: float
     """About how much of the file's text that is, at most 1."""
+    has_gaps: bool = False
+    """Whether there are lines between those."""
 
     @property
     def is_complete(self) -> bool:
@@ -41,7 +43,16 @@ def sample_text(path: str, most_bytes: int = SAMPLE_BYTES) -> TextSample:
             return TextSample(file.read(most_bytes // 4 * 4), most_bytes / size)
         starts = [size * piece // PIECES for piece in range(PIECES)]
         pieces = [_whole_lines(file, start, most_bytes // PIECES) for start in starts]
-    return TextSample(b"".join(pieces), sum(map(len, pieces)) / size)
+    return TextSample(b"".join(pieces), sum(map(len, pieces)) / size, has_gaps=True)
+
+
+def sample_beginning(path: str, most_bytes: int = SAMPLE_BYTES) -> TextSample:
+    """Read the first lines of a large file. If its records have several lines, pieces from elsewhere would begin inside of one.
+
+    Raises SourceError if the file cannot be read."""
+    with file_errors(path), pa.OSFile(path) as file:
+        data = first_lines(file.read(most_bytes), most_bytes - 1)
+    return TextSample(data, len(data) / Path(path).stat().st_size)
 
 
 def even_files(paths: list[str]) -> list[str]:
