@@ -137,7 +137,10 @@ def _task_of(
     """The sections `task` and `train` of a table that has no ratings, and the reason of the last."""
     if all(feature.encoder_name == TERMS for feature in features):
         return *text_task(target, table.rows), ""
-    trial = try_models(roles.features, target) if len(roles.features) > MANY_COLUMNS else None
+    names = [feature.feature for feature in features if feature.encoder_name == TERMS]
+    texts = [column for column in roles.features if column.name in names]
+    others = [column for column in roles.features if column not in texts]
+    trial = try_models(others, texts, target) if texts or len(roles.features) > MANY_COLUMNS else None
     task, train, reason = task_and_training(target, table.rows, trial)
     if task["kind"] == "tabular":
         task |= embedding_settings(features, len(roles.features))
