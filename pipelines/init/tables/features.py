@@ -1,4 +1,4 @@
-"""The features of a perceptron over a table: every column that is one, and the parts of moments."""
+"""The features of a table: every column that is one, the terms of texts, and the parts of moments."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ MOST_EMBEDDED_COLUMNS = 300
 
 
 def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """The sections `task` and `train` of a table, and the reason. `trial` is that of a table of many columns."""
+    """The sections `task` and `train` of a table, and the reason. `trial` is that of a table of many columns, or with texts."""
     weights = {"class_weights": "balanced"} if target.has_rare_class else {}
     workers = 1 if rows < 20_000 else 2
     if trial and trial.prefers_trees:

@@ -1,4 +1,4 @@
-"""A trial on the sample of a wide table: do boosted trees learn more than a linear model and a small network?
+"""A trial on the sample of a wide table, or of one with texts: do boosted trees learn more than a linear model and a small network?
 
 Where few of many columns say something, trees find them and networks do not; where most say a little, it is the other way. So a rule by the
 number of columns would often be wrong, and three small fits of scikit-learn decide. So they do for texts beside other columns, of which
@@ -56,8 +56,8 @@ class Trial:
 
 def try_models(features: Sequence[ColumnFacts], texts: Sequence[ColumnFacts], target: TargetChoice) -> Trial | None:
     """Fit small models on two thirds of at most MOST_ROWS rows, and score them on the others. `texts` are none of the `features`. None if
-    there are too few rows, also of a class, or too many classes for boosting."""
-    import sklearn.metrics as measures  # noqa: PLC0415, it takes a second, which only wide tables need
+    there are too few rows, also of a class, too many classes for boosting, or no feature that varies."""
+    import sklearn.metrics as measures  # noqa: PLC0415, it takes a second, which other tables need not take
     from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
     outputs = _numbers(target.column)
@@ -74,6 +74,8 @@ def try_models(features: Sequence[ColumnFacts], texts: Sequence[ColumnFacts], ta
         warnings.simplefilter("ignore")  # that a small fit ended early, or that a column is empty in its rows
         fitted_inputs = inputs[~is_held_out]
         inputs = inputs[:, np.nanmin(fitted_inputs, 0) < np.nanmax(fitted_inputs, 0)]
+        if not inputs.shape[1]:
+            return None
         words = [_count_words(column.typed.values.take(rows)) for column in texts]
         scaled = _scaled(inputs, words, ~is_held_out)
         inputs = np.hstack([inputs, *(_frequent(counts, ~is_held_out) for counts in words)])
