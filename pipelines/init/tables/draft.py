@@ -124,23 +124,23 @@ def _model(
         reason = "as conf/movielens.yaml has it"
     else:
         features = table_features(table, target, roles, query, is_split_by_time)
-        task, train, reason = _task_of(features, table, target, roles)
+        task, train, reason = _choose_task(features, table, target, roles)
     for feature in features:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
     return features, task, train, reason
 
 
-def _task_of(
+def _choose_task(
     features: list[Encoding], table: SampledTable, target: TargetChoice, roles: Roles
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """The sections `task` and `train` of a table that has no ratings, and the reason of the last."""
+    """The sections `task` and `train` of a table without ratings, and the reason of the last."""
     if all(feature.encoder_name == TERMS for feature in features):
         return *text_task(target, table.rows), ""
     names = [feature.feature for feature in features if feature.encoder_name == TERMS]
     texts = [column for column in roles.features if column.name in names]
-    others = [column for column in roles.features if column not in texts]
-    trial = try_models(others, texts, target) if texts or len(roles.features) > MANY_COLUMNS else None
+    columns = [column for column in roles.features if column not in texts]
+    trial = try_models(columns, texts, target) if texts or len(roles.features) > MANY_COLUMNS else None
     task, train, reason = task_and_training(target, table.rows, trial)
     if task["kind"] == "tabular":
         task |= embedding_settings(features, len(roles.features))

@@ -37,11 +37,11 @@ def table_features(table: SampledTable, target: TargetChoice, roles: Roles, quer
     if max(Counter(column.kind for column in roles.features).values(), default=0) <= MOST_NAMED_COLUMNS:
         return [*features, *parts]
     terms = [feature for feature in features if feature.encoder_name == TERMS]
-    others = [feature for feature in features if feature not in terms]
-    for feature in others:
+    encodings_of_auto = [feature for feature in features if feature not in terms]
+    for feature in encodings_of_auto:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
-    return [*parts, *terms, _pattern(others)]
+    return [*parts, *terms, _pattern(encodings_of_auto)]
 
 
 def term_encoding(column: ColumnFacts, is_complete: bool) -> Encoding:

@@ -77,8 +77,8 @@ def try_models(features: Sequence[ColumnFacts], texts: Sequence[ColumnFacts], ta
         if not inputs.shape[1]:
             return None
         words = [_count_words(column.typed.values.take(rows)) for column in texts]
-        scaled = _scaled(inputs, words, ~is_held_out)
-        inputs = np.hstack([inputs, *(_frequent(counts, ~is_held_out) for counts in words)])
+        scaled = _scale_inputs(inputs, words, ~is_held_out)
+        inputs = np.hstack([inputs, *(_frequent_counts(counts, ~is_held_out) for counts in words)])
         for name, model in _models(target).items():
             inputs_of_model = inputs if name == BOOSTING else scaled
             model.fit(inputs_of_model[~is_held_out], outputs[~is_held_out])
@@ -116,14 +116,14 @@ def _count_words(texts: pa.Array) -> Any:
     return HashingVectorizer(n_features=_WORDS, norm=None, alternate_sign=False).transform(texts.fill_null("").to_pylist())
 
 
-def _frequent(counts: Any, is_fitted: np.ndarray) -> np.ndarray:
+def _frequent_counts(counts: Any, is_fitted: np.ndarray) -> np.ndarray:
     """The counts of the words that most texts have."""
     texts_with_word = np.asarray((counts[is_fitted] > 0).sum(0)).ravel()
     most = np.argsort(-texts_with_word, kind="stable")[:_WORDS_OF_TREES]
     return np.asarray(counts[:, most].toarray())
 
 
-def _scaled(inputs: np.ndarray, words: Sequence[Any], is_fitted: np.ndarray) -> Any:
+def _scale_inputs(inputs: np.ndarray, words: Sequence[Any], is_fitted: np.ndarray) -> Any:
     """The inputs of a linear model and of a network, by the rows they are fitted on: numbers of mean 0 and deviation 1, and beside them the
     weights of the words of each text, in a sparse matrix."""
     from scipy import sparse  # noqa: PLC0415
