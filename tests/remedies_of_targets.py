@@ -8,7 +8,7 @@ from remedy_cases import Do, fit_columns
 
 from pipelines.config.load import load
 from pipelines.config.plugins import import_class
-from pipelines.config.tasks.task import TabularSettings, TextSettings, TreesSettings
+from pipelines.config.tasks.task import RecommendationSettings, TabularSettings, TextSettings, TreesSettings
 from pipelines.launch.checks import check_before_etl
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_data
@@ -35,6 +35,7 @@ def build_text_task(settings: Any, encoder: Any, **numbers: Any) -> None:
     import_class(settings.implementation, Task, "a task")(settings, task_data(encoders)).model()
 
 
+DLRM = RecommendationSettings(network="dlrm")
 AGES = {"encoder": "vector", "columns": ["age", "hours_per_week"]}
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "but weights are at least 0, and some are more": (
@@ -60,11 +61,12 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "which does not take {} of the encoder terms": (
-        lambda folder: build_text_task(TreesSettings(), "terms", b="identity"),
+        lambda folder: build_text_task(DLRM, "terms", b="identity"),
         (
             lambda folder: build_text_task(TextSettings(), "terms"),
             lambda folder: build_text_task(TabularSettings(), "terms", b="identity"),
-            lambda folder: build_text_task(TreesSettings(), {"encoder": "sequence", "length": 2}, b="identity"),
+            lambda folder: build_text_task(TreesSettings(), "terms", b="identity"),
+            lambda folder: build_text_task(DLRM, {"encoder": "sequence", "length": 2}, b="identity"),
         ),
     ),
     "but all features are of the encoder terms": (

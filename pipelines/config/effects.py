@@ -27,6 +27,7 @@ from pipelines.config.source.source import Table
 from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
 from pipelines.config.tasks.task import ForecastingSettings, LanguageSettings, RecommendationSettings, SeriesTaskSettings, TextSettings
+from pipelines.config.tasks.trees import TreesSettings
 from pipelines.config.train.strategies import strategy_kinds_with
 
 
@@ -75,6 +76,7 @@ TABLE = (
     Use("task.embedding", "dataset.features", fits=_embeds, remedy="encode a feature by vocabulary, hash or quantile",
         section_class=TabularSettings),
     Use("task.terms_width", "dataset.features", fits=_has_terms, remedy="encode a feature by terms", section_class=TabularSettings),
+    Use("task.terms", "dataset.features", fits=_has_terms, remedy="encode a feature by terms", section_class=TreesSettings),
     Use("task.number_embedding.kind", "dataset.features", fits=_has_numbers, remedy="encode a feature as a number, as by normal_quantile",
         section_class=NumberEmbedding),
     *(Use(f"task.number_embedding.{name}", ".kind", kinds, section_class=NumberEmbedding) for name, kinds in (

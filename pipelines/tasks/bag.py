@@ -1,4 +1,4 @@
-"""Weighs the terms of a text, and sums what each of them stands for."""
+"""Weighs the terms of a text, and sums what each of them stands for; or counts the frequent ones."""
 
 from collections.abc import Mapping
 from math import log
@@ -13,6 +13,15 @@ from pipelines.data.versions.schema import FREE, TensorColumn
 _LEAST_NORM = 1e-12
 _NORM = 10.0
 """The L2 norm of a text's weights. With 10, Adam's usual rate of 1e-3 suits the terms as it suits other parts of a network."""
+
+
+def frequent_counts(column: Tensor, terms: int) -> Tensor:
+    """How often each text has each of the first `terms`, those of most texts: float32 of shape (rows, terms). The column has the shape
+    (rows, length, 2)."""
+    numbers, counts = column.unbind(2)
+    places = torch.where(numbers <= terms, numbers, FREE).long()
+    table = torch.zeros(column.shape[0], FREE + 1 + terms, device=column.device)
+    return table.scatter_add(1, places, counts.float())[:, FREE + 1 :]
 
 
 class BagOfTerms(nn.Module):

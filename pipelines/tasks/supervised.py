@@ -30,8 +30,8 @@ class Supervised(Task):
         for column in data.features:
             if column.counted and not self.takes_terms:
                 raise ConfigError(
-                    f"task.kind is {settings.kind}, which does not take {column.name} of the encoder terms; set task.kind to text "
-                    f"or tabular, or encode {column.name} by sequence"
+                    f"task.kind is {settings.kind}, which does not take {column.name} of the encoder terms; set task.kind to "
+                    f"text, tabular or trees, or encode {column.name} by sequence"
                 )
         self.target = target_kind(data, settings)
         self.outputs = self.target.outputs

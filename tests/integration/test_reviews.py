@@ -1,7 +1,9 @@
-"""Reviews with a price and a category: from a CSV to a perceptron beside the terms of texts, which every door takes raw."""
+"""Reviews with a price and a category: from a CSV to a perceptron beside the terms of texts, and to trees on them, which every door takes
+raw."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import numpy as np
@@ -22,7 +24,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = 1_500
 
 
-def make_config(folder: Path) -> Config:
+TASKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "tabular": ({"hidden": [16], "terms_width": 4, "members": 2}, {"epochs": 15, "global_batch": 32, "lr": 0.01}),
+    "trees": ({"terms": 20}, {"epochs": 4}),
+}
+
+
+def make_config(folder: Path, kind: str) -> Config:
     table = {
         "format": "csv",
         "path": str(folder / "raw"),
@@ -38,19 +46,22 @@ def make_config(folder: Path) -> Config:
             "features": {"text": {"encoder": "terms", "words": [1], "length": 20}, "price": "log1p", "category": "vocabulary"},
             "target": {"again": "binary"},
         },
-        "task": {"kind": "tabular", "hidden": [16], "terms_width": 4, "members": 2},
-        "train": {"workers": 1, "epochs": 15, "global_batch": 32, "lr": 0.01, "storage": str(folder / "runs")},
+        "task": {"kind": kind, **TASKS[kind][0]},
+        "train": {"workers": 1, **TASKS[kind][1], "storage": str(folder / "runs")},
         "tracking": {"uri": new_store(folder)},
         "export": {"path": str(folder / "exports")},
     }
     return parse(values, "reviews")
 
 
-def test_p7_texts_beside_numbers_and_categories_are_predicted_alike_through_every_door(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["tabular", pytest.param("trees", marks=pytest.mark.full)])
+def test_p7_texts_beside_numbers_and_categories_are_predicted_alike_through_every_door(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
     rows = make_reviews(ROWS, seed=0).to_pandas()
     (tmp_path / "raw").mkdir()
     rows.to_csv(tmp_path / "raw" / "rows.csv", index=False)
-    config = make_config(tmp_path)
+    config = make_config(tmp_path, kind)
     manifest, result, _, run_id, uri = train_and_log(config, tmp_path, Hooks())
     assert not manifest.quarantined and result.metrics["test/auc"] > 0.95, "more than words or price alone tell"
 

@@ -64,6 +64,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.dropout": ({"task.dropout": 0.1, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.embedding": ({"task.embedding": 8}, {"dataset.features.x": "vocabulary"}),
     "task.terms_width": ({"task.terms_width": 8}, {"dataset.features.x": "terms"}),
+    "task.terms": ({"task": {"kind": "trees", "terms": 100}}, {"dataset.features.x": "terms"}),
     "task.number_embedding.kind": (
         {"task.number_embedding": "piecewise", "dataset.features": {"x": "vocabulary"}}, {"dataset.features": {"x": "normal_quantile"}}),
     **{

@@ -189,7 +189,7 @@ def test_monotone_features_that_are_none_are_refused() -> None:
     column = TensorColumn(name="y", dtype="float32", role="target")
     with pytest.raises(ConfigError, match=r"task\.monotone has b, which is no feature of the dataset; .*a"):
         task(column, {"monotone": {"b": 1}}).check()
-    with pytest.raises(ConfigError, match=r"task\.monotone has category, whose categories have no order; encode it as a number"):
+    with pytest.raises(ConfigError, match=r"task\.monotone has category, whose categories or terms have no order; encode it as a number"):
         task(column, {"monotone": {"category": 1}}).check()
     task(column, {"monotone": {"a": 1}}).check()
     task(column, {"monotone": {"category": 1}, "categories": 4}).check()

@@ -20,6 +20,7 @@ from pipelines.data.features.auto.encoder_choice import number_style
 from pipelines.errors import ConfigError, LockstepError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
+from pipelines.init.tables.dialect import HEAD_BYTES
 from pipelines.init.tables.sample import sample_text
 from pipelines.init.yaml_text import yaml_text
 
@@ -314,6 +315,70 @@ def test_texts_with_classes_are_a_task_of_texts(random: np.random.Generator, tmp
     texts = [" ".join(random.choice(words, 12)) for _ in range(ROWS)]
     result = draft(write_csv(tmp_path / "t.csv", {"text": texts, "y": ["pos" if "good" in text else "neg" for text in texts]}))
     assert result.sections["task"]["kind"] == "text" and features(result)["text"]["encoder"] == "terms"
+
+
+def sentences(random: np.random.Generator, rows: int, words: int = 12) -> list[str]:
+    vocabulary = np.array([f"word{number}" for number in range(40)])
+    return [" ".join(random.choice(vocabulary, random.integers(words // 2, words))) for _ in range(rows)]
+
+
+@pytest.mark.parametrize("target", ["classes", "number"])
+def test_texts_beside_other_columns_are_terms(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path, target: str) -> None:
+    title, note = sentences(random, ROWS, 12), sentences(random, ROWS, 200)
+    note[3] = ""
+    y = columns["y"] if target == "classes" else random.normal(size=ROWS).round(3)
+    result = draft(write_csv(tmp_path / "t.csv", {"title": title, "note": note, **columns, "y": y}))
+    assert features(result)["title"]["encoder"] == features(result)["note"]["encoder"] == "terms"
+    assert features(result)["title"]["characters"] == [3, 4, 5] and "characters" not in features(result)["note"]
+    assert "coalesce(note, '') AS note" in result.sections["source"]["query"] and "AS title" not in result.sections["source"]["query"]
+    assert result.comments["dataset", "features", "note"].startswith("words and pairs of words; 95 % of the texts have at most")
+    assert result.sections["task"]["kind"] == "tabular" and "boosted trees" in result.comments[("train",)]
+
+
+def test_a_trial_chooses_trees_for_a_text_whose_words_count_beside_a_number(random: np.random.Generator, tmp_path: Path) -> None:
+    note, price = sentences(random, 900), random.normal(size=900).round(3)
+    y = np.where(["word1 " in text for text in note], price, -price).round(3)
+    result = draft(write_csv(tmp_path / "t.csv", {"note": note, "price": price, "y": y}))
+    assert result.sections["task"] == {"kind": "trees"} and features(result)["note"]["encoder"] == "terms"
+    assert "boosted trees 0." in result.comments[("train",)]
+
+
+def test_nothing_but_texts_is_a_task_of_texts_also_for_a_number(random: np.random.Generator, tmp_path: Path) -> None:
+    table = {"id": range(ROWS), "title": sentences(random, ROWS, 10), "note": sentences(random, ROWS), "y": random.normal(size=ROWS)}
+    result = draft(write_csv(tmp_path / "t.csv", table))
+    assert result.sections["task"] == {"kind": "text"} and list(features(result)) == ["title", "note"]
+    assert result.sections["dataset"]["key"] == ["id"] and result.sections["dataset"]["target"] == {"y": "standardize"}
+
+
+def test_a_wide_table_names_its_texts_beside_the_pattern(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+    wide = {f"x{number}": random.normal(size=ROWS).round(2) for number in range(101)}
+    result = draft(write_csv(tmp_path / "t.csv", {**wide, "note": ["", *sentences(random, ROWS - 1)], "y": columns["y"]}))
+    assert list(features(result)) == ["note", "*"] and features(result)["note"]["encoder"] == "terms"
+    assert result.sections["source"]["query"].count("coalesce(note, '')") == 1
+
+
+@pytest.mark.parametrize("odd", ["", "!!! ...", "   ", "1 MB"])
+def test_odd_texts_are_texts(odd: str, columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+    note = sentences(random, 200)
+    note[0] = note[9] = " ".join(sentences(random, 150, 1_500)) if odd == "1 MB" else odd
+    result = draft(write_csv(tmp_path / "t.csv", {"note": note, **{name: values[:200] for name, values in columns.items()}}))
+    assert features(result)["note"]["encoder"] == "terms" and features(result)["note"]["length"] < 500
+    assert table_settings(result)["options"] == {"header": True}
+
+
+def test_texts_of_several_lines_are_read_where_the_first_bytes_end_inside_one(
+    random: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large file, the beginning is read, since no line tells whether it begins inside quotes."""
+    note = [text.replace(" ", "\r\n\r\n", 20) for text in sentences(random, 1_600, 60)]
+    quoted = [f'"{text}, ""so it is"""' for text in note]
+    path = write_csv(tmp_path / "t.csv", {"note": quoted, "kind": np.arange(1_600) % 3, "y": np.arange(1_600) % 2})
+    assert Path(path).stat().st_size > 1.5 * HEAD_BYTES
+    for most in (2**26, HEAD_BYTES):
+        monkeypatch.setattr("pipelines.init.tables.delimited_table.SAMPLE_BYTES", most)
+        result = draft(path)
+        assert table_settings(result)["options"] == {"header": True, "multiLine": True}
+        assert features(result)["note"]["encoder"] == "terms" and "max_quarantined" not in result.sections["source"]
 
 
 def test_a_folder_of_train_and_test_is_two_tables(columns: dict[str, Values], tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "train on a sample of the rows": ("unit/test_boosting.py", "# a sample of the rows"),
     "train a network, as by task.kind tabular": ("unit/test_effects.py", '{"task": {"kind": "tabular"}}'),
     "has no trees; set task.kind to trees": ("unit/test_boosting.py", "has no trees; set task"),
-    "whose categories have no order; encode it as a number": ("unit/test_forest.py", '"categories": 4}).check()'),
+    "whose categories or terms have no order; encode it as a number": ("unit/test_forest.py", '"categories": 4}).check()'),
     "which is fold {} of {}; leave that start out": ("integration/test_time_folds.py", "without that start, and with another"),
     "give values of it, each later than the one before": ("integration/test_time_folds.py", "# values of it, in order"),
     "give more rows of them, fewer folds": ("integration/test_cross_validation.py", "fewer folds and more rows are remedies"),

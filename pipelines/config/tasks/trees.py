@@ -31,5 +31,13 @@ class TreesSettings(TaskSettings):
     categories: Annotated[int, Field(ge=0, le=1_024)] = 256
     """Columns of categories with at most so many values are divided into two sets of values. Those with more are divided by the
     number of the value, which is its rank by frequency for the encoder `vocabulary`."""
+    terms: PositiveInt = 300
+    """Of a feature encoded by `terms`, trees decide on how often a text has each of so many terms, those that most texts have. A row takes
+    4 bytes of memory for each."""
     monotone: dict[str, Literal[-1, 1]] = {}
     """Features that the output may only rise with (1) or fall with (-1): numbers, by the name of their column."""
+
+    @property
+    def excluded_from_identity(self) -> set[str]:
+        newer = {"terms"} if self.terms == type(self).model_fields["terms"].default else set()
+        return super().excluded_from_identity | newer

@@ -11,11 +11,13 @@ from pipelines.init.tables.cells import Cells, read_cells
 from pipelines.init.tables.column_names import sql_name
 from pipelines.init.tables.dialect import find_dialect, find_encoding
 from pipelines.init.tables.query import line_values_query
-from pipelines.init.tables.sample import SAMPLE_BYTES, even_files, sample_text
+from pipelines.init.tables.sample import SAMPLE_BYTES, even_files, sample_beginning, sample_records, sample_text
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import missing_marks, type_column
 
 _MOST_MENDED = 100
+BEGINNING_BYTES = 4 * 2**20
+"""The beginning of a large file, which decides its dialect."""
 
 
 def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable | None:
@@ -28,9 +30,13 @@ def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable |
         if not sample.data.strip():
             raise SourceError(f"{path} is empty; give a file that has rows")
     first = samples[read[0]]
-    dialect = find_dialect(first.data, find_encoding(first.data, read[0]))
+    beginning = sample_beginning(read[0], BEGINNING_BYTES) if first.has_gaps else first
+    dialect = find_dialect(beginning.data, find_encoding(first.data, read[0]))
     if not is_sure and not dialect.divides:
         return None
+    if dialect.is_multiline:
+        most = SAMPLE_BYTES // len(read)
+        samples = {path: sample_records(path, sample, dialect.quote, most) for path, sample in samples.items()}
     for path, sample in samples.items():
         if (encoding := find_encoding(sample.data, path)) not in (dialect.encoding, "utf-8"):
             raise SourceError(f"{path} is {encoding}, and {read[0]} {dialect.encoding}; save all files in one encoding")

@@ -7,18 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow.compute as pc
+
 from pipelines.data.sources.text import records
 from pipelines.errors import SourceError
 from pipelines.init.tables.sample import first_lines
 
 HEAD_BYTES = 2**18
-"""Text that decides the dialect."""
+"""Text that decides the dialect, if it has `LEAST_LINES`."""
+LEAST_LINES = 50
 SEPARATORS = ("\t", ";", "|", ",", " ")
 """In this order, where several divide the lines equally well: 1,5;2,5 is two numbers."""
 MARKS = ("?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "#N/A")
 """Texts that stand for a missing value."""
 _NUMBER = re.compile(r"[ \t]*[+-]?(?:[0-9]+[.,]?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*")
-_WIDE_BLANKS = re.compile(r"[ \t]+")
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,10 @@ def find_encoding(data: bytes, path: str) -> str:
 
 def find_dialect(data: bytes, encoding: str) -> TableDialect:
     """The dialect that divides most of the first lines into equally many values, and reads most of their quotes."""
-    head = first_lines(data, HEAD_BYTES)
+    head = _first_lines(data)
     plain = TableDialect(encoding="utf-8")
-    lines = [line for line in head.decode(encoding, "replace").splitlines() if line.strip()]
-    candidates = list(_quotings(lines, plain))
+    lines = [line for line in _LINE_BREAK.split(head.decode(encoding, "replace")) if line.strip()]
+    candidates = list(_quotings(lines, plain, is_cut=len(head) < len(data)))
     scored = [(_consistency(lines, candidate), candidate) for candidate in candidates]
     best = max(score for score, _ in scored)
     dialect = next(candidate for score, candidate in scored if score >= best - 0.005)
@@ -102,6 +105,14 @@ def find_dialect(data: bytes, encoding: str) -> TableDialect:
         dialect = replace(dialect if best > 0 else plain, divides=False)
     dialect = replace(dialect, has_blanks=not dialect.is_aligned and _has_blanks(lines, dialect), encoding=encoding)
     return replace(dialect, has_header=_has_header(lines, dialect))
+
+
+def _first_lines(data: bytes) -> bytes:
+    """The text that decides the dialect: more of it where lines are long."""
+    most = HEAD_BYTES
+    while (head := first_lines(data, most)).count(b"\n") < LEAST_LINES and len(head) < len(data):
+        most *= 4
+    return head
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -119,10 +130,13 @@ def split_lines(lines: list[str], dialect: TableDialect) -> Iterator[list[str]]:
         return
     settings: dict[str, Any] = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
     settings |= {"escapechar": dialect.escape, "doublequote": False} if dialect.escape else {}
+    usual_limit = csv.field_size_limit(records.RECORD_BYTES)  # of 131,072 characters, which a text may exceed
     try:
         yield from csv.reader(lines, delimiter=dialect.separator, skipinitialspace=dialect.has_blanks, **settings)
     except csv.Error:
         return
+    finally:
+        csv.field_size_limit(usual_limit)
 
 
 def join_with_tabs(data: bytes) -> bytes:
@@ -130,8 +144,8 @@ def join_with_tabs(data: bytes) -> bytes:
     return b"\n".join(b"\t".join(line.split()) for line in data.splitlines() if line.strip())
 
 
-def _quotings(lines: list[str], plain: TableDialect) -> Iterator[TableDialect]:
-    """Dialects by separator, each with the quotes that its lines have."""
+def _quotings(lines: list[str], plain: TableDialect, is_cut: bool) -> Iterator[TableDialect]:
+    """Dialects by separator, each with the quotes that its lines have. `is_cut` if these are the first lines of more."""
     text = "\n".join(lines)
     for separator in SEPARATORS:
         divided = replace(plain, separator=separator)
@@ -139,17 +153,20 @@ def _quotings(lines: list[str], plain: TableDialect) -> Iterator[TableDialect]:
             single = re.search(rf"(^|{re.escape(separator)})'[^'\n]*'({re.escape(separator)}|$)", text, re.MULTILINE)
             yield replace(divided, quote="'") if single else divided
             continue
-        refused = _quote_fault_count(text, divided)
+        refused = _quote_fault_count(text, divided, is_cut)
         if not refused:
             yield divided
             continue
         readings = (replace(divided, is_multiline=True), replace(divided, escape="\\"), replace(divided, quote=""))
-        yield min((divided, *readings), key=lambda other: _quote_fault_count(text, other) + (other.quote == ""))
+        yield min((divided, *readings), key=lambda other: _quote_fault_count(text, other, is_cut) + (other.quote == ""))
 
 
-def _quote_fault_count(text: str, dialect: TableDialect) -> int:
-    """Records that ETL would refuse for their quotes."""
-    batches = records.cut([text.encode()], dialect.cutting, "")
+def _quote_fault_count(text: str, dialect: TableDialect, is_cut: bool) -> int:
+    """Records that ETL would refuse for their quotes. A value of several lines may be open where the text is cut; one that is open through
+    most of the text has a stray quote instead."""
+    batches = list(records.cut([text.encode()], dialect.cutting, ""))
+    if is_cut and dialect.is_multiline and 2 * (pc.sum(pc.binary_length(batches[-1]["record"])).as_py() or 0) < len(text):
+        batches.pop()
     return sum(len(batch) - batch["problem"].null_count for batch in batches)
 
 

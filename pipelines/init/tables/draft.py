@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.data.features.auto.column_roles import has_sentences
 from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
-from pipelines.init.media.texts import term_encoder
 from pipelines.init.tables.column_names import sql_name
 from pipelines.init.tables.expectations import expectations
-from pipelines.init.tables.features import column_features, table_features
+from pipelines.init.tables.features import TERMS, column_features, table_features
 from pipelines.init.tables.files import find_table
 from pipelines.init.tables.moments import time_split
 from pipelines.init.tables.network import LEAST_ROWS, MANY_COLUMNS, embedding_settings, recommendation, task_and_training, text_task
@@ -112,7 +110,6 @@ def _model(
     table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool
 ) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last."""
-    texts = [column for column in roles.features if has_sentences(column)]
     if sides := rating_sides(roles, target):
         names = {column.name for side in sides for column in side}
         dropped = [column for column in roles.features if column.name not in names]
@@ -125,21 +122,29 @@ def _model(
         ]
         task, train = recommendation(*([column.name for column in side] for side in sides))
         reason = "as conf/movielens.yaml has it"
-    elif target.has_classes and len(roles.features) == len(texts) == 1:
-        encoder, reason = term_encoder(texts[0].filled.to_pylist())
-        features = [Encoding(texts[0].name, encoder, reason, "coalesce({}, '')" if texts[0].nulls else "")]
-        task, train = text_task(target, table.rows)
-        reason = ""
     else:
         features = table_features(table, target, roles, query, is_split_by_time)
-        trial = try_models(roles.features, target) if len(roles.features) > MANY_COLUMNS else None
-        task, train, reason = task_and_training(target, table.rows, trial)
-        if task["kind"] == "tabular":
-            task |= embedding_settings(features, len(roles.features))
+        task, train, reason = _choose_task(features, table, target, roles)
     for feature in features:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
     return features, task, train, reason
+
+
+def _choose_task(
+    features: list[Encoding], table: SampledTable, target: TargetChoice, roles: Roles
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """The sections `task` and `train` of a table without ratings, and the reason of the last."""
+    if all(feature.encoder_name == TERMS for feature in features):
+        return *text_task(target, table.rows), ""
+    names = [feature.feature for feature in features if feature.encoder_name == TERMS]
+    texts = [column for column in roles.features if column.name in names]
+    columns = [column for column in roles.features if column not in texts]
+    trial = try_models(columns, texts, target) if texts or len(roles.features) > MANY_COLUMNS else None
+    task, train, reason = task_and_training(target, table.rows, trial)
+    if task["kind"] == "tabular":
+        task |= embedding_settings(features, len(roles.features))
+    return task, train, reason
 
 
 def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str]) -> dict[str, Any]:

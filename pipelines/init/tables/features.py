@@ -1,16 +1,20 @@
-"""The features of a perceptron over a table: every column that is one, and the parts of moments."""
+"""The features of a table: every column that is one, the terms of texts, and the parts of moments."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_roles import has_sentences
 from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, encodings, member, number_style, place_encoding
+from pipelines.init.media.texts import term_encoder
 from pipelines.init.tables.moments import MomentPart, moment_parts
 from pipelines.init.tables.query import Query
 from pipelines.init.tables.roles import Roles
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice
 
+TERMS = "terms"
+"""The encoder of texts."""
 MOST_NAMED_COLUMNS = 100
 """Columns of one kind beyond which a pattern stands for all of them."""
 
@@ -19,7 +23,11 @@ def table_features(table: SampledTable, target: TargetChoice, roles: Roles, quer
     """The features of the columns and of the parts of moments, which the query adds."""
     style = number_style(len(roles.features), target.has_classes, is_split_by_time)
     used_names = {column.name.lower() for column in table.columns}
-    features = [encoding for column in roles.features for encoding in column_features(column, roles, style, used_names)]
+    texts = [column for column in roles.features if has_sentences(column) and column not in roles.members]
+    features = list[Encoding]()
+    for column in roles.features:
+        is_text = column in texts
+        features += [term_encoding(column, table.is_complete)] if is_text else column_features(column, roles, style, used_names)
     if place := place_encoding(roles.features, used_names):
         features.append(place)
     parts = list[Encoding]()
@@ -28,10 +36,18 @@ def table_features(table: SampledTable, target: TargetChoice, roles: Roles, quer
         parts += _part_features(part, style)
     if max(Counter(column.kind for column in roles.features).values(), default=0) <= MOST_NAMED_COLUMNS:
         return [*features, *parts]
-    for feature in features:
+    terms = [feature for feature in features if feature.encoder_name == TERMS]
+    encodings_of_auto = [feature for feature in features if feature not in terms]
+    for feature in encodings_of_auto:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
-    return [*parts, _pattern(features)]
+    return [*parts, *terms, _pattern(encodings_of_auto)]
+
+
+def term_encoding(column: ColumnFacts, is_complete: bool) -> Encoding:
+    """The terms of a text. A text that is NULL, in the sample or perhaps beyond it, is an empty one."""
+    encoder, reason = term_encoder(column.filled.to_pylist())
+    return Encoding(column.name, encoder, reason, "coalesce({}, '')" if column.nulls or not is_complete else "")
 
 
 def column_features(column: ColumnFacts, roles: Roles, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:
@@ -44,7 +60,7 @@ def column_features(column: ColumnFacts, roles: Roles, style: NumberStyle, used_
 
 def _pattern(features: Sequence[Encoding]) -> Encoding:
     """A feature that stands for others."""
-    encoders = Counter(feature.encoder if isinstance(feature.encoder, str) else feature.encoder["encoder"] for feature in features)
+    encoders = Counter(feature.encoder_name for feature in features)
     counts = ", ".join(f"{encoder} {count:,}" for encoder, count in encoders.most_common())
     return Encoding("*", "auto", f"ETL chooses by all rows; by these, {counts}")
 

@@ -20,7 +20,7 @@ MOST_EMBEDDED_COLUMNS = 300
 
 
 def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """The sections `task` and `train` of a table, and the reason. `trial` is that of a table of many columns."""
+    """The sections `task` and `train` of a table, and the reason. `trial` is that of a table of many columns, or with texts."""
     weights = {"class_weights": "balanced"} if target.has_rare_class else {}
     workers = 1 if rows < 20_000 else 2
     if trial and trial.prefers_trees:
@@ -45,8 +45,7 @@ def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> t
 
 def embedding_settings(features: Sequence[Encoding], columns: int) -> dict[str, Any]:
     """The part of the section `task` that embeds numbers; empty if there are none, or too many."""
-    encoders = (feature.encoder if isinstance(feature.encoder, str) else feature.encoder["encoder"] for feature in features)
-    has_numbers = not {*encoders}.isdisjoint({"standardize", "normal_quantile", "log1p", "auto"})
+    has_numbers = not {feature.encoder_name for feature in features}.isdisjoint({"standardize", "normal_quantile", "log1p", "auto"})
     return {"number_embedding": "piecewise"} if has_numbers and columns <= MOST_EMBEDDED_COLUMNS else {}
 
 

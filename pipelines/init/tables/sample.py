@@ -20,6 +20,8 @@ class TextSample:
     """Whole lines, without compression; the first line of the file is the first of them."""
     share: float
     """About how much of the file's text that is, at most 1."""
+    has_gaps: bool = False
+    """Whether there are lines between those."""
 
     @property
     def is_complete(self) -> bool:
@@ -41,7 +43,29 @@ def sample_text(path: str, most_bytes: int = SAMPLE_BYTES) -> TextSample:
             return TextSample(file.read(most_bytes // 4 * 4), most_bytes / size)
         starts = [size * piece // PIECES for piece in range(PIECES)]
         pieces = [_whole_lines(file, start, most_bytes // PIECES) for start in starts]
-    return TextSample(b"".join(pieces), sum(map(len, pieces)) / size)
+    return TextSample(b"".join(pieces), sum(map(len, pieces)) / size, has_gaps=True)
+
+
+def sample_beginning(path: str, most_bytes: int) -> TextSample:
+    """Read the first lines of a large file. Raises SourceError if the file cannot be read."""
+    with file_errors(path), pa.OSFile(path) as file:
+        data = first_lines(file.read(most_bytes), most_bytes - 1)
+    return TextSample(data, len(data) / Path(path).stat().st_size)
+
+
+def sample_records(path: str, sample: TextSample, quote: str, most_bytes: int) -> TextSample:
+    """The sample of a file whose records may have several lines: whole records from its beginning, since a piece from elsewhere may begin
+    inside of one."""
+    if sample.is_complete:
+        return sample
+    beginning = sample_beginning(path, most_bytes) if sample.has_gaps else sample
+    data, mark = beginning.data, quote.encode()
+    end, is_open = len(data), data.count(mark) % 2 == 1
+    while is_open:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        is_open ^= data.count(mark, start, end) % 2 == 1
+        end = start
+    return TextSample(data[:end], beginning.share * end / max(len(data), 1))
 
 
 def even_files(paths: list[str]) -> list[str]:

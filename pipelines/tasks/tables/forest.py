@@ -6,12 +6,14 @@ steps as the deepest tree has decisions. So the module is a few gathers per leve
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pipelines.data.versions.schema import TensorColumn
+from pipelines.tasks.bag import frequent_counts
 from pipelines.tasks.data import Batch
 
 TREES_AT_ONCE = 64
@@ -48,6 +50,11 @@ _WEIGHTS = ("feature", "threshold", "missing_left", "is_set", "members", "left_c
 _FACTS = ("gain", "rows")
 
 
+def column_inputs(column: TensorColumn, terms: int) -> int:
+    """Number of inputs that a column becomes: of a text, one for each of its most frequent `terms`."""
+    return min(terms, (column.cardinality or 1) - 1) if column.counted else prod(column.shape)
+
+
 class Forest(nn.Module):
     """Trees over the columns of a batch. Tree t adds to output t % outputs; `bias` is the output without trees.
 
@@ -68,10 +75,11 @@ class Forest(nn.Module):
     gain: Tensor
     rows: Tensor
 
-    def __init__(self, features: Sequence[TensorColumn], outputs: int, nodes: int, values: int) -> None:
-        """A tree has at most `nodes`, and decisions on categories are of fewer than `values` values."""
+    def __init__(self, features: Sequence[TensorColumn], outputs: int, nodes: int, values: int, terms: int = 0) -> None:
+        """A tree has at most `nodes`, and decisions on categories are of fewer than `values` values. Of a text, there are decisions on the
+        counts of its most frequent `terms`."""
         super().__init__()
-        self._names = tuple(column.name for column in features)
+        self._terms = {column.name: column_inputs(column, terms) if column.counted else 0 for column in features}
         self.outputs, self._nodes, self._values = outputs, nodes, values
         self.register_buffer("bias", torch.zeros(outputs, dtype=torch.float64))
         self.register_buffer("trees", torch.zeros((), dtype=torch.int64))
@@ -106,7 +114,8 @@ class Forest(nn.Module):
 
     def inputs(self, batch: Batch) -> Tensor:
         """The columns side by side as float32, shape (rows, inputs)."""
-        return torch.cat([batch[name].float().unsqueeze(-1).flatten(1) for name in self._names], dim=1)
+        columns = (frequent_counts(batch[name], terms) if terms else batch[name].float() for name, terms in self._terms.items())
+        return torch.cat([column.unsqueeze(-1).flatten(1) for column in columns], dim=1)
 
     def forward(self, batch: Batch) -> Tensor:
         """float32 of shape (rows, outputs)."""

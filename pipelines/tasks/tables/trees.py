@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import nn
@@ -15,7 +14,7 @@ from pipelines.tasks.data import Batch
 from pipelines.tasks.details.explanation import Explanation
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.tables.contributions import contributions
-from pipelines.tasks.tables.forest import Forest
+from pipelines.tasks.tables.forest import Forest, column_inputs
 from pipelines.tasks.targets.base import is_binary
 
 _ORDERED = ("quantile",)
@@ -38,21 +37,24 @@ class TreeInput:
 class Trees(Supervised):
     settings: Settings
     explains = True
+    takes_terms = True
 
     def model(self) -> nn.Module:
         """A forest without trees."""
-        return Forest(self.data.features, self.outputs, 2 * self.settings.leaves - 1, max(input.values for input in self.inputs))
+        values = max(input.values for input in self.inputs)
+        return Forest(self.data.features, self.outputs, 2 * self.settings.leaves - 1, values, self.settings.terms)
 
     def check(self) -> None:
-        """Raise ConfigError if a monotone feature is none, or has categories."""
+        """Raise ConfigError if a monotone feature is none, or has categories or terms."""
+        texts = [column.name for column in self.data.features if column.counted]
         by_column = {input.column: input for input in self.inputs}
         for name in self.settings.monotone:
             if name not in by_column:
                 remedy = suggestion(name, by_column, f"name one of {', '.join(list(by_column)[:5])}")
                 raise ConfigError(f"task.monotone has {name}, which is no feature of the dataset; {remedy}")
-            if by_column[name].values:
+            if by_column[name].values or name in texts:
                 raise ConfigError(
-                    f"task.monotone has {name}, whose categories have no order; encode it as a number, or remove it from monotone"
+                    f"task.monotone has {name}, whose categories or terms have no order; encode it as a number, or remove it from monotone"
                 )
 
     @property
@@ -62,10 +64,10 @@ class Trees(Supervised):
 
     def _column_inputs(self, column: TensorColumn) -> Iterator[TreeInput]:
         encoder = self.data.encoders[column.name].feature["encoder"] if column.name in self.data.encoders else ""
-        is_category = column.cardinality is not None and not is_binary(column) and encoder not in _ORDERED
+        is_category = column.cardinality is not None and not column.counted and not is_binary(column) and encoder not in _ORDERED
         values = column.cardinality if is_category and (column.cardinality or 0) <= self.settings.categories else 0
         input = TreeInput(column.name, values or 0, self.settings.monotone.get(column.name, 0), column.missing)
-        yield from [input] * prod(column.shape)
+        yield from [input] * column_inputs(column, self.settings.terms)
 
     def explain(self, model: nn.Module, rows: Batch) -> Explanation:
         assert isinstance(model, Forest), "the task makes it"

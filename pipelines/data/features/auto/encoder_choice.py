@@ -53,6 +53,10 @@ class Encoding:
     sql: str = ""
     """What the query makes of the column first, with {} for its name; empty if it is used_names as it is."""
 
+    @property
+    def encoder_name(self) -> str:
+        return str(self.encoder if isinstance(self.encoder, str) else self.encoder["encoder"])
+
 
 def encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:
     """The features of a column. `used_names` are the names in use, to which those of more features of the column are added."""
