@@ -11,7 +11,7 @@ from groups import run_group
 from torch import Tensor
 
 from pipelines.config import Config, parse
-from pipelines.config.tasks.task import LanguageSettings as Settings
+from pipelines.config.tasks.language import LanguageSettings as Settings
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.versions.manifest import FittedEncoder

@@ -43,7 +43,7 @@ class LanguageSettings(SequenceTaskSettings):
     @model_validator(mode="after")
     def _clusters_follow_each_other(self) -> "LanguageSettings":
         if list(self.cutoffs) != sorted(set(self.cutoffs)):
-            raise ValueError(f"cutoffs is {list(self.cutoffs)}; name each once, the lowest first, such as {sorted(set(self.cutoffs))}")
+            raise ValueError(f"cutoffs is {list(self.cutoffs)}; write each once, in ascending order, such as {sorted(set(self.cutoffs))}")
         if (narrowest := 4 ** len(self.cutoffs)) > self.width:
             raise ValueError(
                 f"cutoffs makes {len(self.cutoffs)} clusters, and width is {self.width}; set width to {narrowest} or more, or name fewer"

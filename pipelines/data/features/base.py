@@ -91,7 +91,7 @@ class Encoder(ABC, Generic[Settings]):
 
     @property
     def note(self) -> str:
-        """What a person may want to change, now that the encoder is fitted; empty for nothing."""
+        """A line about the fitted encoder, for a person who may want to change its settings; empty for nothing."""
         return ""
 
     def field(self, name: str, role: Role) -> pa.Field:

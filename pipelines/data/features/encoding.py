@@ -62,7 +62,7 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
 
 
 def encoder_notes(encoders: Mapping[str, FittedEncoder]) -> tuple[str, ...]:
-    """What a person may want to change about fitted encoders, each in a line with the name of its column."""
+    """The notes of fitted encoders, each in a line behind the name of its column."""
     notes = {name: restore_encoder(fitted).note for name, fitted in encoders.items()}
     return tuple(f"{name}: {note}" for name, note in notes.items() if note)
 

@@ -19,18 +19,18 @@ from pipelines.data.features import exact_sums
 from pipelines.data.features.raw import categories, check_category, is_text, numbers, words
 from pipelines.data.features.sample import Sample, ascending_numbers, combine_samples
 from pipelines.data.features.text.ngrams import term_rule, text_counts
-from pipelines.data.features.text.pretokenize import byte_word_counts, character_counts, spaced_word_counts
+from pipelines.data.features.text.pretokenize import byte_word_counts, character_counts, line_word_counts
 
 MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
-SPACED_WORDS, LOWERCASE_WORDS = "spaced_words", "lowercase_words"
-COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS, SPACED_WORDS, LOWERCASE_WORDS})
+LINE_WORDS, LOWERCASE_WORDS = "line_words", "lowercase_words"
+COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS, LINE_WORDS, LOWERCASE_WORDS})
 """Statistics that are counts: of values, of the words of a text or elements of an array, or of other pieces of text. A column can have
 only one of them."""
 _PIECES = {
     CHARACTERS: character_counts,
     BYTE_WORDS: byte_word_counts,
-    SPACED_WORDS: spaced_word_counts,
-    LOWERCASE_WORDS: partial(spaced_word_counts, lowercase=True),
+    LINE_WORDS: line_word_counts,
+    LOWERCASE_WORDS: partial(line_word_counts, lowercase=True),
 }
 COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)])
 # Spark passes 10,000 rows at a time; counting ten times as many at once halves the time.

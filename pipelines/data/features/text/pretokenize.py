@@ -41,21 +41,21 @@ def byte_word_counts(values: pa.Array) -> pa.Table:
     return _count_table(counts.field("values"), counts.field("counts"))
 
 
-def spaced_words(text: str) -> list[str]:
-    """What stands between white space, in its order, and each line break."""
-    first, *others = text.split(LINE_BREAK)
+def line_words(text: str) -> list[str]:
+    """The words of a text in their order: they stand between white space, and each line break is a word too."""
+    first, *later = text.split(LINE_BREAK)
     words = first.split()
-    for line in others:
+    for line in later:
         words.append(LINE_BREAK)
         words += line.split()
     return words
 
 
-def spaced_word_counts(values: pa.Array, lowercase: bool = False) -> pa.Table:
-    """(value, count) of each of the `spaced_words` of the texts."""
+def line_word_counts(values: pa.Array, lowercase: bool = False) -> pa.Table:
+    """(value, count) of each of the `line_words` of the texts."""
     counts = Counter[str]()
     for text in (pc.utf8_lower(values) if lowercase else values).to_pylist():
-        counts.update(spaced_words(text or ""))
+        counts.update(line_words(text or ""))
     return _count_table(pa.array(counts.keys(), pa.string()), pa.array(counts.values(), pa.int64()))
 
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Input
-from pipelines.data.features.statistics import LOWERCASE_WORDS, SPACED_WORDS
-from pipelines.data.features.text.pretokenize import LINE_BREAK, spaced_words
+from pipelines.data.features.statistics import LINE_WORDS, LOWERCASE_WORDS
+from pipelines.data.features.text.pretokenize import LINE_BREAK, line_words
 from pipelines.data.features.text.tokens import TokenEncoder
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
@@ -29,7 +29,7 @@ class Words(TokenEncoder[config.WordsSettings]):
 
     @classmethod
     def needs(cls, settings: config.WordsSettings) -> frozenset[str]:
-        return frozenset({LOWERCASE_WORDS if settings.lowercase else SPACED_WORDS})
+        return frozenset({LOWERCASE_WORDS if settings.lowercase else LINE_WORDS})
 
     @classmethod
     def fit(cls, settings: config.WordsSettings, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Words(TokenEncoder[config.WordsSettings]):
         return f"{100 * unknown / total:.2g} % of the {total:,} words of the training split are unknown: {words:,} have a token"
 
     def numbers(self, text: str) -> np.ndarray:
-        return np.array([self._numbers.get(word, UNKNOWN) for word in spaced_words(text)], np.int64)
+        return np.array([self._numbers.get(word, UNKNOWN) for word in line_words(text)], np.int64)
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         return super().encode(pc.utf8_lower(inputs[0]) if self.settings.lowercase else inputs[0])

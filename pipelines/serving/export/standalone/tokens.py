@@ -47,7 +47,7 @@ def byte_pair_tokens(settings: Mapping[str, Any], state: Mapping[str, Any], colu
 
 @encoder("words")
 def word_tokens(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """What stands between white space, and line breaks: known words are tokens from 2; 1 stands for all others."""
+    """Words stand between white space, and line breaks are words too: known ones are tokens from 2; 1 stands for all others."""
     places = {word: number for number, word in enumerate(state["words"], 2)}
 
     def tokens(text: str) -> list[int]:
