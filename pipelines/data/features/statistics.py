@@ -6,7 +6,7 @@
 4. `statistics_from_summary` makes `Statistics` from the last summary and the counts summed by value.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ LINE_WORDS, LOWERCASE_WORDS = "line_words", "lowercase_words"
 COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS, LINE_WORDS, LOWERCASE_WORDS})
 """Statistics that are counts: of values, of the words of a text or elements of an array, or of other pieces of text. A column can have
 only one of them."""
-_PIECES = {
+_PIECES: dict[str, Callable[[pa.Array], pa.Table]] = {
     CHARACTERS: character_counts,
     BYTE_WORDS: byte_word_counts,
     LINE_WORDS: line_word_counts,

@@ -54,8 +54,9 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         vectors = functional.embedding(tokens.clamp(max=last), self.head.weight) * (tokens <= last).unsqueeze(-1)
         for cluster, layers in enumerate(self.tail):
             low, high = self.cutoffs[cluster], self.cutoffs[cluster + 1] - 1
-            narrow = functional.embedding(tokens.clamp(low, high) - low, layers[1].weight)
-            vectors = vectors + narrow @ layers[0].weight * self._is_in(cluster, tokens).unsqueeze(-1)
+            narrowing, words = [layer for layer in layers.children() if isinstance(layer, nn.Linear)]
+            narrow = functional.embedding(tokens.clamp(low, high) - low, words.weight)
+            vectors = vectors + narrow @ narrowing.weight * self._is_in(cluster, tokens).unsqueeze(-1)
         return vectors
 
     def _is_in(self, cluster: int, tokens: Tensor) -> Tensor:
