@@ -99,6 +99,7 @@ def test_lower_case_joins_words() -> None:
 def test_a_text_without_a_word_is_refused() -> None:
     encoder = restore(fit_words("a b"))
     assert encoder.encode(pa.array(["a", None, "", " \t", "b b"])).is_null().to_pylist() == [False, True, True, True, False]
+    assert (encoder.fault(" \t"), encoder.fault(""), encoder.fault(None)) == ("it has only white space", "", "")
     with pytest.raises(ConfigError, match="column text has no word in the training split; use another column"):
         fit_words(None, "", " ")
 

@@ -66,5 +66,8 @@ class Words(TokenEncoder[config.WordsSettings]):
     def numbers(self, text: str) -> np.ndarray:
         return np.array([self._numbers.get(word, UNKNOWN) for word in line_words(text)], np.int64)
 
+    def fault(self, *values: Any) -> str:
+        return "it has only white space" if values[0] else ""
+
     def encode(self, *inputs: pa.Array) -> pa.Array:
         return super().encode(pc.utf8_lower(inputs[0]) if self.settings.lowercase else inputs[0])
