@@ -30,6 +30,11 @@ SCALE = {"encoder": "scale", "shape": [2, 1]}
 GONE = "gone"
 """In place of a value: the setting is not there."""
 
+_LANGUAGE: dict[str, Any] = {
+    "dataset.features": {"job": {"encoder": "words", "length": 8}},
+    "dataset.target": {},
+    "task": {"kind": "language"},
+}
 CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "balance.leave_out is true, but workers is": (
         {"train.balance": {"kind": "auto", "leave_out": True}, "train.workers": 4},
@@ -69,6 +74,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "name each once, the lowest first": (
         {"task.loss": "quantiles", "task.quantiles": [0.9, 0.1]},
         ({"task.quantiles": [0.1, 0.9]}, {"task.quantiles": [0.1, 0.5, 0.9]}),
+    ),
+    "write each once, in ascending order": (
+        {**_LANGUAGE, "task.cutoffs": [20, 10]},
+        ({"task.cutoffs": [10, 20]},),
+    ),
+    "or more, or name fewer": (
+        {**_LANGUAGE, "task.cutoffs": [10, 20, 30, 40]},
+        ({"task.width": 256}, {"task.cutoffs": [10, 20]}),
     ),
     "more than once; name each class once": (
         {"dataset.target": {"rich": {"encoder": "label", "order": ["no", "no"]}}},

@@ -9,7 +9,7 @@ from torch import Tensor
 from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config import Config
-from pipelines.config.tasks.task import LanguageSettings
+from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data

@@ -11,7 +11,8 @@ from layouts import gpt, gpt_settings
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pipelines.config.tasks.task import LanguageSettings, VisionSettings
+from pipelines.config.tasks.language import LanguageSettings
+from pipelines.config.tasks.task import VisionSettings
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn

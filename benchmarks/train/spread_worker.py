@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipelines.config.tasks.task import LanguageSettings as Settings
+from pipelines.config.tasks.language import LanguageSettings as Settings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data

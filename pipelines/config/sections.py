@@ -26,14 +26,15 @@ from pipelines.config.features import (
     TokenizerSettings,
     VocabularySettings,
     WeightSettings,
+    WordsSettings,
 )
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source.source import Source, Table
 from pipelines.config.tasks.huggingface import HuggingFaceSettings
+from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
 from pipelines.config.tasks.task import (
     ForecastingSettings,
-    LanguageSettings,
     NextItemSettings,
     RecommendationSettings,
     SeriesTaskSettings,
@@ -55,5 +56,5 @@ __all__ = [
     "MinMaxSettings", "NextItemSettings", "NormalQuantileSettings", "NumberEmbedding", "QuantileSettings", "RecommendationSettings",
     "Registry", "RobustSettings", "ScaleSettings", "SequenceSettings", "SeriesSettings", "SeriesTaskSettings", "Source", "SpeechSettings",
     "StandardizeSettings", "Table", "TabularSettings", "TermsSettings", "TextSettings", "TokenizerSettings", "Tracking", "Train",
-    "VisionSettings", "VocabularySettings", "WeightSettings",
+    "VisionSettings", "VocabularySettings", "WeightSettings", "WordsSettings",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
 from pipelines.config.messages.did_you_mean import name_list
+from pipelines.data.features import encoder_notes
 from pipelines.data.features.auto.choice import Choice
 from pipelines.data.features.auto.exact import describe_choice
 from pipelines.data.sources.base import RawTables
@@ -96,6 +97,7 @@ def _fit(spark: SparkSession, config: Config, queried: QueriedRows) -> FittedRow
     resolved = config.model_copy(update={"dataset": choice.dataset})
     for line in describe_choice(choice):
         log.info("%s", line)
+    log_notes(encoder_notes(encoders))
     _log_unused_columns(queried.rows, resolved)
     served_query = translate_query(spark, resolved, queried.rows)
     divided = divide_into_folds(judged.rows, config.dataset.split)
@@ -123,7 +125,7 @@ def _write(fitted: FittedRows, queried: QueriedRows, attempt: Attempt) -> Report
 def _check_and_describe(config: Config, queried: QueriedRows, fitted: FittedRows, written: Report, attempt: Attempt) -> WrittenAttempt:
     """Check what only the written rows tell: how many were refused, and whether a split or a fold is empty. Then make the manifest."""
     summary, split = fitted.summary, config.dataset.split
-    notes = queried.notes
+    notes = (*queried.notes, *encoder_notes(fitted.encoders))
     if config.source.windows and (left_out := describe_left_out(config.source.windows, queried.series_rows, summary.query_rows)):
         log_notes((left_out,))
         notes = (*notes, left_out)

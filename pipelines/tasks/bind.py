@@ -48,7 +48,7 @@ def task_data(encoders: Mapping[str, FittedEncoder]) -> Data:
     target = next((column for column in all_columns if column.role == "target"), all_columns[0])
     encoder = restore_encoder(encoders[target.name])
     class_counts = encoders[target.name].class_counts or encoder.class_counts
-    tokens = encoder.tokens if isinstance(encoder, Packer) else ()
+    tokens, unknown_word = (encoder.tokens, encoder.unknown_word) if isinstance(encoder, Packer) else ((), None)
     columns = tuple(column for column in all_columns if column.role != "carried")
     carried = tuple(column for column in all_columns if column.role == "carried")
 
@@ -59,4 +59,4 @@ def task_data(encoders: Mapping[str, FittedEncoder]) -> Data:
         fitted = encoders[name]
         return restore_encoder(fitted).names(fitted.column.cardinality or 0)
 
-    return Data(columns, encoder.classes, class_counts, encoder.decode, tokens, encoders, carried, raw, names)
+    return Data(columns, encoder.classes, class_counts, encoder.decode, tokens, unknown_word, encoders, carried, raw, names)

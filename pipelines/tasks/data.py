@@ -33,6 +33,8 @@ class Data:
     """Converts target values, shape (rows, …), back to the units of the query."""
     tokens: tuple[bytes, ...] = ()
     """UTF-8 bytes of each token of a packed column; the first token ends a document. Empty for other datasets."""
+    unknown_word: int | None = None
+    """If tokens are words, the most frequent first, the token of those outside of the vocabulary; None if tokens are the text."""
     encoders: Mapping[str, FittedEncoder] = field(default_factory=dict)
     """The fitted encoder of each column, by name."""
     carried: tuple[TensorColumn, ...] = ()

@@ -81,6 +81,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         for name, value in {"widths": [2], "filters": 9}.items()
     },
     "task.kernel": ({**_SERIES, "task.kernel": 5, "task.network": "linear"}, {"task.network": "dlinear"}),
+    "task.heads": ({**_LANGUAGE, "task.heads": 2, "task.network": "lstm"}, {"task.network": "gpt"}),
     "task.temperature": ({**_LANGUAGE, "task.temperature": 0.5, "task.sample_tokens": 0}, {"task.sample_tokens": 200}),
     "task.elastic_points": ({**_MASKS, "task.elastic_points": 8}, {"task.elastic": 4}),
     "task.patches_per_row": ({**_MASKS, "task.patches_per_row": 2}, {"task.patch": [8, 8]}),

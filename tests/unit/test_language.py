@@ -11,7 +11,7 @@ from groups import run_group
 from torch import Tensor
 
 from pipelines.config import Config, parse
-from pipelines.config.tasks.task import LanguageSettings as Settings
+from pipelines.config.tasks.language import LanguageSettings as Settings
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.versions.manifest import FittedEncoder
@@ -109,7 +109,7 @@ def test_it_writes_the_same_text_for_the_same_epoch() -> None:
 
 def test_columns_that_are_not_packed_are_named() -> None:
     columns = (TensorColumn(name="age", dtype="float32"), TensorColumn(name="left", dtype="uint8", role="target", cardinality=2))
-    with pytest.raises(ConfigError, match="takes one feature encoded by bytes, characters or bpe, but got age, left"):
+    with pytest.raises(ConfigError, match="takes one feature encoded by bytes, characters, bpe or words, but got age, left"):
         Language(Settings(), Data(columns))
 
 

@@ -10,7 +10,8 @@ from layouts import SETTINGS, VOCABULARY, WINDOWS, Fitted, fit_layout, losses
 from torch import Tensor, nn
 from trainings import training
 
-from pipelines.config.tasks.task import LanguageSettings, VisionSettings
+from pipelines.config.tasks.language import LanguageSettings
+from pipelines.config.tasks.task import VisionSettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, NonFiniteError

@@ -52,6 +52,8 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "for a random split, remove dataset.split.group": ("unit/test_init_tables.py", "for a random split, remove dataset.split.group"),
     "for a quantity, set its encoder to standardize": ("unit/test_init_tables.py", "for a quantity, set its encoder to standardize"),
     "neither a table nor a folder of a known kind": ("unit/test_init_tables.py", "neither a table nor a folder of a known kind"),
+    "are not numbered by frequency; encode it by words, or": ("unit/test_word_models.py", "encode it by words, or remove cutoffs"),
+    "and those of other splits cost it much; lower vocabulary": ("unit/test_word_models.py", "; lower vocabulary"),
     "has no effect{}; {}, or remove": ("unit/test_effects.py", "TABLE"),
     "is given, which strategy {} does not support; set strategy to ddp or exact": (
         "unit/test_fine_tuning.py",

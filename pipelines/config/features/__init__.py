@@ -29,7 +29,14 @@ from pipelines.config.features.numbers import (
 from pipelines.config.features.series import SeriesSettings
 from pipelines.config.features.targets import CountSettings, LabelsSettings, VectorSettings, WeightSettings
 from pipelines.config.features.terms import TermsSettings
-from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokenizerSettings, TokensSettings
+from pipelines.config.features.tokens import (
+    BpeSettings,
+    BytesSettings,
+    CharactersSettings,
+    TokenizerSettings,
+    TokensSettings,
+    WordsSettings,
+)
 from pipelines.config.plugins import is_class_path, plugin_settings
 
 __all__ = [
@@ -38,14 +45,16 @@ __all__ = [
     "IdentitySettings", "ImageSettings", "LabelSettings", "LabelsSettings", "Log1pSettings", "LogMelSettings", "MaskSettings",
     "MinMaxSettings", "NormalQuantileSettings", "NumericSettings", "QuantileSettings", "RobustSettings", "ScaleSettings",
     "SequenceSettings", "SeriesSettings", "StandardizeSettings", "TermsSettings", "TokenizerSettings", "TokensSettings", "VectorSettings",
-    "VocabularySettings", "VolumeSettings", "WeightSettings", "encoder_settings", "is_pattern", "matches_name", "split_pattern",
+    "VocabularySettings", "VolumeSettings", "WeightSettings", "WordsSettings", "encoder_settings", "is_pattern", "matches_name",
+    "split_pattern",
 ]  # fmt: skip
 
 BUILT_IN = (
     StandardizeSettings | MinMaxSettings | Log1pSettings | QuantileSettings | NormalQuantileSettings | RobustSettings |
     FourierSettings | IdentitySettings | ScaleSettings | VocabularySettings | SequenceSettings | TermsSettings | HashSettings |
     BinarySettings | LabelSettings | ImageSettings | SeriesSettings | LogMelSettings | BytesSettings | CharactersSettings | BpeSettings |
-    WeightSettings | CountSettings | VectorSettings | LabelsSettings | VolumeSettings | MaskSettings | BoxesSettings | TokenizerSettings
+    WeightSettings | CountSettings | VectorSettings | LabelsSettings | VolumeSettings | MaskSettings | BoxesSettings | TokenizerSettings |
+    WordsSettings
 )  # fmt: skip
 """Settings of the built-in encoders; `plugin_fields` adds encoders that a config names by import path."""
 ALONE = BeforeValidator(lambda value: {"encoder": value} if isinstance(value, str) else value)

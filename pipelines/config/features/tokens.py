@@ -46,6 +46,21 @@ class BpeSettings(TokensSettings):
         return ("tokenizers",)
 
 
+class WordsSettings(TokensSettings):
+    """One token for each word of a vocabulary, learned from the training split, and one for all other words, `<unk>`.
+
+    A word is what stands between white space, as it is. Each line break is a word too, as `<eos>` is in the usual figures of Penn Treebank
+    and WikiText. A text without a word is quarantined.
+    """
+
+    implementation: ClassVar[str] = "pipelines.data.features.text.words:Words"
+    encoder: Literal["words"] = "words"
+    vocabulary: Annotated[int, Field(ge=1, le=500_000)] = 10_000
+    """Maximum number of words, besides the end of a document and `<unk>`; the most frequent ones are kept."""
+    lowercase: bool = False
+    """Converts words to lower case."""
+
+
 class TokenizerSettings(EncoderSettings):
     """The tokens of a text by the tokenizer of a pretrained model, as int32 of a fixed length: the tokenizer's numbers plus 1, since 0 is
     padding. Tokens that it adds, such as [CLS] and [SEP], are in place in a longer text too, which loses its last words. NULL, and a text

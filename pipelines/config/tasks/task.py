@@ -2,12 +2,13 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.tasks.base import Probability, SequenceTaskSettings, TaskSettings
 from pipelines.config.tasks.detection import DetectionSettings
 from pipelines.config.tasks.huggingface import HuggingFaceSettings
+from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.operator import OperatorSettings
 from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.config.tasks.tabular import TabularSettings
@@ -41,32 +42,6 @@ class VisionSettings(TaskSettings):
     def excluded_from_identity(self) -> set[str]:
         newer = {"shift_pixels": 0, "flips": (), "masked_pixels": 0}
         return super().excluded_from_identity | {name for name, default in newer.items() if getattr(self, name) == default}
-
-
-class LanguageSettings(SequenceTaskSettings):
-    """A GPT language model for one packed column. It predicts each token from the previous ones in the window."""
-
-    implementation: ClassVar[str] = "pipelines.tasks.sequences.language:Language"
-    kind: Literal["language"] = "language"
-    layers: PositiveInt = 4
-    """Number of transformer blocks, each with self-attention and a perceptron."""
-    heads: PositiveInt = 4
-    """Attention heads in each block."""
-    width: PositiveInt = 128
-    """Width of the residual stream; the width of a head, width / heads, must be even."""
-    dropout: Probability = 0.0
-    """Dropout probability between layers, in training."""
-    sample_tokens: NonNegativeInt = 200
-    """Number of tokens of the text that the model generates after each epoch and MLflow stores with the run; 0 for no text."""
-    temperature: PositiveFloat = 0.8
-    """Sampling temperature of the generated text; below 1 the text is more probable and less varied."""
-
-    @model_validator(mode="after")
-    def _heads_are_of_even_width(self) -> "LanguageSettings":
-        if self.width % (2 * self.heads):
-            near = max(self.width // (2 * self.heads), 1) * 2 * self.heads
-            raise ValueError(f"width is {self.width}; with {self.heads} heads it must be a multiple of {2 * self.heads}, such as {near}")
-        return self
 
 
 class ForecastingSettings(SequenceTaskSettings):

@@ -10,6 +10,15 @@
                  for each row that it refuses.
 """
 
-from pipelines.data.features.encoding import ENCODERS_VERSION, Encoders, check_columns, fit_encoders, needs, refusal_kind, restore_encoder
+from pipelines.data.features.encoding import (
+    ENCODERS_VERSION,
+    Encoders,
+    check_columns,
+    encoder_notes,
+    fit_encoders,
+    needs,
+    refusal_kind,
+    restore_encoder,
+)
 
-__all__ = ["ENCODERS_VERSION", "Encoders", "check_columns", "fit_encoders", "needs", "refusal_kind", "restore_encoder"]
+__all__ = ["ENCODERS_VERSION", "Encoders", "check_columns", "encoder_notes", "fit_encoders", "needs", "refusal_kind", "restore_encoder"]

@@ -89,6 +89,11 @@ class Encoder(ABC, Generic[Settings]):
         """Why a row with these values of the inputs is refused, in a few words; empty if there is no more to say than that it is."""
         return ""
 
+    @property
+    def note(self) -> str:
+        """A line about the fitted encoder, for a person who may want to change its settings; empty for nothing."""
+        return ""
+
     def field(self, name: str, role: Role) -> pa.Field:
         """The Arrow field that `encode` produces."""
         return self.column(name, role).field
@@ -126,10 +131,14 @@ class Packer(Encoder[Settings]):
     into values of the tensor column. ETL passes all lists of a part file, in their order; the served model passes one row at a time.
     """
 
+    unknown_word: int | None = None
+    """If tokens are words, the most frequent first, the token of those that are not in the vocabulary: the text cannot be restored. None if
+    tokens are the text."""
+
     @property
     @abstractmethod
     def tokens(self) -> tuple[bytes, ...]:
-        """The UTF-8 bytes of each token."""
+        """The UTF-8 bytes of each token; of words, with the white space before them."""
 
     def field(self, name: str, role: Role) -> pa.Field:
         return pa.field(name, pa.list_(pa.from_numpy_dtype(np.dtype(self.column(name, role).dtype))))

@@ -61,6 +61,12 @@ def fit_encoders(dataset: Dataset, statistics: Mapping[str, Statistics], schema:
     return fitted
 
 
+def encoder_notes(encoders: Mapping[str, FittedEncoder]) -> tuple[str, ...]:
+    """The notes of fitted encoders, each in a line behind the name of its column."""
+    notes = {name: restore_encoder(fitted).note for name, fitted in encoders.items()}
+    return tuple(f"{name}: {note}" for name, note in notes.items() if note)
+
+
 def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEncoder] | None:
     """Encoders with the shapes and kinds of their columns before they are fitted, as if every label had so many `classes`.
 

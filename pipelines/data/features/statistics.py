@@ -6,8 +6,9 @@
 4. `statistics_from_summary` makes `Statistics` from the last summary and the counts summed by value.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,19 @@ from pipelines.data.features import exact_sums
 from pipelines.data.features.raw import categories, check_category, is_text, numbers, words
 from pipelines.data.features.sample import Sample, ascending_numbers, combine_samples
 from pipelines.data.features.text.ngrams import term_rule, text_counts
-from pipelines.data.features.text.pretokenize import byte_word_counts, character_counts
+from pipelines.data.features.text.pretokenize import byte_word_counts, character_counts, line_word_counts
 
 MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
-COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS})
+LINE_WORDS, LOWERCASE_WORDS = "line_words", "lowercase_words"
+COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS, LINE_WORDS, LOWERCASE_WORDS})
 """Statistics that are counts: of values, of the words of a text or elements of an array, or of other pieces of text. A column can have
 only one of them."""
-_PIECES = {CHARACTERS: character_counts, BYTE_WORDS: byte_word_counts}
+_PIECES: dict[str, Callable[[pa.Array], pa.Table]] = {
+    CHARACTERS: character_counts,
+    BYTE_WORDS: byte_word_counts,
+    LINE_WORDS: line_word_counts,
+    LOWERCASE_WORDS: partial(line_word_counts, lowercase=True),
+}
 COUNTS_SCHEMA = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)])
 # Spark passes 10,000 rows at a time; counting ten times as many at once halves the time.
 _ROWS_COUNTED_AT_ONCE = 100_000
@@ -47,6 +54,8 @@ class Statistics:
     maximum: float | None = None
     counts: pa.Table | None = None
     """(value, count) of each value as text, or of its pieces; the most frequent first, ties by value."""
+    pieces: int = 0
+    """Number of all pieces of text that were counted, also of those that `counts` lacks because it has only the most frequent ones."""
     terms: Mapping[str, pa.Table] = field(default_factory=dict)
     """By the statistic's name: (value, count) of each term, and how many texts have it; the most frequent first, ties by value."""
     sample: np.ndarray | None = None
@@ -65,7 +74,7 @@ class Accumulator:
 
     def __init__(self, needs: Iterable[str]) -> None:
         self._needs = frozenset(needs)
-        self._rows = self._nulls = self._infinite = self._sum = self._squares = 0
+        self._rows = self._nulls = self._infinite = self._sum = self._squares = self._pieces = 0
         self._minimum, self._maximum = np.inf, -np.inf
         self._uncounted: list[pa.Array] = []
         self._counts: list[pa.Table] = []
@@ -96,7 +105,9 @@ class Accumulator:
             if sum(map(len, self._uncounted)) >= _ROWS_COUNTED_AT_ONCE:
                 self._count()
         for piece in _PIECES.keys() & self._needs:
-            self._add_counts(_PIECES[piece](values))
+            counts = _PIECES[piece](values)
+            self._pieces += pc.sum(counts["count"]).as_py() or 0
+            self._add_counts(counts)
 
     @property
     def terms_held(self) -> int:
@@ -119,6 +130,7 @@ class Accumulator:
             "rows": self._rows,
             "nulls": self._nulls,
             "infinite": self._infinite,
+            "pieces": self._pieces,
             "needs": sorted(self._needs),
             "sum": hex(self._sum),
             "squares": hex(self._squares),
@@ -161,7 +173,7 @@ def combine_summaries(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Combine the summaries of partitions into the summary that one partition with all rows would give."""
     parts = list(summaries)
     return {
-        **{key: sum(part[key] for part in parts) for key in ("rows", "nulls", "infinite")},
+        **{key: sum(part[key] for part in parts) for key in ("rows", "nulls", "infinite", "pieces")},
         "needs": sorted({need for part in parts for need in part["needs"]}),
         **{key: hex(sum(int(part[key], 16) for part in parts)) for key in ("sum", "squares")},
         "minimum": min(part["minimum"] for part in parts),
@@ -191,6 +203,7 @@ def statistics_from_summary(
         summary["rows"],
         summary["nulls"],
         summary["infinite"],
+        pieces=summary["pieces"],
         counts=None if counts is None else _most_frequent_first(counts),
         terms={need: _most_frequent_first(table) for need, table in (terms or {}).items()},
         sample=ascending_numbers(summary) if SAMPLE in summary["needs"] else None,

@@ -30,11 +30,8 @@ def _method(kind: str, settings: Mapping[str, Any], state: Mapping[str, Any]) ->
         case "vocabulary":
             values = state.get("values", [])
             return f"{len(values):,} values have numbers from 1 ({_few(values)}); 0 is all else"
-        case "sequence":
-            words = state.get("words", [])
-            return f"the {settings.get('keep')} {settings.get('length')} words, of which {len(words):,} have numbers ({_few(words)})"
-        case "tokenizer":
-            return f"the first {settings.get('length')} tokens of a pretrained model's tokenizer, numbered from 1; 0 is padding"
+        case "sequence" | "words" | "tokenizer":
+            return _word_method(kind, settings, state)
         case "terms":
             terms = state.get("terms", [])
             return f"at most {settings.get('length')} of the {len(terms):,} terms that have numbers ({_few(terms)}), with their counts"
@@ -46,6 +43,16 @@ def _method(kind: str, settings: Mapping[str, Any], state: Mapping[str, Any]) ->
     # Of any other encoder: its settings that are not the default ones' names, and the sizes of its state.
     chosen = [(key, value) for key, value in settings.items() if key not in ("encoder", "column") and value not in ("", None, [], "none")]
     return ", ".join(f"{key} {_short(value)}" for key, value in [*chosen, *state.items()]) or "as it is"
+
+
+def _word_method(kind: str, settings: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    length, words = settings.get("length"), state.get("words", [])
+    if kind == "tokenizer":
+        return f"the first {length} tokens of a pretrained model's tokenizer, numbered from 1; 0 is padding"
+    if kind == "sequence":
+        return f"the {settings.get('keep')} {length} words, of which {len(words):,} have numbers ({_few(words)})"
+    share = state.get("unknown", 0) / max(state.get("total", 1), 1)
+    return f"windows of {length} words, of which {len(words):,} have tokens ({_few(words)}); {share:.2%} of those in training are unknown"
 
 
 def _short(value: Any) -> str:

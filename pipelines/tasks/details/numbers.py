@@ -56,13 +56,15 @@ class WindowDetails(Details):
         self.worst = SelectedRows(WORST_WINDOWS)
 
     def update(self, output: Tensor, batch: Batch) -> None:
-        nats, tokens, bytes_ = output.double().numpy().T
+        nats, tokens, extent = output.double().numpy().T
         with np.errstate(divide="ignore", invalid="ignore"):
-            per_token, bits = nats / tokens, nats / log(2) / bytes_
+            per_token, bits = nats / tokens, nats / log(2) / extent
+        is_of_words = self.data.unknown_word is not None
+        per_byte = {} if is_of_words else {"bits_per_byte": bits}
         self.sums.add("rows", np.array(len(nats)))
-        self._offer(self.outcomes, batch, {"nats": nats, "tokens": tokens, "bytes": bytes_})
-        self._offer(self.sample, batch, {"nats_per_token": per_token, "bits_per_byte": bits})
-        self._offer_worst(np.where(tokens > 0, per_token, 0.0), batch, {"bits_per_byte": bits})
+        self._offer(self.outcomes, batch, {"nats": nats, "tokens": tokens, "unknown" if is_of_words else "bytes": extent})
+        self._offer(self.sample, batch, {"nats_per_token": per_token, **per_byte})
+        self._offer_worst(np.where(tokens > 0, per_token, 0.0), batch, {"unknown": extent} if is_of_words else per_byte)
 
     def tables(self) -> dict[str, Columns]:
         return {"sample": {"row": self.sample.rows.tolist(), **{name: values.tolist() for name, values in self.sample.columns.items()}}}

@@ -5,46 +5,51 @@ learners"), with rotary position embeddings (Su et al. 2021), norms without weig
 (So et al. 2021, "Primer"). With these changes the loss falls faster per step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipelines.tasks.sequences.vocabulary import TokenNetwork, make_embedding, make_head
 from pipelines.tasks.tokens import Tokens
 
 ROTARY_BASE = 10_000.0
 
 
-class GPT(nn.Module):
-    """Maps token numbers, shape (rows, tokens), to logits, shape (rows, tokens, vocabulary)."""
-
-    def __init__(self, vocabulary: int, context: int, layers: int, heads: int, width: int, dropout: float) -> None:
+class GPT(TokenNetwork):
+    def __init__(
+        self,
+        vocabulary: int,
+        context: int,
+        layers: int,
+        heads: int,
+        width: int,
+        dropout: float,
+        tied: bool = False,
+        cutoffs: Sequence[int] = (),
+    ) -> None:
         """`context` is the maximum number of tokens; `width / heads` must be an even integer."""
         super().__init__()
         self.context = context
         self.tokens = Tokens()
         self.pairs = width // heads // 2
-        self.embedding = nn.Embedding(vocabulary, width)
+        self.embedding = make_embedding(vocabulary, width, tied, cutoffs)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList([TransformerBlock(width, heads, dropout) for _ in range(layers)])
-        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head = make_head(vocabulary, width, tied, cutoffs, bias=False)
         self._initialise(layers)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor) -> Tensor:
         turns = self.turns(tokens.shape[1], tokens.device)
         hidden = self.embed(tokens)
         for block in self.blocks:
             hidden = block(hidden, *turns)
-        return self.logits(hidden)
+        return normalise(hidden)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The first block's input, shape (rows, tokens, width)."""
-        return self.dropout(_normalise(self.embedding(tokens)))
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """The logits, from the last block's output."""
-        return self.head(_normalise(hidden))
+        return self.dropout(normalise(self.vectors(tokens)))
 
     def attentions(self) -> Iterator["Attention"]:
         for block in self.blocks:
@@ -74,8 +79,8 @@ class TransformerBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        hidden = hidden + self.dropout(self.attention(_normalise(hidden), cosines, sines))
-        return hidden + self.dropout(self.narrow(functional.relu(self.wide(_normalise(hidden))).square()))
+        hidden = hidden + self.dropout(self.attention(normalise(hidden), cosines, sines))
+        return hidden + self.dropout(self.narrow(functional.relu(self.wide(normalise(hidden))).square()))
 
 
 class Attention(nn.Module):
@@ -91,11 +96,11 @@ class Attention(nn.Module):
     def forward(self, hidden: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         # Query, key and value of a head lie together, so that workers can divide heads: `qkv` then returns only some of them.
         queries, keys, values = self.qkv(hidden).unflatten(2, (-1, 3, hidden.shape[2] // self.heads)).permute(3, 0, 2, 1, 4)
-        queries, keys = (_normalise(_rotate(part, cosines, sines)) for part in (queries, keys))
+        queries, keys = (normalise(_rotate(part, cosines, sines)) for part in (queries, keys))
         return self.outputs(self.tokens.attend(queries, keys, values).transpose(1, 2).flatten(2))
 
 
-def _normalise(values: Tensor) -> Tensor:
+def normalise(values: Tensor) -> Tensor:
     return functional.layer_norm(values, values.shape[-1:])
 
 

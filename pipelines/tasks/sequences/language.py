@@ -1,7 +1,4 @@
-"""The task `language`: a GPT over windows of tokens that predicts each token from the previous ones.
-
-A window has one token more than it predicts. Token 0 ends a document; a 0 after a 0 is padding and is not predicted.
-"""
+"""The task `language`: a network over windows of tokens that predicts each token from the previous ones."""
 
 from collections.abc import Mapping, Sequence
 from math import log
@@ -13,22 +10,20 @@ from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.messages.did_you_mean import name_list
-from pipelines.config.tasks.task import LanguageSettings as Settings
+from pipelines.config.tasks.language import LanguageSettings as Settings
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.constants import Constant
 from pipelines.tasks.details import Details, WindowDetails
 from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
 from pipelines.tasks.metrics.table import METRICS
-from pipelines.tasks.sequences.gpt import GPT
+from pipelines.tasks.sequences.gpt import GPT, normalise
+from pipelines.tasks.sequences.lstm import LSTM
+from pipelines.tasks.sequences.windows import EXTENT, NATS, TOKENS, OverWindows, TokenFrequencies
 from pipelines.tasks.stages import Link, cut_stages
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
-from pipelines.tasks.tokens import Divisible, Tokens
-from pipelines.tasks.trivial import Frequencies, TrivialPredictor
-
-NATS, TOKENS, BYTES = range(3)
-"""Output of the model for a window: negative log-likelihood in nats, number of predicted tokens, and bytes of their text."""
+from pipelines.tasks.tokens import Divisible
+from pipelines.tasks.trivial import TrivialPredictor
 
 
 class Language(Task):
@@ -37,35 +32,56 @@ class Language(Task):
     minimised = "nats_per_token"
 
     def __init__(self, settings: TaskSettings, data: Data) -> None:
-        """Raises ConfigError if the dataset is not one packed column."""
+        """Raises ConfigError if the dataset is not one packed column, or if its tokens are not as `cutoffs` needs them."""
         super().__init__(settings, data)
         if not data.tokens:
             columns_text = name_list([column.name for column in data.columns])
-            raise ConfigError(f"task.kind is language, which takes one feature encoded by bytes, characters or bpe, but got {columns_text}")
+            raise ConfigError(
+                f"task.kind is language, which takes one feature encoded by bytes, characters, bpe or words, but got {columns_text}"
+            )
+        if self.settings.cutoffs and not self._is_of_words:
+            raise ConfigError(
+                f"task.cutoffs is {list(self.settings.cutoffs)}, but {data.columns[0].name} has tokens that are not numbered by frequency; "
+                "encode it by words, or remove cutoffs"
+            )
+
+    def check(self) -> None:
+        cutoffs, count = self.settings.cutoffs, len(self.data.tokens)
+        if cutoffs and cutoffs[-1] >= count:
+            raise ConfigError(f"task.cutoffs is {list(cutoffs)}, but the dataset has {count:,} tokens; each must be less")
 
     def model(self) -> nn.Module:
         column, settings = self.data.columns[0], self.settings
-        network = GPT(len(self.data.tokens), column.shape[0] - 1, settings.layers, settings.heads, settings.width, settings.dropout)
-        return OverWindows(column.name, network, [len(token) for token in self.data.tokens])
+        size, context = len(self.data.tokens), column.shape[0] - 1
+        layers, width, dropout, shared = settings.layers, settings.width, settings.dropout, (settings.tied, settings.cutoffs)
+        network = (
+            LSTM(size, context, layers, width, dropout, *shared)
+            if settings.network == "lstm"
+            else GPT(size, context, layers, settings.heads, width, dropout, *shared)
+        )
+        return OverWindows(column.name, network, self._extent_per_token())
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         output = model(batch)
         return output[:, NATS].sum(), output[:, TOKENS].sum()
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        return list(model.network.blocks) if isinstance(model, OverWindows) else ()
+        network = _gpt(model)
+        return list(network.blocks) if network else ()
 
     def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
-        if not isinstance(model, OverWindows):
+        """As `Task.stages`; empty if the first and the last one would share weights."""
+        network = _gpt(model)
+        if network is None or not isinstance(model, OverWindows) or network.embedding is None or network.head is None:
             return ()
-        network = model.network
         first = Link(lambda hidden, batch: network.embed(model.inputs(batch)), (network.embedding, network.dropout))
-        last = Link(lambda hidden, batch: model.likelihood(network.logits(hidden), batch), (network.head,))
+        last = Link(lambda hidden, batch: model.likelihood(normalise(hidden), batch), (network.head,))
         return cut_stages(count, first, [_link(network, block) for block in network.blocks], last)
 
     def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
         """Workers divide attention by heads, perceptrons by hidden units, and the vocabulary, whose logits are never gathered."""
-        if not isinstance(model, OverWindows):
+        network = _gpt(model)
+        if network is None or not isinstance(network.head, nn.Linear):
             return {}
         heads, block = self.settings.heads, "network.blocks.*"
         return {
@@ -80,44 +96,42 @@ class Language(Task):
         }
 
     def divisible_tokens(self, model: nn.Module) -> Divisible | None:
-        if not isinstance(model, OverWindows):
+        network = _gpt(model)
+        if network is None or not isinstance(model, OverWindows):
             return None
-        network = model.network
         return Divisible(network.context, (model, network, *network.attentions()))
 
     def metrics(self) -> MetricCollection:
-        return MetricCollection(
-            {"nats_per_token": Ratio(), "perplexity": Perplexity(), "bits_per_byte": Ratio("no byte to predict")},
-            compute_groups=False,
-        )
+        per_byte = {} if self._is_of_words else {"bits_per_byte": Ratio("no byte to predict")}
+        return MetricCollection({"nats_per_token": Ratio(), "perplexity": Perplexity(), **per_byte}, compute_groups=False)
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
-        nats, tokens, bytes_ = output.detach().cpu().double().sum(dim=0)
+        nats, tokens, extent = output.detach().cpu().double().sum(dim=0)
         for name in ("nats_per_token", "perplexity"):
             metrics[name].update(nats, tokens)
-        metrics["bits_per_byte"].update(nats / log(2), bytes_)
+        if not self._is_of_words:
+            metrics["bits_per_byte"].update(nats / log(2), extent)
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
-        return [TokenFrequencies(self.data.columns[0].name, [len(token) for token in self.data.tokens])]
+        return [TokenFrequencies(self.data.columns[0].name, self._extent_per_token())]
 
     def details(self) -> Details:
         return WindowDetails(self.settings, self.data)
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The likelihood of each text: nats per token and in total, bits per byte, and tokens, including the end of the text.
+        """The likelihood of each text: nats per token and in total, and tokens, including the end of the text; bits per byte or, if tokens
+        are words, how many are unknown.
 
         A text is evaluated from its start. Windows of an evaluation, in contrast, may start inside a text and contain several.
         """
-        nats, tokens, bytes_ = output.detach().cpu().double().unbind(dim=1)
-        return {
-            "nats_per_token": (nats / tokens).tolist(),
-            "bits_per_byte": (nats / log(2) / bytes_).tolist(),
-            "nats": nats.tolist(),
-            "tokens": tokens.tolist(),
-        }
+        columns = output.detach().cpu().double()
+        nats, tokens, extent = columns[:, NATS], columns[:, TOKENS], columns[:, EXTENT]
+        of_extent = {"unknown": extent} if self._is_of_words else {"bits_per_byte": nats / log(2) / extent}
+        figures = {"nats_per_token": nats / tokens, **of_extent, "nats": nats, "tokens": tokens}
+        return {name: values.tolist() for name, values in figures.items()}
 
     def prediction_form(self) -> dict[str, Any]:
-        return {"form": "likelihood"}
+        return {"form": "word_likelihood" if self._is_of_words else "likelihood"}
 
     @property
     def samples(self) -> bool:
@@ -130,7 +144,7 @@ class Language(Task):
             return ""
         network = model.network
         generator = torch.Generator().manual_seed(epoch)
-        generated = torch.tensor([[END]], device=network.head.weight.device)
+        generated = torch.tensor([[END]], device=next(network.parameters()).device)
         for _ in range(self.settings.sample_tokens):
             logits = model.logits(network(generated[:, -network.context :]))[0, -1].float().cpu()
             next_token = torch.multinomial((logits / self.settings.temperature).softmax(0), 1, generator=generator)
@@ -138,58 +152,19 @@ class Language(Task):
         text = b"".join(self.data.tokens[number] or b"\n\n" for number in generated[0, 1:].tolist())
         return text.decode(errors="replace")
 
+    @property
+    def _is_of_words(self) -> bool:
+        return self.data.unknown_word is not None
 
-class TokenFrequencies(Frequencies):
-    """Predicts every token by how often it occurs in training, whatever came before: nats, tokens and bytes of each window."""
-
-    def __init__(self, column: str, bytes_per_token: Sequence[int]) -> None:
-        super().__init__("frequencies of tokens", column, len(bytes_per_token))
-        self._bytes_per_token = torch.tensor(bytes_per_token, dtype=torch.float64)
-
-    def fit(self, batch: Batch) -> None:
-        windows = batch[self._column].long()
-        targets = windows[:, 1:]
-        self.counts += torch.bincount(targets[_prediction_mask(windows)], minlength=len(self.counts)).numpy()
-
-    def output(self, batch: Batch) -> Tensor:
-        windows = batch[self._column].cpu().long()
-        targets, predicted = windows[:, 1:], _prediction_mask(windows).double()
-        nats = -self.logarithms()[targets] * predicted
-        return torch.stack([nats.sum(1), predicted.sum(1), self._bytes_per_token[targets].sum(1)], dim=1)
+    def _extent_per_token(self) -> list[int]:
+        if self._is_of_words:
+            return [int(number == self.data.unknown_word) for number in range(len(self.data.tokens))]
+        return [len(token) for token in self.data.tokens]
 
 
-def _prediction_mask(windows: Tensor) -> Tensor:
-    """Which tokens of windows are predicted, bool of shape (rows, tokens − 1): all but padding."""
-    return (windows[:, :-1] != END) | (windows[:, 1:] != END)
-
-
-class OverWindows(nn.Module):
-    """Applies a GPT to the windows of a batch: nats, tokens and bytes of each, float32 of shape (rows, 3)."""
-
-    def __init__(self, column: str, network: GPT, bytes_per_token: Sequence[int]) -> None:
-        super().__init__()
-        self.column = column
-        self.network = network
-        self.tokens = Tokens()
-        self.cross_entropy = nn.CrossEntropyLoss(reduction="none")
-        self.logits = nn.Identity()
-        """The logits of the network; workers that divide the vocabulary gather them here."""
-        self._bytes_per_token = Constant(torch.tensor(bytes_per_token, dtype=torch.float32))
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.likelihood(self.network(self.inputs(batch)), batch)
-
-    def inputs(self, batch: Batch) -> Tensor:
-        """The worker's tokens from which the network predicts the next ones."""
-        return self.tokens.local(batch[self.column].long()[:, :-1])
-
-    def likelihood(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The output, from the network's logits."""
-        inputs, targets = self.inputs(batch), self.tokens.local(batch[self.column].long()[:, 1:])
-        nats = self.cross_entropy(logits.float().flatten(0, 1), targets.flatten()).view(targets.shape)
-        predicted = ((inputs != END) | (targets != END)).float()
-        bytes_ = self._bytes_per_token.to(targets.device)[targets]
-        return self.tokens.total(torch.stack([(nats * predicted).sum(1), predicted.sum(1), bytes_.sum(1)], dim=1))
+def _gpt(model: nn.Module) -> GPT | None:
+    """The model's GPT; None if its network is another."""
+    return model.network if isinstance(model, OverWindows) and isinstance(model.network, GPT) else None
 
 
 def _link(network: GPT, block: nn.Module) -> Link:

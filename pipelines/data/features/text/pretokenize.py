@@ -1,4 +1,6 @@
-"""Splits text into pieces to count: characters, and words for byte-pair encoding."""
+"""Splits text into pieces to count: characters, words for byte-pair encoding, and words between white space."""
+
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +10,7 @@ from tokenizers import pre_tokenizers
 BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
 """Splits text into words as GPT-2 does (Radford et al. 2019), each with the space before it, and maps each byte of their UTF-8 to a
 printable character."""
-
+LINE_BREAK = "\n"
 
 # Characters that stand for bytes: printable bytes of Latin-1 stand for themselves, code points from 256 on for the other bytes.
 _PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
@@ -37,6 +39,24 @@ def byte_word_counts(values: pa.Array) -> pa.Table:
     words = [word for text in values.to_pylist() if text for word, _ in BYTE_LEVEL.pre_tokenize_str(text)]
     counts = pc.value_counts(pa.array(words, pa.string()))
     return _count_table(counts.field("values"), counts.field("counts"))
+
+
+def line_words(text: str) -> list[str]:
+    """The words of a text in their order: they stand between white space, and each line break is a word too."""
+    first, *later = text.split(LINE_BREAK)
+    words = first.split()
+    for line in later:
+        words.append(LINE_BREAK)
+        words += line.split()
+    return words
+
+
+def line_word_counts(values: pa.Array, lowercase: bool = False) -> pa.Table:
+    """(value, count) of each of the `line_words` of the texts."""
+    counts = Counter[str]()
+    for text in (pc.utf8_lower(values) if lowercase else values).to_pylist():
+        counts.update(line_words(text or ""))
+    return _count_table(pa.array(counts.keys(), pa.string()), pa.array(counts.values(), pa.int64()))
 
 
 def _count_table(values: pa.Array, counts: pa.Array) -> pa.Table:

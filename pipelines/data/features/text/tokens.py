@@ -31,7 +31,7 @@ _OTHER = 1
 
 
 class TokenEncoder(Packer[Settings]):
-    """Base class of token encoders. NULL and empty texts are refused."""
+    """Base class of token encoders. NULL and texts without a token are refused."""
 
     @classmethod
     def refusal(cls, settings: Settings, kind: pa.DataType) -> str:
@@ -54,11 +54,11 @@ class TokenEncoder(Packer[Settings]):
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         texts = inputs[0].to_pylist()
-        documents = [self.numbers(text).astype(self.dtype) if text else None for text in texts]
-        lengths = [0 if document is None else len(document) for document in documents]
+        documents = [self.numbers(text).astype(self.dtype) if text else np.empty(0, self.dtype) for text in texts]
+        lengths = np.array([len(document) for document in documents], np.int64)
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        values = np.concatenate([np.empty(0, self.dtype), *(document for document in documents if document is not None)])
-        refused = np.array([document is None for document in documents], bool)
+        values = np.concatenate([np.empty(0, self.dtype), *documents])
+        refused = lengths == 0
         return pa.ListArray.from_arrays(offsets, pa.array(values), mask=pa.array(refused) if refused.any() else None)
 
     def window_count(self, documents: int, tokens: int) -> int:

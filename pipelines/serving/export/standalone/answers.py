@@ -150,6 +150,15 @@ def likelihood(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, An
     ]
 
 
+@answer("word_likelihood")
+def word_likelihood(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Figures from nats, words and unknown words of each text."""
+    return [
+        {"nats_per_token": nats / tokens, "unknown": unknown, "nats": nats, "tokens": tokens}
+        for nats, tokens, unknown in output.astype(np.float64).tolist()
+    ]
+
+
 DECODES = ("identity", "log1p", "minmax", "normal_quantile", "robust", "scale", "standardize", "vector")
 """Encoders of targets that are quantities."""
 

@@ -1,4 +1,4 @@
-"""Encoders of text as tokens: bytes, characters and byte pairs; and the windows of a document."""
+"""Encoders of text as tokens: bytes, characters, byte pairs and words; and the windows of a document."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -9,6 +9,7 @@ from unicodedata import category
 import numpy as np
 
 from pipelines.serving.export.standalone.columns import Column, encoder
+from pipelines.serving.export.standalone.words import lower_case
 
 _END = 0
 _NO_SPACES = "\x1c\x1d\x1e\x1f"
@@ -44,12 +45,25 @@ def byte_pair_tokens(settings: Mapping[str, Any], state: Mapping[str, Any], colu
     return _documents(column, lambda text: [token for word in gpt2_words(text) for token in word_tokens(word)])
 
 
+@encoder("words")
+def word_tokens(settings: Mapping[str, Any], state: Mapping[str, Any], column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Words stand between white space, and line breaks are words too: known ones are tokens from 2; 1 stands for all others."""
+    places = {word: number for number, word in enumerate(state["words"], 2)}
+
+    def tokens(text: str) -> list[int]:
+        lines = (lower_case(text) if settings["lowercase"] else text).split("\n")
+        words = (word for number, line in enumerate(lines) for word in (*["\n"] * min(number, 1), *line.split()))
+        return [places.get(word, 1) for word in words]
+
+    return _documents(column, tokens)
+
+
 def _documents(column: Column, tokens: Callable[[str], list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """An array of tokens for each row; NULL and empty texts are refused."""
+    """An array of tokens for each row; NULL and texts without a token are refused."""
     documents = np.empty(len(column.values), object)
     for row, text in enumerate(column.values):
         documents[row] = np.array(tokens(text) if text else [], np.int64)
-    return documents, np.array([not text for text in column.values], bool)
+    return documents, np.array([len(numbers) == 0 for numbers in documents], bool)
 
 
 def byte_letters() -> list[str]:

@@ -1,0 +1,56 @@
+"""Settings of the task `language`."""
+
+from typing import ClassVar, Literal
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from pipelines.config.tasks.base import Probability, SequenceTaskSettings
+
+
+class LanguageSettings(SequenceTaskSettings):
+    """A language model for one packed column. It predicts each token from the previous ones in the window."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.sequences.language:Language"
+    kind: Literal["language"] = "language"
+    network: Literal["gpt", "lstm"] = "gpt"
+    """`gpt` is a transformer; `lstm` has LSTM layers, whose state is zero at the start of each window (Zaremba et al. 2014)."""
+    layers: PositiveInt = 4
+    """Number of transformer blocks, each with self-attention and a perceptron, or of LSTM layers."""
+    heads: PositiveInt = 4
+    """For `gpt`: attention heads in each block."""
+    width: PositiveInt = 128
+    """Width of the residual stream, or of each LSTM layer; for `gpt`, the width of a head, width / heads, must be even."""
+    dropout: Probability = 0.0
+    """Dropout probability between layers, in training."""
+    tied: bool = False
+    """Whether the weight of the head is the embedding (Press and Wolf 2017)."""
+    cutoffs: tuple[PositiveInt, ...] = ()
+    """For tokens of `words`, an adaptive softmax (Grave et al. 2017): where, in the order of frequency, clusters of rarer words begin, such
+    as [2000, 6000]. Each has vectors a quarter as wide as those before it. If `tied`, the vectors of tokens are those, too (Baevski and
+    Auli 2019)."""
+    sample_tokens: NonNegativeInt = 200
+    """Number of tokens of the text that the model generates after each epoch and MLflow stores with the run; 0 for no text."""
+    temperature: PositiveFloat = 0.8
+    """Sampling temperature of the generated text; below 1 the text is more probable and less varied."""
+
+    @model_validator(mode="after")
+    def _heads_are_of_even_width(self) -> "LanguageSettings":
+        if self.network == "gpt" and self.width % (2 * self.heads):
+            near = max(self.width // (2 * self.heads), 1) * 2 * self.heads
+            raise ValueError(f"width is {self.width}; with {self.heads} heads it must be a multiple of {2 * self.heads}, such as {near}")
+        return self
+
+    @model_validator(mode="after")
+    def _clusters_follow_each_other(self) -> "LanguageSettings":
+        if list(self.cutoffs) != sorted(set(self.cutoffs)):
+            raise ValueError(f"cutoffs is {list(self.cutoffs)}; write each once, in ascending order, such as {sorted(set(self.cutoffs))}")
+        if (narrowest := 4 ** len(self.cutoffs)) > self.width:
+            raise ValueError(
+                f"cutoffs makes {len(self.cutoffs)} clusters, and width is {self.width}; set width to {narrowest} or more, or name fewer"
+            )
+        return self
+
+    @property
+    def excluded_from_identity(self) -> set[str]:
+        newer = {"network": "gpt", "tied": False, "cutoffs": ()}
+        return super().excluded_from_identity | {name for name, default in newer.items() if getattr(self, name) == default}
