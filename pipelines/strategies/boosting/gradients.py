@@ -47,7 +47,8 @@ def gradients(task: Supervised, scores: Tensor, batch: Batch) -> Gradients:
 
 
 def to_grids(*arrays: Tensor) -> list[Tensor]:
-    """Each array rounded to a grid of its own, as float64. Collective: a grid is that of the largest value of all workers."""
+    """Each array rounded to a grid of its own, as float64; one of float64 in place. Collective: a grid is that of the largest value of all
+    workers."""
     largest = torch.stack([_largest(values) for values in arrays])
     _reduce(largest, dist.ReduceOp.MAX)
     spacings = [2.0 ** (frexp(value)[1] - _GRID_BITS) for value in largest.tolist()]
@@ -64,9 +65,9 @@ def _largest(values: Tensor) -> Tensor:
 
 def _round_to(spacing: float, values: Tensor) -> Tensor:
     """The nearest multiple of a power of two of each value. At 1.5 · 2^52 times the spacing, float64 holds no others: so adding it rounds,
-    and subtracting it does not. That is two passes over the values where a division, `round` and a product are three."""
+    and subtracting it does not."""
     shift = 1.5 * 2.0**52 * spacing
-    return values.add(shift).sub_(shift)
+    return values.add_(shift).sub_(shift)
 
 
 def sum_exactly(on_grid: Tensor) -> Tensor:
