@@ -434,7 +434,7 @@ def test_a_signal_while_a_run_begins_leaves_none_running(uri: str, version: Vers
 
 def test_p8_a_signal_amid_a_write_comes_when_the_write_is_over(uri: str) -> None:
     client = connect(uri)
-    run_id = client.create_run(client.create_experiment("signalled")).info.run_id
+    run_id = client.create_run(client.create_experiment("a signal amid a write")).info.run_id
 
     def leave(number: int, frame: Any) -> None:
         raise SystemExit(128 + number)

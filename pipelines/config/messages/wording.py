@@ -41,7 +41,7 @@ _WORDS = {
     "invalid_key": "a name must be text; quote it",
     "recursion_loop": "must not contain itself",
 }
-MOST_NAMES = 30
+MOST_NAMES = 40
 SHOWN_CHARACTERS = 80
 
 
