@@ -144,7 +144,7 @@ def test_a_skeleton_has_constants_and_no_values() -> None:
     task = gpt()
     model = skeleton(task)
     assert all(parameter.is_meta for parameter in model.parameters())
-    assert not model._bytes_per_token.values.is_meta
+    assert not model._extent_per_token.values.is_meta
     built = first_model(gpt_settings(WorkerContext()), task, None)
     assert {name: (parameter.shape, parameter.dtype) for name, parameter in model.named_parameters()} == {
         name: (parameter.shape, parameter.dtype) for name, parameter in built.named_parameters()
