@@ -23,8 +23,11 @@ from typing import Any
 from pipelines.runtime.imports import import_modules
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
-_AGAIN_SECONDS = 0.02
 REPEAT_SECONDS = 2.0
+_AGAIN_SECONDS = 0.02
+"""Until a signal that was lost is sent again."""
+_NUMBER_BY_CODE: dict[Any, signal.Signals] = {**{128 + number: number for number in NUMBERS}, int(signal.SIGTERM): signal.SIGTERM}
+"""The signal that a process leaves for, by its exit code. Ray's handler of SIGTERM exits with the number itself."""
 Handler = Callable[[int, FrameType | None], Any]
 
 
@@ -111,7 +114,7 @@ def _lost_signals_sent_again() -> Iterator[None]:
 
     def send_again(lost: Any) -> None:
         code = lost.exc_value.code if isinstance(lost.exc_value, SystemExit) else None
-        number = next((number for number in NUMBERS if code in (128 + number, number)), None)  # Ray's handler exits with the latter
+        number = _NUMBER_BY_CODE.get(code)
         if number is None:
             before(lost)
             return

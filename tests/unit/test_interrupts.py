@@ -49,6 +49,13 @@ exit_on_error(main)
         ("Lost = type('Lost', (), {'__del__': lambda self: send(signal.SIGTERM)}); Lost(); time.sleep(20); print('lost')", 143, ""),
         ("os.register_at_fork(before=lambda: send(signal.SIGINT)); os.fork() or os._exit(0); time.sleep(20); print('lost')", 130, ""),
         ("Lost = type('Lost', (), {'__del__': lambda self: sys.exit(signal.SIGTERM)}); Lost(); time.sleep(20); print('lost')", 143, ""),
+        # A code that is none of a signal's is no signal, although 2 is the number of SIGINT.
+        (
+            "sys.stderr = open(os.devnull, 'w'); Lost = type('Lost', (), {'__del__': lambda self: sys.exit(2)}); Lost(); time.sleep(0.3); "
+            "print('goes on')",
+            0,
+            "goes on",
+        ),
         # What fails because of a signal is no failure.
         ("try:\n        send(signal.SIGTERM)\n    finally:\n        raise DatasetError('Spark is gone')", 143, ""),
         ("with DeferredSignals():\n        send(signal.SIGINT); print('begun')", 130, "begun"),

@@ -11,7 +11,7 @@ from pipelines.runtime.interrupts import DeferredSignals
 
 @cache
 def defer_signals_in_sessions() -> None:
-    """Defer signals inside every session that this process opens from now on.
+    """Defer signals inside the sessions of every client that this process makes from now on.
 
     An exception of a signal amid a commit leaves its transaction open, and with it the lock of the database: of a hundred signals amid a
     write, four did. All later writes, such as that of the run's status, would wait for 20 s and fail.

@@ -79,11 +79,11 @@ class Boosting(Strategy):
         self._machines = MachineGroup(growth, self.model.inputs(rows).numpy(), self.mesh.context)
 
     def _count_rows(self) -> None:
-        """Count the rows of all workers, and sum their weights. Raises ConfigError if that is 0."""
+        """Count the rows of all workers, and sum their weights, which stay as they are. Raises ConfigError if that is 0."""
         rows = row_count(self._rows)
         _, weights = self._task.row_losses(torch.zeros(rows, self.model.outputs, dtype=torch.float64), self._rows)
         self._count = sum_exactly(torch.ones(rows, dtype=torch.float64))
-        self._weight = self._count if weights is None else sum_exactly(*to_grids(weights))
+        self._weight = self._count if weights is None else sum_exactly(*to_grids(weights.clone()))
         if not self._weight:
             raise ConfigError("the weights of all rows of the split train are 0; change task.class_weights or task.sample_weight")
 

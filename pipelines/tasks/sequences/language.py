@@ -39,7 +39,7 @@ class Language(Task):
             raise ConfigError(
                 f"task.kind is language, which takes one feature encoded by bytes, characters, bpe or words, but got {columns_text}"
             )
-        if self.settings.cutoffs and not self._is_of_words:
+        if self.settings.cutoffs and not self._has_words:
             raise ConfigError(
                 f"task.cutoffs is {list(self.settings.cutoffs)}, but {data.columns[0].name} has tokens that are not numbered by frequency; "
                 "encode it by words, or remove cutoffs"
@@ -102,14 +102,14 @@ class Language(Task):
         return Divisible(network.context, (model, network, *network.attentions()))
 
     def metrics(self) -> MetricCollection:
-        per_byte = {} if self._is_of_words else {"bits_per_byte": Ratio("no byte to predict")}
+        per_byte = {} if self._has_words else {"bits_per_byte": Ratio("no byte to predict")}
         return MetricCollection({"nats_per_token": Ratio(), "perplexity": Perplexity(), **per_byte}, compute_groups=False)
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         nats, tokens, extent = output.detach().cpu().double().sum(dim=0)
         for name in ("nats_per_token", "perplexity"):
             metrics[name].update(nats, tokens)
-        if not self._is_of_words:
+        if not self._has_words:
             metrics["bits_per_byte"].update(nats / log(2), extent)
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
@@ -126,12 +126,12 @@ class Language(Task):
         """
         columns = output.detach().cpu().double()
         nats, tokens, extent = columns[:, NATS], columns[:, TOKENS], columns[:, EXTENT]
-        of_extent = {"unknown": extent} if self._is_of_words else {"bits_per_byte": nats / log(2) / extent}
-        figures = {"nats_per_token": nats / tokens, **of_extent, "nats": nats, "tokens": tokens}
+        extent_figure = {"unknown": extent} if self._has_words else {"bits_per_byte": nats / log(2) / extent}
+        figures = {"nats_per_token": nats / tokens, **extent_figure, "nats": nats, "tokens": tokens}
         return {name: values.tolist() for name, values in figures.items()}
 
     def prediction_form(self) -> dict[str, Any]:
-        return {"form": "word_likelihood" if self._is_of_words else "likelihood"}
+        return {"form": "word_likelihood" if self._has_words else "likelihood"}
 
     @property
     def samples(self) -> bool:
@@ -153,11 +153,11 @@ class Language(Task):
         return text.decode(errors="replace")
 
     @property
-    def _is_of_words(self) -> bool:
+    def _has_words(self) -> bool:
         return self.data.unknown_word is not None
 
     def _extent_per_token(self) -> list[int]:
-        if self._is_of_words:
+        if self._has_words:
             return [int(number == self.data.unknown_word) for number in range(len(self.data.tokens))]
         return [len(token) for token in self.data.tokens]
 
