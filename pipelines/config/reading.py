@@ -10,9 +10,38 @@ import yaml
 
 from pipelines.errors import ConfigError
 
+MOST_LEVELS = 50
+"""Lists and mappings within one another. The deepest setting of a pipeline is at about the sixth level."""
+MOST_VALUES = 1_000_000
+"""Keys and values of a document, those of an alias counted at each of its places."""
+
 
 class _Strict(yaml.SafeLoader):
-    """Unlike SafeLoader, rejects duplicate keys and reports invalid values as YAML errors with their position."""
+    """Unlike SafeLoader, limits depth and size, rejects duplicate keys and reports invalid values as YAML errors with their position."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._levels_around = 0
+        self._extents: dict[yaml.Node, tuple[int, int]] = {}
+        """Per node, the levels and the values in it."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._levels_around += 1
+        self._check_extent(self._levels_around, 0)
+        node = super().compose_node(parent, index)
+        self._levels_around -= 1
+        if node is not None and node not in self._extents:
+            extents = [self._extents.get(child, (0, 0)) for child in _children(node)]  # a node within itself has none yet
+            levels, values = 1 + max((levels for levels, _ in extents), default=0), 1 + sum(values for _, values in extents)
+            self._check_extent(levels, values)
+            self._extents[node] = levels, values
+        return node
+
+    def _check_extent(self, levels: int, values: int) -> None:
+        if levels > MOST_LEVELS:
+            raise yaml.YAMLError(f"nested too deeply: more than {MOST_LEVELS} levels; the YAML of a pipeline has about six")
+        if values > MOST_VALUES:
+            raise yaml.YAMLError(f"more than {MOST_VALUES:,} values, those of aliases counted at each place; use fewer aliases")
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -29,12 +58,15 @@ class _Strict(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, fault, node.start_mark) from error
 
 
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
 def from_yaml(text: str) -> Any:
     """Parses one document. Raises YAMLError, which `describe_yaml_error` turns into one line."""
-    try:
-        return yaml.load(text, _Strict)
-    except RecursionError as error:
-        raise yaml.YAMLError("nested too deeply; the YAML of a pipeline has about six levels") from error
+    return yaml.load(text, _Strict)
 
 
 def read_yaml_file(path: str | Path) -> dict[str, Any]:

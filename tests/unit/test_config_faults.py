@@ -12,6 +12,7 @@ import yaml
 from test_config import PIPELINE, faults, set_value, values  # noqa: F401
 
 from pipelines.config import from_command_line, load
+from pipelines.config.reading import from_yaml
 from pipelines.config.source.options import check_options
 from pipelines.errors import ConfigError
 
@@ -23,6 +24,12 @@ def file_faults(folder: Path, text: str | bytes) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(path)
     return str(caught.value).replace(f"{path}: ", "").splitlines()
+
+
+def aliases_in_aliases(times: int, levels: int = 60) -> str:
+    """Lists of lists by reference, with about `times` to the power of `levels` values."""
+    names = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * times)}]" for level in range(1, levels)]
+    return "\n".join(["a0: &a0 [1]", *names, f"dataset: *a{levels - 1}"])
 
 
 @pytest.mark.parametrize(
@@ -38,6 +45,8 @@ def file_faults(folder: Path, text: str | bytes) -> list[str]:
         ("dataset: " + "[" * 20_000, "not YAML: nested too deeply"),
         ("dataset: " + "{a: " * 20_000, "not YAML: nested too deeply"),
         ("dataset: [" * 300, "not YAML: nested too deeply"),
+        (aliases_in_aliases(1), "not YAML: nested too deeply"),
+        (aliases_in_aliases(2), "not YAML: more than 1,000,000 values"),
         ("a: \x07", "not YAML: "),
         (b"a: \xff", "byte 3 is not UTF-8; save the file as UTF-8"),
         ("{[1]: 2}", "not YAML: "),
@@ -50,6 +59,10 @@ def file_faults(folder: Path, text: str | bytes) -> list[str]:
 def test_what_yaml_cannot_be_is_told_in_a_line(tmp_path: Path, text: str | bytes, message: str) -> None:
     lines = file_faults(tmp_path, text)
     assert any(message in line for line in lines) and all(len(line) < 400 for line in lines)
+
+
+def test_fewer_aliases_are_read() -> None:
+    assert from_yaml(aliases_in_aliases(2, levels=2))["dataset"] == [[1], [1]]
 
 
 def test_the_place_in_the_file_is_told_and_its_text_is_not(tmp_path: Path) -> None:
