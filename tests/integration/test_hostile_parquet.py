@@ -143,6 +143,7 @@ def test_mutated_parquet_is_read_or_refused_in_a_line_without_java_s_words(spark
     assert ends.count("refused") > MUTATIONS // 4
 
 
+@pytest.mark.full
 def test_old_calendars(spark: SparkSession) -> None:
     """Files of Spark 2.4.5 do not say that they are in the Julian calendar, those of 2.4.6 do: both as Spark reads them."""
     folder = raw("hostile", "comet-spark-testdata", "spark", "src", "test", "resources", "test-data")

@@ -38,7 +38,6 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
         {"prediction_price", "prediction_visits"},
     ),
 }
-IN_EVERY_RUN = "negative_binomial"
 
 
 def write_rows(folder: Path) -> pd.DataFrame:
@@ -79,7 +78,8 @@ def make_config(folder: Path, kind: str) -> Config:
     return parse(values, "kinds")
 
 
-@pytest.mark.parametrize("kind", [kind if kind == IN_EVERY_RUN else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS])
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
 def test_p7_every_kind_of_target_is_predicted_alike_through_every_door(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     rows, config = write_rows(tmp_path / "raw"), make_config(tmp_path, kind)
     manifest = api.prepare(config)

@@ -208,7 +208,8 @@ def test_the_setting_is_equal_by_default() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("machines", "left_out"), [("abc", ("c",)), pytest.param("acc", (), marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize(("machines", "left_out"), [("abc", ("c",)), ("acc", ())])
 def test_a_machine_whose_worker_stays_slow_is_left_out_if_enough_workers_remain(
     machines: str, left_out: tuple[str, ...], tmp_path: Path, one_thread: None
 ) -> None:

@@ -41,21 +41,21 @@ def decorators(node: Function) -> set[str]:
     return {getattr(target, "id", getattr(target, "attr", "")) for target in targets}
 
 
-def participles(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    functions = [node for node in ast.walk(tree) if isinstance(node, Function) and not node.name.startswith(("test_", "__"))]
+def participles(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    functions = [node for node in nodes if isinstance(node, Function) and not node.name.startswith(("test_", "__"))]
     return ((node.lineno, node.name) for node in functions if is_participle(node.name) and not decorators(node) & NOUNS)
 
 
-def empty_values(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def empty_values(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
                 if EMPTY.fullmatch(name.strip("_")):
                     yield node.lineno, name
 
 
-def pronouns(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def pronouns(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    for node in nodes:
         if isinstance(node, Function | ast.ClassDef | ast.Module) and PRONOUN.match(text := ast.get_docstring(node) or ""):
             yield getattr(node, "lineno", 1), text.splitlines()[0]
 
@@ -79,8 +79,9 @@ def texts() -> Texts:
     for number, folders in enumerate((PRODUCT, TESTS)):
         for file in [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]:
             tree, path = ast.parse(file.read_text()), file.relative_to(ROOT)
+            nodes = list(ast.walk(tree))
             for rule, search in RULES.items():
-                places[rule, number] += [f"{path}:{line}: {text}" for line, text in search(tree)]
+                places[rule, number] += [f"{path}:{line}: {text}" for line, text in search(nodes)]
             if path.parts[0] == "pipelines":
                 for name in public_names(tree):
                     rooms[name].add("/".join(path.parts[:2]))
