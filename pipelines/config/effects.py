@@ -24,10 +24,11 @@ from pipelines.config.effect_rules import (
 from pipelines.config.features import FourierSettings
 from pipelines.config.section import Section
 from pipelines.config.source.source import Table
+from pipelines.config.tasks.forecasting import OF_TRANSFORMER, ForecastingSettings
 from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
-from pipelines.config.tasks.task import ForecastingSettings, RecommendationSettings, SeriesTaskSettings, TextSettings
+from pipelines.config.tasks.task import RecommendationSettings, SeriesTaskSettings, TextSettings
 from pipelines.config.tasks.trees import TreesSettings
 from pipelines.config.train.strategies import strategy_kinds_with
 
@@ -85,6 +86,7 @@ TABLE = (
     *(Use(f"task.{name}", "dataset.features", fits=_has_sequence, remedy="encode a feature by sequence", section_class=TextSettings)
       for name in ("embedding", "widths", "filters", "dropout")),
     Use("task.kernel", ".network", ("dlinear",), section_class=ForecastingSettings),
+    *(Use(f"task.{name}", ".network", ("transformer",), section_class=ForecastingSettings) for name in OF_TRANSFORMER),
     Use("task.heads", ".network", ("gpt",), section_class=LanguageSettings),
     Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", section_class=LanguageSettings),
     Use("task.elastic_points", ".elastic", fits=is_above_0, remedy="set task.elastic, as to 4", section_class=SegmentationSettings),

@@ -87,6 +87,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.patches_per_row": ({**_MASKS, "task.patches_per_row": 2}, {"task.patch": [8, 8]}),
     "task.hidden": ({**_RATINGS, "task.hidden": [8]}, {"task.network": "dlrm"}),
     "task.filters": ({**_WHOLE_SERIES, "task.filters": [8]}, {"task.network": "convolution"}),
+    **{
+        f"task.{name}": ({**_SERIES, f"task.{name}": value}, {"task.network": "transformer"})
+        for name, value in (("patch", 8), ("layers", 2), ("width", 64))
+    },
     "task.kernels": ({**_WHOLE_SERIES, "task.kernels": 8, "task.network": "convolution"}, {"task.network": "rocket"}),
     "task.user": ({**_RATINGS, "task.user": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),
     "task.item": ({**_RATINGS, "task.item": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),

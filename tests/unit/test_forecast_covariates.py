@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_forecasting import NETWORKS
 
-from pipelines.config.tasks.task import ForecastingSettings
+from pipelines.config.tasks.forecasting import ForecastingSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
@@ -22,7 +22,7 @@ QUANTILES = {"loss": "quantiles", "quantiles": (0.1, 0.5, 0.9)}
 
 
 def create_task(columns: tuple[TensorColumn, ...], **settings: Any) -> Forecasting:
-    return Forecasting(ForecastingSettings(kernel=5, **settings), Data(columns))
+    return Forecasting(ForecastingSettings(**{"kernel": 5, "patch": 4, "width": 8, **settings}), Data(columns))
 
 
 def regional_rows(rows: int = 240) -> Batch:

@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from pipelines.config import load
 from pipelines.config.features import ScaleSettings
-from pipelines.config.tasks.task import ForecastingSettings as Settings
+from pipelines.config.tasks.forecasting import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.series.forecasting import Forecasting
+from pipelines.tasks.series.patch_transformer import PatchTransformer
 
 CONF = Path(__file__).parents[2] / "conf/etth1.yaml"
 STEPS, HORIZON, SERIES = 12, 4, 3
@@ -28,7 +29,10 @@ SCALE: dict[str, Any] = {"encoder": "scale", "shape": [2, 3], "mean": [1, 2, 3],
 
 
 def task(**settings: Any) -> Forecasting:
-    return Forecasting(Settings.model_validate({"kind": "forecasting", "kernel": 5, **settings}), Data(COLUMNS, decode=lambda x: 10 * x))
+    return Forecasting(
+        Settings.model_validate({"kind": "forecasting", "kernel": 5, "patch": 4, "width": 8, **settings}),
+        Data(COLUMNS, decode=lambda x: 10 * x),
+    )
 
 
 def batch(rows: int = 5) -> Batch:
@@ -53,12 +57,12 @@ def test_a_new_model_forecasts_the_mean_of_the_history() -> None:
     torch.testing.assert_close(model(batch()), expected)
 
 
-NETWORKS = [(network, normalize) for network in ("dlinear", "linear") for normalize in ("none", "last", "deviation")]
+NETWORKS = [(network, normalize) for network in ("dlinear", "linear", "transformer") for normalize in ("none", "last", "deviation")]
 
 
 @pytest.mark.parametrize(("network", "normalize"), NETWORKS)
 def test_a_normalised_forecast_follows_the_level_and_the_spread_of_its_history(network: str, normalize: str) -> None:
-    model, rows = task(network=network, normalize=normalize).model(), batch()
+    model, rows = task(network=network, normalize=normalize).model().eval(), batch()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -76,6 +80,34 @@ def test_a_constant_history_has_a_finite_forecast_and_gradient(network: str, nor
     loss, _ = learned.loss(model, {**rows, "past": torch.full_like(rows["past"], 2.0)})
     loss.backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("steps", "patch", "tokens"), [(12, 4, 6), (12, 12, 2), (12, 5, 5), (3, 2, 3)])
+def test_patches_cover_the_history_and_series_are_forecast_by_themselves(steps: int, patch: int, tokens: int) -> None:
+    torch.manual_seed(1)
+    model = PatchTransformer("past", steps, HORIZON, patch, 2, 8, 2, 0.1).eval()
+    history = torch.randn(4, steps, SERIES, requires_grad=True)
+    forecast = model({"past": history})
+    assert forecast.shape == (4, HORIZON, SERIES) and len(model.places) == tokens
+    forecast[0, :, 0].sum().backward()
+    assert history.grad is not None
+    assert history.grad[0, :, 0].all(), "every step counts"
+    assert not history.grad[1:].any() and not history.grad[0, :, 1:].any()
+    assert model({"past": history[:0]}).shape == (0, HORIZON, SERIES)
+
+
+def test_a_patch_longer_than_the_history_is_one_line() -> None:
+    with pytest.raises(
+        ConfigError, match=r"task\.patch is 16, but past has 12 steps; set it to 12 or less, or make source\.windows\.history longer"
+    ):
+        task(network="transformer", patch=16)
+    task(network="transformer", patch=12)
+    task(network="linear", patch=16)
+
+
+def test_heads_divide_the_width() -> None:
+    with pytest.raises(ValidationError, match="width is 30; with 4 heads it must be a multiple of 4, such as 28"):
+        task(width=30)
 
 
 def test_runs_from_before_there_were_networks_have_the_same_identity() -> None:

@@ -48,6 +48,7 @@ CASES = {
 }
 IN_PLACE = (*remedy_cases.IN_PLACE, *remedies_of_data.IN_PLACE, *remedies_of_training.IN_PLACE)
 TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
+    "or less, or make source.windows.history longer": ("unit/test_forecasting.py", 'task(network="transformer", patch=12)'),
     "those of aliases counted at each place; use fewer aliases": ("unit/test_config_faults.py", "test_fewer_aliases_are_read"),
     "stop other programs, and run again": ("unit/test_own_ray.py", "started_again"),
     "for a random split, remove dataset.split.group": ("unit/test_init_tables.py", "for a random split, remove dataset.split.group"),

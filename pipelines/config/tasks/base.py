@@ -94,3 +94,11 @@ class SequenceTaskSettings(TaskSettings):
     """Always empty, because the task has a loss of its own."""
     metrics: tuple[()] = ()
     """Always empty, because the task has metrics of its own."""
+
+
+def check_heads(width: int, heads: int, pieces: int = 1) -> None:
+    """Raise ValueError unless attention heads share the `width` equally, and each divides its share into `pieces`."""
+    multiple = heads * pieces
+    if width % multiple:
+        near = max(width // multiple, 1) * multiple
+        raise ValueError(f"width is {width}; with {heads} heads it must be a multiple of {multiple}, such as {near}")

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from pipelines.config.tasks.base import Probability, SequenceTaskSettings
+from pipelines.config.tasks.base import Probability, SequenceTaskSettings, check_heads
 
 
 class LanguageSettings(SequenceTaskSettings):
@@ -35,9 +35,8 @@ class LanguageSettings(SequenceTaskSettings):
 
     @model_validator(mode="after")
     def _heads_are_of_even_width(self) -> "LanguageSettings":
-        if self.network == "gpt" and self.width % (2 * self.heads):
-            near = max(self.width // (2 * self.heads), 1) * 2 * self.heads
-            raise ValueError(f"width is {self.width}; with {self.heads} heads it must be a multiple of {2 * self.heads}, such as {near}")
+        if self.network == "gpt":
+            check_heads(self.width, self.heads, pieces=2)
         return self
 
     @model_validator(mode="after")

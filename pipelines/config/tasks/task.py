@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipelines.config.plugins import plugin_settings
-from pipelines.config.tasks.base import Probability, SequenceTaskSettings, TaskSettings
+from pipelines.config.tasks.base import Probability, SequenceTaskSettings, TaskSettings, check_heads
 from pipelines.config.tasks.detection import DetectionSettings
+from pipelines.config.tasks.forecasting import ForecastingSettings
 from pipelines.config.tasks.huggingface import HuggingFaceSettings
 from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.operator import OperatorSettings
@@ -41,35 +42,6 @@ class VisionSettings(TaskSettings):
     @property
     def excluded_from_identity(self) -> set[str]:
         newer = {"shift_pixels": 0, "flips": (), "masked_pixels": 0}
-        return super().excluded_from_identity | {name for name, default in newer.items() if getattr(self, name) == default}
-
-
-class ForecastingSettings(SequenceTaskSettings):
-    """Forecasts several series from their history, each by itself and all by the same linear layers (Zeng et al. 2023). What other features
-    of the row shift, for each step and series, is added."""
-
-    implementation: ClassVar[str] = "pipelines.tasks.series.forecasting:Forecasting"
-    kind: Literal["forecasting"] = "forecasting"
-    loss: Literal["auto", "quantiles"] = "auto"  # type: ignore[assignment]  # unlike other tasks of sequences, it has two
-    """`auto` is the squared error of one forecast; `quantiles` forecasts each of `quantiles`, with the pinball loss."""
-    network: Literal["dlinear", "linear"] = "dlinear"
-    """`linear` is one linear layer from the history to the forecast. `dlinear` splits the history into trend and remainder, with a layer
-    for each."""
-    normalize: Literal["none", "last", "deviation"] = "none"
-    """What a history loses before the network, and its forecast gets back: with `last` its last value, as in NLinear, and with `deviation`
-    its mean and standard deviation, as in RevIN (Kim et al. 2022)."""
-    kernel: PositiveInt = 25
-    """Of `dlinear`: window of the moving average that is the trend, in time steps; an odd number."""
-
-    @model_validator(mode="after")
-    def _the_average_has_a_middle(self) -> "ForecastingSettings":
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel is {self.kernel}; a centred moving average needs an odd number of steps, such as {self.kernel + 1}")
-        return self
-
-    @property
-    def excluded_from_identity(self) -> set[str]:
-        newer = {"network": "dlinear", "normalize": "none"}
         return super().excluded_from_identity | {name for name, default in newer.items() if getattr(self, name) == default}
 
 
@@ -163,9 +135,7 @@ class NextItemSettings(SequenceTaskSettings):
 
     @model_validator(mode="after")
     def _heads_share_the_width(self) -> "NextItemSettings":
-        if self.width % self.heads:
-            near = max(self.width // self.heads, 1) * self.heads
-            raise ValueError(f"width is {self.width}; with {self.heads} heads it must be a multiple of {self.heads}, such as {near}")
+        check_heads(self.width, self.heads)
         return self
 
 

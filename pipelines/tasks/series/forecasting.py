@@ -13,13 +13,14 @@ from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.messages.did_you_mean import name_list
-from pipelines.config.tasks.task import ForecastingSettings as Settings
+from pipelines.config.tasks.forecasting import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, ForecastDetails
 from pipelines.tasks.metrics.table import Monitor
 from pipelines.tasks.series.forecast_networks import DLinear, ForecastQuantiles, InstanceNormalized, LinearForecast, WithCovariates
+from pipelines.tasks.series.patch_transformer import PatchTransformer
 from pipelines.tasks.series.trivial_forecasts import AsQuantiles, ErrorQuantiles, RepeatLast, RepeatSeason
 from pipelines.tasks.targets.futures import Future, future_kind
 from pipelines.tasks.trivial import TrivialPredictor
@@ -35,6 +36,11 @@ class Forecasting(Task):
         self.covariates = tuple(column for column in data.features if column is not self.history)
         if any(len(column.shape) > 1 or column.counted for column in self.covariates):
             raise _not_a_forecast(data)
+        if self.settings.network == "transformer" and self.settings.patch > self.history.shape[0]:
+            raise ConfigError(
+                f"task.patch is {self.settings.patch}, but {self.history.name} has {self.history.shape[0]} steps; set it to "
+                f"{self.history.shape[0]} or less, or make source.windows.history longer"
+            )
         self.target = future_kind(data, settings)
         self.minimised = self.target.minimised
 
@@ -45,14 +51,20 @@ class Forecasting(Task):
     def model(self) -> nn.Module:
         settings, column = self.settings, self.history.name
         (steps, series), outputs = self.history.shape, self.future.shape[0] * max(self.target.quantiles, 1)
-        network: nn.Module = (
-            DLinear(column, steps, outputs, settings.kernel) if settings.network == "dlinear" else LinearForecast(column, steps, outputs)
-        )
+        network = self._network(steps, outputs)
         if settings.normalize != "none":
             network = InstanceNormalized(network, column, series, settings.normalize == "deviation")
         if self.covariates:
             network = WithCovariates(network, self.covariates, outputs, series)
         return ForecastQuantiles(network, settings.quantiles) if self.target.quantiles else network
+
+    def _network(self, steps: int, outputs: int) -> nn.Module:
+        settings, column = self.settings, self.history.name
+        if settings.network == "transformer":
+            return PatchTransformer(
+                column, steps, outputs, settings.patch, settings.layers, settings.width, settings.heads, settings.dropout
+            )
+        return DLinear(column, steps, outputs, settings.kernel) if settings.network == "dlinear" else LinearForecast(column, steps, outputs)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         losses = self.target.losses(model(batch).float(), batch[self.future.name])

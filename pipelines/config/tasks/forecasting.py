@@ -1,0 +1,55 @@
+"""Settings of the task `forecasting`. Imports no torch."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from pipelines.config.tasks.base import Probability, SequenceTaskSettings, check_heads
+
+OF_TRANSFORMER = ("patch", "layers", "heads", "width", "dropout")
+"""Settings of that network alone."""
+
+
+class ForecastingSettings(SequenceTaskSettings):
+    """Forecasts several series from their history, each by itself and all by the same weights: linear layers (Zeng et al. 2023), or a
+    transformer (Nie et al. 2023). What other features of the row shift, for each step and series, is added."""
+
+    implementation: ClassVar[str] = "pipelines.tasks.series.forecasting:Forecasting"
+    kind: Literal["forecasting"] = "forecasting"
+    loss: Literal["auto", "quantiles"] = "auto"  # type: ignore[assignment]  # unlike other tasks of sequences, it has two
+    """`auto` is the squared error of one forecast; `quantiles` forecasts each of `quantiles`, with the pinball loss."""
+    network: Literal["dlinear", "linear", "transformer"] = "dlinear"
+    """`linear` is one linear layer from the history to the forecast. `dlinear` splits the history into trend and remainder, with a layer
+    for each. `transformer` lets patches of the history attend to each other."""
+    normalize: Literal["none", "last", "deviation"] = "none"
+    """What a history loses before the network, and its forecast gets back: with `last` its last value, as in NLinear, and with `deviation`
+    its mean and standard deviation, as in RevIN (Kim et al. 2022)."""
+    kernel: PositiveInt = 25
+    """Of `dlinear`: window of the moving average that is the trend, in time steps; an odd number."""
+    patch: Annotated[PositiveInt, Field(ge=2)] = 16
+    """Of `transformer`: time steps of a patch; each overlaps the next by half."""
+    layers: PositiveInt = 3
+    """Of `transformer`: number of blocks."""
+    heads: PositiveInt = 4
+    """Of `transformer`: attention heads of each block."""
+    width: PositiveInt = 32
+    """Of `transformer`: width of a patch's vector, a multiple of `heads`."""
+    dropout: Probability = 0.2
+    """Of `transformer`: dropout probability between layers, in training."""
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> "ForecastingSettings":
+        check_heads(self.width, self.heads)
+        return self
+
+    @model_validator(mode="after")
+    def _the_average_has_a_middle(self) -> "ForecastingSettings":
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel is {self.kernel}; a centred moving average needs an odd number of steps, such as {self.kernel + 1}")
+        return self
+
+    @property
+    def excluded_from_identity(self) -> set[str]:
+        newer = {"network": "dlinear", "normalize": "none"}
+        unused = set() if self.network == "transformer" else set(OF_TRANSFORMER)
+        return super().excluded_from_identity | unused | {name for name, default in newer.items() if getattr(self, name) == default}
