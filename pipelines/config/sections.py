@@ -30,11 +30,11 @@ from pipelines.config.features import (
 )
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source.source import Source, Table
+from pipelines.config.tasks.forecasting import ForecastingSettings
 from pipelines.config.tasks.huggingface import HuggingFaceSettings
 from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
 from pipelines.config.tasks.task import (
-    ForecastingSettings,
     NextItemSettings,
     RecommendationSettings,
     SeriesTaskSettings,

@@ -33,7 +33,7 @@ def check_training(config: Config, version: Version) -> None:
     task.choose_monitor(settings.monitor)
     task.details()
     task.check()
-    if settings.freeze or settings.lr_factors or settings.lora:
+    if settings.freeze or settings.lr_factors or settings.lora or settings.optimizer == "muon":
         with suppress(NotImplementedError, RuntimeError):  # a model that can only be built with values is checked by the workers
             check_fine_tuning(settings, meta_model(task))
     strategy_class(settings).check(settings, task, version)

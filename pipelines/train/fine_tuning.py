@@ -11,6 +11,7 @@ from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.train.frozen_batch_norm import keep_statistics
+from pipelines.train.muon import MATRICES, hidden_matrices
 
 FACTOR = "lr_factor"
 """Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""
@@ -38,18 +39,22 @@ def freeze(settings: Train, model: nn.Module) -> None:
 
 
 def parameter_groups(settings: Train, model: nn.Module) -> list[nn.Parameter] | list[dict[str, Any]]:
-    """The trained parameters as an optimizer takes them: in groups by their factors of `train.lr_factors`, if there are any.
+    """The trained parameters as an optimizer takes them: in groups by their factors of `train.lr_factors`, if there are any, and for muon
+    by whether they are matrices of hidden layers.
 
-    Raises ConfigError for a pattern that matches nothing, or no parameter that is trained and has no factor yet.
+    Raises ConfigError for a pattern that matches nothing, or no parameter that is trained and has no factor yet; and for muon, if no such
+    matrix is trained.
     """
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    if not settings.lr_factors:
+    matrices = hidden_matrices(model) if settings.optimizer == "muon" else set()
+    if not settings.lr_factors and not matrices:
         return list(trained.values())
     factors = _factors(settings.lr_factors, dict(model.named_parameters()), trained)
-    by_factor: dict[float, list[nn.Parameter]] = {}
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, parameter in trained.items():
-        by_factor.setdefault(factors.get(name, 1.0), []).append(parameter)
-    return [{"params": parameters, FACTOR: factor} for factor, parameters in by_factor.items()]
+        groups.setdefault((factors.get(name, 1.0), parameter in matrices), []).append(parameter)
+    kinds = [{FACTOR: factor, MATRICES: are_matrices} if matrices else {FACTOR: factor} for factor, are_matrices in groups]
+    return [{"params": parameters, **kind} for parameters, kind in zip(groups.values(), kinds, strict=True)]
 
 
 def _factors(lr_factors: Mapping[str, float], parameters: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, float]:

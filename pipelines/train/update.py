@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -12,6 +12,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from pipelines.config.train.train import Train
 from pipelines.runtime.compat.torch import scale_tensors
 from pipelines.train.fine_tuning import FACTOR, parameter_groups
+from pipelines.train.muon import Muon
 from pipelines.train.passes import Precision
 from pipelines.train.phases import BACKWARD, OPTIMIZER
 from pipelines.train.reduce.context import WorkerContext
@@ -23,6 +24,8 @@ from pipelines.train.weight_average import WeightAverage
 def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]]) -> Optimizer:
     """Create the optimizer that the config names, in its fused form: one kernel for all parameters, or for each group, on CPUs too."""
     rate, decay = settings.lr, settings.weight_decay
+    if settings.optimizer == "muon":
+        return Muon(cast(Sequence[dict[str, Any]], parameters), rate, decay)
     if settings.optimizer == "sgd":
         # torch has no fused form for those.
         fused = not any(isinstance(parameter, Tensor) and is_dtensor(parameter) for parameter in parameters)
@@ -32,7 +35,7 @@ def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Seque
 
 
 def reset_state(optimizer: Optimizer) -> None:
-    """Set moments and step counts to zero, where SGD, Adam and AdamW begin."""
+    """Set moments and step counts to zero, where every optimizer here begins."""
     for state in optimizer.state.values():
         for values in state.values():
             if isinstance(values, Tensor):

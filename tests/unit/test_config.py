@@ -257,7 +257,7 @@ def test_an_unknown_encoder_lists_those_there_are(values: dict[str, Any]) -> Non
     [
         ("dataset.features.age", "standardise", "no encoder standardise; did you mean standardize?"),
         ("task.kind", "tabluar", "no kind 'tabluar'; did you mean tabular?"),
-        ("train.optimizer", "adamW", "must be one of sgd, adam, adamw; did you mean adamw? (got adamW)"),
+        ("train.optimizer", "adamW", "must be one of sgd, adam, adamw, muon; did you mean adamw? (got adamW)"),
         (
             "train.strategy",
             "dpd",

@@ -92,6 +92,7 @@ class Squares:
 
 CASES: dict[str, dict[str, object]] = {
     "adamw": {"optimizer": "adamw"},
+    "muon": {"optimizer": "muon"},
     "sgd, accumulated, 6 shards, many buckets": {"optimizer": "sgd", "grad_accum_steps": 3, "shards": 6},
     "bf16, 5 shards": {"precision": "bf16", "shards": 5, "global_batch": 100},
     "fp16, one short step": {"precision": "fp16", "global_batch": 4096},

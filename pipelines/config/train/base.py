@@ -110,14 +110,15 @@ class Training(Section):
     """Total number of steps after which the run ends, if the epochs do not end before."""
     grad_accum_steps: PositiveInt = 1
     """Gradient accumulation: number of passes that one step is split into to save memory. A step still has `global_batch` rows."""
-    optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
-    """`sgd` uses momentum; `adam` and `adamw` differ in weight decay."""
+    optimizer: Literal["sgd", "adam", "adamw", "muon"] = "adamw"
+    """`sgd` uses momentum; `adam` and `adamw` differ in weight decay; `muon` makes changes of matrices in hidden layers orthogonal, and is
+    `adamw` for all other parameters."""
     lr: Annotated[float, Field(gt=0)] = 1e-3
     """Learning rate at the peak of the schedule."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of `sgd`."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    """Weight decay: decoupled from the gradient in `adamw`, added to it in `sgd` and `adam`."""
+    """Weight decay: decoupled from the gradient in `adamw` and `muon`, added to it in `sgd` and `adam`."""
     schedule: Literal["constant", "cosine", "one_cycle", "step"] = "constant"
     """Schedule of the learning rate; `cosine` and `one_cycle` end near 0."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.0

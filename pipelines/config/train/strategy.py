@@ -102,3 +102,9 @@ def check_not_compiled(train: Training, kind: str) -> None:
     """Raise ValueError if a strategy is to compile the model that does not support it."""
     if train.compile:
         raise ValueError(f"compile is true, which strategy {kind} does not support; set it to false")
+
+
+def check_matrices(train: Training, kind: str) -> None:
+    """Raise ValueError if a strategy that divides matrices is to change them as a whole."""
+    if train.optimizer == "muon":
+        raise ValueError(f"optimizer is muon, which needs whole matrices, and strategy {kind} divides them; set it to adamw")

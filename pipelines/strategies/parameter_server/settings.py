@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipelines.config.effect_rules import Use
 from pipelines.config.train.base import Training
-from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.train.strategy import StrategySettings, check_matrices
 from pipelines.train.exact.settings import Settings as ExactSettings
 
 
@@ -47,6 +47,7 @@ class Settings(ExactSettings):
 
     def check(self, train: Training) -> None:
         super().check(train)
+        check_matrices(train, self.kind)
         if train.precision == "fp16":
             raise ValueError(f"precision is fp16, whose loss scaling strategy {self.kind} does not support; set it to bf16 or fp32")
 

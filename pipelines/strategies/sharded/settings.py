@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 
 from pipelines.config.effect_rules import Use, is_above_1
 from pipelines.config.train.base import Training
-from pipelines.config.train.strategy import StrategySettings
+from pipelines.config.train.strategy import StrategySettings, check_matrices
 
 _STAGES = "set train.strategy.pipeline to the number of workers that compute stages"
 Degree = PositiveInt | Literal["auto"]
@@ -80,7 +80,8 @@ class Settings(StrategySettings):
     activations are; the optimizer's steps are computed on the CPU. Without GPUs, all of them are there anyway."""
 
     def check(self, train: Training) -> None:
-        """Raise ValueError for degrees that do not fit each number of workers."""
+        """Raise ValueError for degrees that do not fit each number of workers, and for an optimizer that needs whole matrices."""
+        check_matrices(train, self.kind)
         workers = range(train.min_workers, train.max_workers + 1)
         non_default = {name: degree for name in Degrees._fields if (degree := getattr(self, name)) != 1}
         if len(workers) > 1 and non_default not in ({"shard": "auto"}, {"replicate": "auto"}):
