@@ -14,6 +14,7 @@ from pipelines.init.media.pictures import draft_pictures
 from pipelines.init.media.recordings import draft_recordings
 from pipelines.init.media.sentences import draft_sentences
 from pipelines.init.media.voc import draft_voc
+from pipelines.init.media.volumes import draft_volumes
 from pipelines.init.tables.draft import draft_table
 
 ANONYMOUS = ("data", "train", "dataset", "table", "rows")
@@ -23,6 +24,7 @@ ANONYMOUS = ("data", "train", "dataset", "table", "rows")
 DRAFTERS: tuple[Drafter, ...] = (
     draft_idx,
     draft_masks,
+    draft_volumes,
     draft_voc,
     draft_coco,
     draft_pictures,

@@ -9,37 +9,11 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
-
-from pipelines.config import Config
-from pipelines.config.load import parse
-from pipelines.config.reading import from_yaml
-from pipelines.errors import ConfigError
-from pipelines.init.draft import Draft, Request
-from pipelines.init.drafting import draft_config
-from pipelines.init.yaml_text import yaml_text
-from pipelines.tasks.bind import check_task
+from drafts import draft, refusal, valid_config, write
 
 SIZE = (40, 30)
 """Width and height of the images."""
 Change = Callable[[Path], Any]
-
-
-def draft(folder: Path) -> Draft:
-    return draft_config(Request(str(folder), "", "scans"))
-
-
-def valid_config(drafted: Draft) -> Config:
-    """The config of the draft's text, whose task fits its columns."""
-    config = parse(from_yaml(yaml_text(drafted)), "scans.yaml")
-    check_task(config)
-    return config
-
-
-def refusal(folder: Path) -> str:
-    with pytest.raises(ConfigError) as refused:
-        draft(folder)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = SIZE, form: str = "JPEG") -> bytes:
@@ -52,13 +26,6 @@ def png(values: np.ndarray) -> bytes:
     content = BytesIO()
     PIL.Image.fromarray(values.astype(np.uint8)).save(content, "PNG")
     return content.getvalue()
-
-
-def write(folder: Path, files: dict[str, bytes | str]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    return folder
 
 
 def write_masks(folder: Path, rows: int = 24, values: tuple[int, ...] = (0, 7, 255), size: tuple[int, int] = SIZE) -> Path:
@@ -171,6 +138,18 @@ def test_what_would_be_quarantined_is_said_and_allowed(tmp_path: Path) -> None:
     assert "2 of 40 images that were tried are quarantined, 2 of them because of boxes: it is for 9x9 pixels" in drafted.assumptions[-1]
 
 
+def test_images_without_masks_and_masks_without_images_are_told_and_allowed(tmp_path: Path) -> None:
+    folder = write_masks(tmp_path, rows=40)
+    for name in ("images/1.jpg", "masks/2.png", "masks/3.png"):
+        (folder / name).unlink()
+    drafted = draft(folder)
+    assert drafted.sections["source"]["max_quarantined"] == 0.15
+    assert drafted.assumptions[-2:] == (
+        "images without a mask are quarantined: 2, such as 2",
+        "masks without an image are quarantined: 1, such as 1",
+    )
+
+
 @pytest.mark.parametrize(
     ("make", "change", "message", "remedy"),
     [
@@ -195,7 +174,7 @@ def test_what_would_be_quarantined_is_said_and_allowed(tmp_path: Path) -> None:
         (
             write_masks,
             lambda folder: [file.unlink() for file in folder.glob("masks/?.png")],
-            "14 images with mask do not fill three splits; add some, until there are 20",
+            "14 images with a mask do not fill three splits; add some, until there are 20",
             write_masks,
         ),
         (

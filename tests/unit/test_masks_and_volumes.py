@@ -15,9 +15,10 @@ import pytest
 
 from pipelines.config.features import MaskSettings, VolumeSettings
 from pipelines.data.features import Encoders, refusal_kind
-from pipelines.data.features.media import nifti as nifti_files
+from pipelines.data.features.media import resampling
 from pipelines.data.features.media.masks import Mask
-from pipelines.data.features.media.nifti import MAX_VOXELS, UnreadableError, Voxels, centre, read_nifti, resample
+from pipelines.data.features.media.nifti import MAX_VOXELS, UnreadableError, Voxels, read_grid, read_nifti
+from pipelines.data.features.media.resampling import centre, resample
 from pipelines.data.features.media.volumes import Volume
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import to_numpy
@@ -386,15 +387,26 @@ def test_a_gzipped_file_may_have_several_members() -> None:
         read_nifti(members[: len(members) // 2])
 
 
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_header_tells_the_size_and_spacing_along_the_turned_axes(zipped: bool) -> None:
+    affine = np.array([[0, -2, 0, 3], [0, 0, 3, 1], [1, 0, 0, 2], [0, 0, 0, 1.0]])
+    content = nifti(np.random.default_rng(0).random((40, 50, 60)).astype(np.float32), affine, zipped)
+    volume = read_nifti(content)
+    grid = read_grid(content[: 2**16])
+    assert grid.shape == volume.values.shape == (50, 60, 40) and grid.spacing == volume.spacing == (2, 3, 1)
+    with pytest.raises(UnreadableError, match="it is no NIfTI file"):
+        read_grid(b"nothing")
+
+
 def test_nothing_between_two_spacings_is_larger_than_both(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    along_an_axis = nifti_files._resample_axis
+    along_an_axis = resampling._resample_axis
 
     def watch(values: np.ndarray, *arguments: Any) -> np.ndarray:
         sizes.append((resampled := along_an_axis(values, *arguments)).size)
         return resampled
 
-    monkeypatch.setattr(nifti_files, "_resample_axis", watch)
+    monkeypatch.setattr(resampling, "_resample_axis", watch)
     before = Voxels(np.zeros((4, 100, 100), np.float32), (25.0, 0.25, 0.25), np.eye(4))
     after = resample(before, (1, 1, 1), is_linear=True)
     assert after.values.shape == (100, 25, 25) and max(sizes) <= max(before.values.size, after.values.size)

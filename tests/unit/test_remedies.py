@@ -216,7 +216,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
         (
             "save masks as PNG files with a grey value",
-            "if they are no masks, rename their folder",
+            "s, rename their folder",
             "do not fill three splits; add some",
             "correct those files, or remove them",
             "has a box; add boxes, or name another folder",
@@ -225,6 +225,20 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         ),
         ("unit/test_init_annotated.py", "remedy(tmp_path)"),
     ),
+    **dict.fromkeys(
+        (
+            "save each label as one NIfTI volume",
+            "put volumes into a folder images",
+            "save each as one NIfTI file of three axes",
+            "save labels as NIfTI volumes with a whole number",
+        ),
+        ("unit/test_init_volumes.py", "remedy(tmp_path)"),
+    ),
+    "give the classes their names in dataset.target": (
+        "unit/test_init_volumes.py",
+        '["classes"] = ["background", "front", "back"]',
+    ),
+    "for more, lower spacing and raise shape": ("unit/test_init_volumes.py", '|= {"spacing": [1, 1, 1], "shape": [12, 10, 8]}'),
     "is no table: the class is {}; leave --target out": ("unit/test_init_folders.py", 'Request(str(tmp_path), "", "pets")'),
     **dict.fromkeys(
         (

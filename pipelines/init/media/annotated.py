@@ -10,7 +10,7 @@ from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import LEAST_ROWS
 from pipelines.init.media.contents import FolderContents, FoundFile
-from pipelines.init.media.pictures import MOST_UNREADABLE
+from pipelines.init.media.pictures import MOST_UNREADABLE, Look
 
 FEW_IMAGES = 100
 """Below which a tenth of the images could leave a split without any."""
@@ -19,78 +19,121 @@ STEM = "regexp_extract(path, '([^/]+)[.][^./]*$', 1)"
 
 
 @dataclass(frozen=True)
+class ChosenSettings:
+    """Settings, and the reason for them."""
+
+    settings: Mapping[str, Any]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AnnotatedRows:
+    """The rows of the query, and what ETL would do with a sample of them."""
+
+    complete: int
+    """Images that have an annotation."""
+    tried: int
+    faults: Sequence[str]
+    """Why ETL would refuse some of the sample, each with the column."""
+    lone_images: Sequence[str] = ()
+    lone_annotations: Sequence[str] = ()
+    """Names of images without an annotation, and of annotations without an image."""
+
+    @property
+    def refused_share(self) -> float:
+        """The share of rows that would be quarantined."""
+        lone = len(self.lone_images) + len(self.lone_annotations)
+        return (len(self.faults) / self.tried * self.complete + lone) / (self.complete + lone)
+
+
+@dataclass(frozen=True)
 class AnnotatedImages:
     """The annotations of images, and a training on them."""
 
+    noun: str
+    """The images in the plural: images or volumes."""
     unit: str
-    """In the plural: masks or boxes."""
-    tables: Mapping[str, Any]
-    query: str
-    """With the columns `name`, `image`, one called as the unit, and `split` if there are splits."""
-    shape: tuple[int, int, int]
-    """Channels, height, width of the encoded image."""
-    shape_reason: str
-    encoder: Mapping[str, Any]
-    encoder_reason: str
-    task: Mapping[str, Any]
-    task_reason: str
+    """The annotation of an image and its column: mask, label or boxes."""
+    source: Mapping[str, Any]
+    """`tables`, and a `query` with the columns `name`, `image`, one called as the unit, and `split` if there are splits."""
+    image: ChosenSettings
+    annotation: ChosenSettings
+    """Their encoders."""
+    task: ChosenSettings
     train: Mapping[str, Any]
-    rows: int
-    tried: int
-    """Images of the sample."""
-    faults: Sequence[str]
-    """Why ETL would refuse some of the sample."""
+    rows: AnnotatedRows
     splits: Sequence[str] = ()
     introduction: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
 
+    @property
+    def article_and_unit(self) -> str:
+        return self.unit if self.unit.endswith("s") else f"a {self.unit}"
 
-def draft_annotated(request: Request, annotation: AnnotatedImages) -> Draft:
+
+def draft_annotated(request: Request, annotated: AnnotatedImages) -> Draft:
     """The draft for images that are annotated. Raises ConfigError if they are too few, or too many of the sample would be refused."""
-    check_annotation(request.data, annotation)
-    refused_share, unit = len(annotation.faults) / annotation.tried, annotation.unit
-    source: dict[str, Any] = {
-        "tables": annotation.tables,
-        "query": annotation.query,
-        "expect": {"has an image": "image IS NOT NULL", f"has {unit}" if unit.endswith("s") else f"has a {unit}": f"{unit} IS NOT NULL"},
-    }
+    _check_rows(request.data, annotated)
+    rows, unit = annotated.rows, annotated.unit
+    conditions = {"has an image": "image IS NOT NULL", f"has {annotated.article_and_unit}": f"{unit} IS NOT NULL"}
+    source: dict[str, Any] = {**annotated.source, "expect": conditions}
     comments: dict[KeyPath, str] = {
-        ("dataset", "features", "image"): annotation.shape_reason,
-        ("dataset", "target", unit): annotation.encoder_reason,
-        ("dataset", "split"): _split_reason(annotation.splits),
-        ("task",): annotation.task_reason,
-        ("train",): f"{annotation.rows:,} images in all",
+        ("dataset", "features", "image"): annotated.image.reason,
+        ("dataset", "target", unit): annotated.annotation.reason,
+        ("dataset", "split"): _split_reason(annotated.splits),
+        ("task",): annotated.task.reason,
+        ("train",): f"{rows.complete:,} {annotated.noun} in all",
     }
-    assumptions = annotation.assumptions
-    if annotation.faults:
-        reason, count = Counter(annotation.faults).most_common(1)[0]
-        refused = f"{len(annotation.faults)} of {annotation.tried} images that were tried are quarantined"
-        assumptions += (f"{refused}, {count} of them because of {unit}: {reason}",)
-    if refused_share > 0.01:
-        source["max_quarantined"] = round(min(2 * refused_share, 1.0), 2)
-        comments["source", "max_quarantined"] = f"{refused_share:.0%} of the images that were tried would be refused"
+    if rows.refused_share > 0.01:
+        source["max_quarantined"] = round(min(2 * rows.refused_share, (1 + rows.refused_share) / 2), 2)
+        comments["source", "max_quarantined"] = f"{rows.refused_share:.0%} of the {annotated.noun} would be refused"
     dataset = {
         "path": f"data/{request.name}",
         "key": "name",
-        "split": _split_setting(annotation.splits, annotation.rows),
-        "features": {"image": {"encoder": "image", "shape": list(annotation.shape)}},
-        "target": {unit: annotation.encoder},
+        "split": _split_setting(annotated.splits, rows.complete),
+        "features": {"image": annotated.image.settings},
+        "target": {unit: annotated.annotation.settings},
     }
-    sections = {"name": request.name, "source": source, "dataset": dataset, "task": annotation.task, "train": annotation.train}
-    return Draft(sections, annotation.introduction, {path: text for path, text in comments.items() if text}, assumptions)
+    sections = {"name": request.name, "source": source, "dataset": dataset, "task": annotated.task.settings, "train": annotated.train}
+    assumptions = (*annotated.assumptions, *_doubts(annotated))
+    return Draft(sections, annotated.introduction, {path: text for path, text in comments.items() if text}, assumptions)
 
 
-def check_annotation(path: str, annotation: AnnotatedImages) -> None:
-    if annotation.rows < LEAST_ROWS:
+def _check_rows(path: str, annotated: AnnotatedImages) -> None:
+    rows, named = annotated.rows, f"{annotated.noun} with {annotated.article_and_unit}"
+    if rows.complete < LEAST_ROWS:
+        raise ConfigError(f"{path}: {rows.complete} {named} do not fill three splits; add some, until there are {LEAST_ROWS}")
+    if len(rows.faults) > MOST_UNREADABLE * rows.tried:
         raise ConfigError(
-            f"{path}: {annotation.rows} images with {annotation.unit} do not fill three splits; add some, until there are {LEAST_ROWS}"
+            f"{path}: {len(rows.faults)} of {rows.tried} {named} would be refused, most because of {_most_frequent(rows.faults)[0]}; "
+            "correct those files, or remove them"
         )
-    if len(annotation.faults) > MOST_UNREADABLE * annotation.tried:
-        reason = Counter(annotation.faults).most_common(1)[0][0]
-        raise ConfigError(
-            f"{path}: {len(annotation.faults)} of {annotation.tried} images with {annotation.unit} would be refused, most because of "
-            f"{annotation.unit}: {reason}; correct those files, or remove them"
-        )
+
+
+def _doubts(annotated: AnnotatedImages) -> list[str]:
+    """Says what would be quarantined, and how much of it."""
+    rows, doubts = annotated.rows, list[str]()
+    if rows.faults:
+        reason, count = _most_frequent(rows.faults)
+        refused = f"{len(rows.faults)} of {rows.tried} {annotated.noun} that were tried are quarantined"
+        doubts.append(f"{refused}, {count} of them because of {reason}")
+    lone = {
+        f"{annotated.noun} without {annotated.article_and_unit}": rows.lone_images,
+        f"{annotated.unit}s without an image": rows.lone_annotations,
+    }
+    doubts += [f"{kind} are quarantined: {len(names):,}, such as {names[0]}" for kind, names in lone.items() if names]
+    return doubts
+
+
+def _most_frequent(faults: Sequence[str]) -> tuple[str, int]:
+    return Counter(faults).most_common(1)[0]
+
+
+def image_choice(look: Look, shape: tuple[int, int, int], largest: int) -> ChosenSettings:
+    """The encoder of images, which brings all to one shape."""
+    scaled = f", scaled to {largest}" if max(look.height, look.width) > largest else ""
+    reason = f"channels, height, width: the median of {look.opened} images is {look.height} x {look.width}{scaled}"
+    return ChosenSettings({"encoder": "image", "shape": list(shape)}, reason)
 
 
 def scale_size(height: int, width: int, largest: int) -> tuple[int, int]:

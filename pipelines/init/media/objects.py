@@ -11,7 +11,15 @@ from pipelines.config.features.boxes import MOST_BOXES
 from pipelines.data.features.media.boxes import Boxes
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
-from pipelines.init.media.annotated import AnnotatedImages, draft_annotated, epochs_for_images, scale_size
+from pipelines.init.media.annotated import (
+    AnnotatedImages,
+    AnnotatedRows,
+    ChosenSettings,
+    draft_annotated,
+    epochs_for_images,
+    image_choice,
+    scale_size,
+)
 from pipelines.init.media.file_table import SampledFiles
 from pipelines.init.media.pictures import look_at_images
 
@@ -59,23 +67,21 @@ def draft_objects(request: Request, labelled: LabelledImages) -> Draft:
     epochs = epochs_for_images(labelled.rows, 10_000, 60)
     training = {"workers": 2, "shards": 4, "epochs": epochs, "global_batch": 8, "lr": 2e-3, "schedule": "one_cycle"}
     listed = ", ".join(f"{name} ({count:,})" for name, count in classes.most_common(5)) + (", …" if len(classes) > 5 else "")
-    scaled = f", scaled to {LARGEST_SIDE}" if max(look.height, look.width) > LARGEST_SIDE else ""
     return draft_annotated(
         request,
         AnnotatedImages(
+            noun="images",
             unit="boxes",
-            tables=labelled.tables,
-            query=labelled.query,
-            shape=(3, *size),
-            shape_reason=f"channels, height, width: the median of {look.opened} images is {look.height} x {look.width}{scaled}",
-            encoder=encoder,
-            encoder_reason=f"at most {most_boxes} boxes in one of {len(labelled.class_names):,} images, with {len(classes)} classes",
-            task=task,
-            task_reason=f"half of the boxes have a shorter side of less than {median(labelled.sides) * scale:.0f} pixels, as encoded",
+            source={"tables": labelled.tables, "query": labelled.query},
+            image=image_choice(look, (3, *size), LARGEST_SIDE),
+            annotation=ChosenSettings(
+                encoder, f"at most {most_boxes} boxes in one of {len(labelled.class_names):,} images, with {len(classes)} classes"
+            ),
+            task=ChosenSettings(
+                task, f"half of the boxes have a shorter side of less than {median(labelled.sides) * scale:.0f} pixels, as encoded"
+            ),
             train=training,
-            rows=labelled.rows,
-            tried=max(1, len(labelled.boxes)),
-            faults=faults,
+            rows=AnnotatedRows(labelled.rows, max(1, len(labelled.boxes)), faults),
             splits=labelled.splits,
             introduction=(
                 f"{labelled.rows:,} images with boxes of {len(classes)} classes: {listed}.",
@@ -90,4 +96,4 @@ def _faults(encoder: dict[str, Any], labelled: LabelledImages) -> Iterable[str]:
     boxes, contents = Boxes(BoxesSettings(**encoder), {}), {file.stem: file for file in labelled.images.files}
     for name, value in labelled.boxes.items():
         if fault := boxes.fault(value, labelled.images.read(contents[name])):
-            yield fault
+            yield f"boxes: {fault}"

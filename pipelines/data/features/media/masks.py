@@ -9,8 +9,9 @@ import pyarrow as pa
 from pipelines.config import features as config
 from pipelines.data.features.arrays import array_element, flatten_arrays, is_bytes, scatter_arrays
 from pipelines.data.features.base import Encoder, tensors_with_nulls
-from pipelines.data.features.media.nifti import MISSING, UnreadableError, Voxels, centre, has_nibabel, read_nifti, resample
+from pipelines.data.features.media.nifti import MISSING, UnreadableError, Voxels, has_nibabel, read_nifti
 from pipelines.data.features.media.picture_files import extent_text, read_frame, read_picture
+from pipelines.data.features.media.resampling import centre, resample
 from pipelines.data.features.orientation import UPRIGHT, orientation, turn
 from pipelines.data.features.raw import is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn

@@ -40,6 +40,16 @@ class Voxels:
     """Millimetres from indices, shape (4, 4)."""
 
 
+@dataclass(frozen=True)
+class Grid:
+    """The size of a volume along the axes right, anterior, superior."""
+
+    shape: tuple[int, ...]
+    """Voxels along each axis."""
+    spacing: tuple[float, ...]
+    """Millimetres between them."""
+
+
 def has_nibabel() -> bool:
     return find_spec("nibabel") is not None
 
@@ -50,27 +60,20 @@ def read_nifti(content: bytes) -> Voxels:
     Raises UnreadableError if they are no NIfTI, are cut off, have several volumes or no orientation, or claim too many voxels, and
     ConfigError if nibabel is not installed.
     """
-    if not has_nibabel():
-        raise ConfigError(f"a NIfTI file cannot be read: {MISSING}")
+    claim = _read_claim(content)
+    with np.errstate(all="ignore"):
+        return _turn(_values(content, claim), claim.affine)
+
+
+def read_grid(content: bytes) -> Grid:
+    """Read the size and the spacing of a file from its beginning, of which 64 KiB are enough. Raises what `read_nifti` does."""
+    claim = _read_claim(content)
     import nibabel  # noqa: PLC0415, only who reads volumes has it installed
 
-    head = _unpack(content, _HEADER_BYTES)
-    name = _HEADERS.get(int.from_bytes(head[:4], "little"), _HEADERS.get(int.from_bytes(head[:4], "big")))
-    if name is None:
-        raise UnreadableError("it is no NIfTI file")
-    faults = (ValueError, OverflowError, KeyError, nibabel.spatialimages.HeaderDataError, nibabel.wrapstruct.WrapStructError)
     with np.errstate(all="ignore"):
-        try:
-            # Without nibabel's own check, which mends what it can and writes a line for each fault.
-            # Without the extensions behind the header, of which only a part may be there.
-            size = next(size for size, header_name in _HEADERS.items() if header_name == name)
-            header: Any = getattr(nibabel, name).from_fileobj(BytesIO(head[:size]), check=False)
-            claim = _Claim(header)
-        except faults as error:
-            raise UnreadableError("its header is damaged") from error
-        claim.check()
-        values = _values(content, claim)
-        return _turn(nibabel, values, claim.affine)
+        spacing = nibabel.affines.voxel_sizes(claim.affine)
+        axes = np.argsort(_axis_turns(claim.affine)[:, 0]).tolist()
+    return Grid(tuple(claim.shape[axis] for axis in axes), tuple(float(spacing[axis]) for axis in axes))
 
 
 class _Claim:
@@ -93,9 +96,9 @@ class _Claim:
         if self.magic not in (b"n+1", b"n+2"):
             raise UnreadableError("it is no NIfTI file in one piece (.nii or .nii.gz)")
         if len(self.shape) != 3 or min(self.shape) < 1:
-            raise UnreadableError(f"it has {_text(self.shape)} voxels; a volume has three dimensions")
+            raise UnreadableError(f"it has {extent(self.shape)} voxels; a volume has three dimensions")
         if np.prod(self.shape, dtype=np.float64) > MAX_VOXELS:
-            raise UnreadableError(f"it claims {_text(self.shape)} voxels, more than {MAX_VOXELS:,}")
+            raise UnreadableError(f"it claims {extent(self.shape)} voxels, more than {MAX_VOXELS:,}")
         if self.dtype.kind not in "iuf":
             raise UnreadableError(f"its voxels are {self.dtype}, no numbers")
         if self.offset > _MAX_OFFSET:
@@ -106,31 +109,28 @@ class _Claim:
             raise UnreadableError(_NO_AFFINE)
 
 
-def resample(volume: Voxels, spacing: Sequence[float] | None, is_linear: bool) -> Voxels:
-    """The volume with this spacing, whose voxels cover the same millimetres: by linear interpolation, or by the nearest voxel.
+def _read_claim(content: bytes) -> _Claim:
+    """The account of a file's header. Raises what `read_nifti` does."""
+    if not has_nibabel():
+        raise ConfigError(f"a NIfTI file cannot be read: {MISSING}")
+    import nibabel  # noqa: PLC0415, only who reads volumes has it installed
 
-    Raises UnreadableError if it would have too many voxels.
-    """
-    if spacing is None or np.allclose(volume.spacing, spacing, rtol=1e-3, atol=0):
-        return volume
-    counts = [max(round(count * old / new), 1) for count, old, new in zip(volume.values.shape, volume.spacing, spacing, strict=True)]
-    if np.prod(counts, dtype=np.float64) > MAX_VOXELS:
-        raise UnreadableError(f"resampled it has {_text(counts)} voxels, more than {MAX_VOXELS:,}")
-    values = volume.values
-    # Axes that lose voxels come first, so that nothing between has more than the volume before or after.
-    for axis in sorted(range(len(counts)), key=lambda axis: counts[axis] / volume.values.shape[axis]):
-        values = _resample_axis(values, axis, counts[axis], is_linear)
-    return Voxels(values, tuple(spacing), volume.affine)
-
-
-def centre(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """The middle of the values, with zeros at all sides where they are smaller than the shape."""
-    centred = np.zeros(shape, values.dtype)
-    counts = [min(have, want) for have, want in zip(values.shape, shape, strict=True)]
-    source = tuple(slice((have - count) // 2, (have - count) // 2 + count) for have, count in zip(values.shape, counts, strict=True))
-    target = tuple(slice((want - count) // 2, (want - count) // 2 + count) for want, count in zip(shape, counts, strict=True))
-    centred[target] = values[source]
-    return centred
+    head = _unpack(content, _HEADER_BYTES)
+    name = _HEADERS.get(int.from_bytes(head[:4], "little"), _HEADERS.get(int.from_bytes(head[:4], "big")))
+    if name is None:
+        raise UnreadableError("it is no NIfTI file")
+    faults = (ValueError, OverflowError, KeyError, nibabel.spatialimages.HeaderDataError, nibabel.wrapstruct.WrapStructError)
+    with np.errstate(all="ignore"):
+        try:
+            # Without nibabel's own check, which mends what it can and writes a line for each fault.
+            # Without the extensions behind the header, of which only a part may be there.
+            size = next(size for size, header_name in _HEADERS.items() if header_name == name)
+            header: Any = getattr(nibabel, name).from_fileobj(BytesIO(head[:size]), check=False)
+            claim = _Claim(header)
+        except faults as error:
+            raise UnreadableError("its header is damaged") from error
+        claim.check()
+        return claim
 
 
 def _unpack(content: bytes, count: int, is_whole: bool = False) -> bytes:
@@ -168,25 +168,26 @@ def _values(content: bytes, claim: _Claim) -> np.ndarray:
     return values if (claim.slope, claim.intercept) == (1, 0) else values * np.float32(claim.slope) + np.float32(claim.intercept)
 
 
-def _turn(nibabel: Any, values: np.ndarray, affine: np.ndarray) -> Voxels:
+def _turn(values: np.ndarray, affine: np.ndarray) -> Voxels:
     """Turn and mirror axes, so that each goes most nearly to the right, to the front and upwards."""
-    turns = nibabel.orientations.io_orientation(affine)
-    if np.isnan(turns).any():
-        raise UnreadableError(_NO_AFFINE)
+    import nibabel  # noqa: PLC0415, only who reads volumes has it installed
+
+    turns = _axis_turns(affine)
     turned = np.ascontiguousarray(nibabel.orientations.apply_orientation(values, turns))
     turned_affine = affine @ nibabel.orientations.inv_ornt_aff(turns, values.shape)
     return Voxels(turned, tuple(map(float, nibabel.affines.voxel_sizes(turned_affine))), turned_affine)
 
 
-def _resample_axis(values: np.ndarray, axis: int, count: int, is_linear: bool) -> np.ndarray:
-    size = values.shape[axis]
-    places = np.clip((np.arange(count) + 0.5) * size / count - 0.5, 0, size - 1)
-    if not is_linear:
-        return values.take(np.floor(places + 0.5).astype(np.int64), axis)
-    lower = np.floor(places).astype(np.int64)
-    share = (places - lower).astype(values.dtype).reshape([-1 if dim == axis else 1 for dim in range(values.ndim)])
-    return values.take(lower, axis) * (1 - share) + values.take(np.minimum(lower + 1, size - 1), axis) * share
+def _axis_turns(affine: np.ndarray) -> np.ndarray:
+    """For each axis of the file, shape (3, 2): the axis right, front or up that it becomes, and 1, or -1 if it is mirrored."""
+    import nibabel  # noqa: PLC0415, only who reads volumes has it installed
+
+    turns: np.ndarray = nibabel.orientations.io_orientation(affine)
+    if np.isnan(turns).any():
+        raise UnreadableError(_NO_AFFINE)
+    return turns
 
 
-def _text(shape: Sequence[int]) -> str:
+def extent(shape: Sequence[int]) -> str:
+    """A size in words, such as 48x64x48."""
     return "x".join(map(str, shape))

@@ -8,7 +8,8 @@ import pyarrow as pa
 from pipelines.config import features as config
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
-from pipelines.data.features.media.nifti import MISSING, UnreadableError, centre, has_nibabel, read_nifti, resample
+from pipelines.data.features.media.nifti import MISSING, UnreadableError, has_nibabel, read_nifti
+from pipelines.data.features.media.resampling import centre, resample
 from pipelines.data.versions.schema import Role, TensorColumn
 
 
