@@ -20,6 +20,7 @@ class VisionSettings(TaskSettings):
     """A convolutional network for one column of images."""
 
     implementation: ClassVar[str] = "pipelines.tasks.images.vision:Vision"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["vision"] = "vision"
     network: Literal["small", "fedavg", "resnet20", "resnet18", "resnet50"] = "small"
     """`small` has two 3x3 convolutions of 32 and 64 channels, and 128 hidden units; `fedavg` two of 5x5, and 512 hidden units, as in
@@ -50,6 +51,7 @@ class TextSettings(TaskSettings):
     it is a linear model of TF-IDF: (1 + ln count) · idf, scaled to one norm. Over both, their outputs are added."""
 
     implementation: ClassVar[str] = "pipelines.tasks.sequences.text:Text"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["text"] = "text"
     embedding: PositiveInt = 300
     """For `sequence`: width of the embedding of a word."""
@@ -65,6 +67,7 @@ class SpeechSettings(TaskSettings):
     """A convolutional network for one column of spectrograms."""
 
     implementation: ClassVar[str] = "pipelines.tasks.series.speech:Speech"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["speech"] = "speech"
     filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (32, 64, 128)
     """Number of filters of each convolution."""
@@ -83,6 +86,7 @@ class SeriesTaskSettings(TaskSettings):
     beside it mean, deviation, lowest and highest value and length."""
 
     implementation: ClassVar[str] = "pipelines.tasks.series.series:SeriesTask"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["series"] = "series"
     network: Literal["rocket", "convolution"] = "rocket"
     """`rocket` has random kernels, and trains one linear layer on how often and how much they respond (Dempster et al. 2020);
@@ -99,6 +103,7 @@ class RecommendationSettings(TaskSettings):
     """Predicts how a user rates an item, from features of both."""
 
     implementation: ClassVar[str] = "pipelines.tasks.tables.recommendation:Recommendation"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["recommendation"] = "recommendation"
     network: Literal["factors", "dlrm"] = "factors"
     """`factors` is matrix factorization: biases, and the product of the vectors of user and item. `dlrm` computes the products of all
