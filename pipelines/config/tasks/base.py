@@ -72,6 +72,11 @@ class TaskSettings(Section):
         return ""
 
     @property
+    def pairs_rows(self) -> bool:
+        """Whether training computes rows in pairs, each row of an even place of a pass with the next one."""
+        return False
+
+    @property
     def passthrough(self) -> tuple[str, ...]:
         """Columns of `dataset.passthrough` that batches of the task have, for its loss and its metrics."""
         return (self.sample_weight,) if self.sample_weight else ()
