@@ -35,7 +35,19 @@ _LANGUAGE: dict[str, Any] = {
     "dataset.target": {},
     "task": {"kind": "language"},
 }
+_BLENDED: dict[str, Any] = {
+    "dataset.features": {"job": {"encoder": "image", "shape": [1, 8, 8]}},
+    "task": {"kind": "vision", "mixup": 0.2},
+}
 CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
+    "and an epoch's last step may have an odd one; set it to drop": (
+        {**_BLENDED, "train.remainder": "keep"},
+        ({"train.remainder": "drop"},),
+    ),
+    "for {} shards with grad_accum_steps {}, {}; set it to a multiple": (
+        {**_BLENDED, "train.global_batch": 40},
+        ({"train.global_batch": 48},),
+    ),
     "balance.leave_out is true, but workers is": (
         {"train.balance": {"kind": "auto", "leave_out": True}, "train.workers": 4},
         ({"train.workers": [1, 4]}, {"train.balance": {"kind": "auto"}}),

@@ -40,7 +40,8 @@ from werkzeug.serving import make_server
 
 from pipelines.config import Config
 from pipelines.config.serving import Endpoint
-from pipelines.config.tasks.task import TabularSettings, VisionSettings
+from pipelines.config.tasks.task import TabularSettings
+from pipelines.config.tasks.vision import VisionSettings
 from pipelines.errors import LockstepError
 from pipelines.report.arguments import read_arguments as read_report
 from pipelines.report.command import report_page, write_report

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pipelines.config.tasks.language import LanguageSettings
-from pipelines.config.tasks.task import VisionSettings
+from pipelines.config.tasks.vision import VisionSettings
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
@@ -170,12 +170,12 @@ def pipeline(of: type[Language] = Language, degree: int = 2, **train: Any) -> No
     gpts(of, **{**train, "strategy": {"kind": "sharded", "pipeline": degree, **train.get("strategy", {})}})
 
 
-def images(network: str, pipeline: int = 2) -> None:
+def images(network: str, pipeline: int = 2, **changes: Any) -> None:
     columns = (
         TensorColumn(name="image", dtype="uint8", shape=(3, 8, 8)),
         TensorColumn(name="kind", dtype="int64", shape=(), cardinality=3, role="target"),
     )
-    task = Vision(VisionSettings.model_validate({"kind": "vision", "network": network}), Data(columns, classes=("a", "b", "c")))
+    task = Vision(VisionSettings.model_validate({"kind": "vision", "network": network, **changes}), Data(columns, classes=("a", "b", "c")))
     settings = gpt_settings(WorkerContext(world_size=2), strategy={"kind": "sharded", "pipeline": pipeline})
     strategy_class(settings).check(settings, task, None)  # type: ignore[arg-type]
 
@@ -306,6 +306,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "whose loss scale stages would have to agree on": (
         lambda folder: pipeline(precision="fp16"),
         tuple(lambda folder, precision=precision: pipeline(precision=precision) for precision in ("bf16", "fp32")),
+    ),
+    "which a pipeline would part; set pipeline to 1": (
+        lambda folder: images("small", mixup=0.2),
+        (lambda folder: images("small", mixup=0.2, pipeline=1),),
     ),
     "reduce_every_pass is true, and a pipeline": (
         lambda folder: pipeline(strategy={"kind": "sharded", "reduce_every_pass": True}),

@@ -84,6 +84,14 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         check("binary", metrics=["mape"]),
         (check("binary", metrics=["average_precision", "balanced_accuracy", "f2"]), check("binary")),
     ),
+    "but rows of the target {} have no single class": (
+        check("standardize", label_smoothing=0.1),
+        (
+            check("standardize", label_smoothing=0),
+            check("label", label_smoothing=0.1, loss="auto"),
+            check("binary", label_smoothing=0.1, loss="auto"),
+        ),
+    ),
     "task.target_weights are weights of several numbers": (
         check("standardize", target_weights={"y": 2.0}),
         (check("standardize"), check(AGES, target_weights={"age": 2.0})),

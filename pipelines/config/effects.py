@@ -28,7 +28,7 @@ from pipelines.config.tasks.forecasting import OF_TRANSFORMER, ForecastingSettin
 from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
-from pipelines.config.tasks.task import RecommendationSettings, SeriesTaskSettings, TextSettings
+from pipelines.config.tasks.task import KINDS, RecommendationSettings, SeriesTaskSettings, TextSettings
 from pipelines.config.tasks.trees import TreesSettings
 from pipelines.config.train.strategies import strategy_kinds_with
 
@@ -56,6 +56,10 @@ def _has_terms(features: Mapping[str, Any], _: Any) -> bool:
 
 def _set_strategy(attribute: str) -> str:
     return f"set train.strategy to {' or '.join(strategy_kinds_with(attribute))}"
+
+
+def _set_kind_that_smooths() -> str:
+    return f"set task.kind to {' or '.join(kind for kind, settings in KINDS.items() if settings.smooths_labels)}"
 
 
 TABLE = (
@@ -98,6 +102,7 @@ TABLE = (
     Use("task.user", ".network", ("factors",), section_class=RecommendationSettings),
     Use("task.item", ".network", ("factors",), section_class=RecommendationSettings),
     Use("task.quantiles", ".loss", ("quantiles",)),
+    Use("task.label_smoothing", "task", fits=lambda task, _: task.smooths_labels, remedy=_set_kind_that_smooths),
     Use("dataset.*.column", ".columns", ((),), remedy="put it into columns", section_class=FourierSettings),
     Use("source.tables.*.schema", ".format", ("csv", "json", "parquet", "text", "idx", "package", "excel", "sqlite"), section_class=Table),
     *(Use(f"registry.{name}", ".compare", (True,)) for name in ("tolerance", "confidence", "resamples", "seed")),

@@ -22,6 +22,7 @@ from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.task import KINDS
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.defaults import check_strategy, fill_train_defaults
+from pipelines.config.train.row_pairs import check_row_pairs
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 
@@ -85,6 +86,12 @@ class Config(Section):
     @model_validator(mode="after")
     def _strategy_trains_the_task(self) -> "Config":
         check_strategy(self.task, self.train.strategy)
+        return self
+
+    @model_validator(mode="after")
+    def _pairs_of_rows_stay_together(self) -> "Config":
+        if self.task.pairs_rows:
+            check_row_pairs(self.train)
         return self
 
     @model_validator(mode="after")

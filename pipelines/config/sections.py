@@ -40,8 +40,8 @@ from pipelines.config.tasks.task import (
     SeriesTaskSettings,
     SpeechSettings,
     TextSettings,
-    VisionSettings,
 )
+from pipelines.config.tasks.vision import VisionSettings
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.base import BalanceSettings, Checkpoint
 from pipelines.config.train.init_from import InitFrom

@@ -61,6 +61,7 @@ def training_facts(data: RunData) -> Facts:
         ("sources", _sources(manifest)),
         ("made by ETL run", Code(run.tags.get("dataset.run_id", "") or "none")),
         ("weight of a row in the loss", config.get("task", {}).get("sample_weight")),
+        ("label smoothing in training", config.get("task", {}).get("label_smoothing") or None),
         ("code", Code(run.tags.get("git.commit", "") or "no git checkout")),
         *(_baseline_facts(run) if data.is_baseline else _optimizer_facts(data, config.get("train", {}))),
         ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),

@@ -35,6 +35,11 @@ class Supervised(Task):
                 )
         self.target = target_kind(data, settings)
         self.outputs = self.target.outputs
+        if settings.label_smoothing and not self.target.can_be_smoothed:
+            raise ConfigError(
+                f"task.label_smoothing is {settings.label_smoothing}, but rows of the target {data.target.name} have no single class whose "
+                "cross-entropy is the loss; set it to 0, or encode the target by label or binary and set task.loss to auto"
+            )
         self.class_weights = class_weights(settings, data)
         self._weight_of_class = None if self.class_weights is None else Constant(self.class_weights)
 
@@ -49,7 +54,8 @@ class Supervised(Task):
         return (losses * weights).sum(), weights.sum()
 
     def row_losses(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """The loss of each row, and its weight, both of shape (rows,) with the dtype of the output; None if all weights are 1."""
+        """The loss of each row in training, and its weight, both of shape (rows,) with the dtype of the output; None if all weights are 1.
+        A row's weight multiplies the whole loss of its smoothed label, whatever the weights of the other classes."""
         losses = self._losses(output, batch[self.data.target.name])
         return losses, self._weights(losses, batch)
 
@@ -78,10 +84,11 @@ class Supervised(Task):
 
     def _losses(self, output: Tensor, target: Tensor) -> Tensor:
         """Loss of each row, shape (rows,)."""
-        if output.dim() == 2:
-            return self.target.losses(output, target)
-        losses_of_members = self.target.losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1], 0))
-        return losses_of_members.view(output.shape[:2]).mean(1)
+        if output.dim() == 3:
+            losses_of_members = self._losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1], 0))
+            return losses_of_members.view(output.shape[:2]).mean(1)
+        smoothing = self.settings.label_smoothing
+        return self.target.smoothed_losses(output, target, smoothing) if smoothing else self.target.losses(output, target)
 
     def _weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
         """Weight of each row, with the shape, dtype and device of the losses: its class's times its own; None if all are 1."""

@@ -95,6 +95,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.user": ({**_RATINGS, "task.user": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),
     "task.item": ({**_RATINGS, "task.item": ["x"], "task.network": "dlrm"}, {"task.network": "factors"}),
     "task.quantiles": ({"task.quantiles": [0.5], "dataset.target": {"z": "standardize"}}, {"task.loss": "quantiles"}),
+    "task.label_smoothing": ({"task": {"kind": "trees", "label_smoothing": 0.1}}, {"task.kind": "tabular"}),
     "dataset.features.x.column": (
         {"dataset.features.x": {"encoder": "fourier", "column": "a", "columns": ["b", "c"]}}, {"dataset.features.x.columns": []}),
     "source.tables.points.schema": (

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.config.tasks.task import VisionSettings
+from pipelines.config.tasks.vision import VisionSettings
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Data

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trainings import training
 
 from pipelines.config.tasks.language import LanguageSettings
-from pipelines.config.tasks.task import VisionSettings
+from pipelines.config.tasks.vision import VisionSettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, NonFiniteError

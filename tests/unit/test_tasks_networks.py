@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pipelines.config.tasks.task import TabularSettings, VisionSettings
+from pipelines.config.tasks.task import TabularSettings
+from pipelines.config.tasks.vision import VisionSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, model_validator
 
 from pipelines.config.section import Section
 
-_NEWER = ("loss", "quantiles", "target_weights", "sample_weight")
+_NEWER = ("loss", "quantiles", "target_weights", "sample_weight", "label_smoothing")
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -20,6 +20,8 @@ class TaskSettings(Section):
     """Whether only a strategy trains the task whose settings have its kind in `tasks`; else, all do that descend gradients."""
     takes_missing: ClassVar[bool] = False
     """Whether the model takes NaN in columns of numbers, as encoders make it with `impute: keep`."""
+    smooths_labels: ClassVar[bool] = False
+    """Whether `label_smoothing` changes the loss of training, as that of a task that derives from `Supervised`."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings of `train` in place of their usual defaults."""
     kind: str
@@ -27,6 +29,9 @@ class TaskSettings(Section):
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """Weights of the classes in the loss, for a target with classes: a list, or `balanced` for the inverse of the share of each class
     in the training split, of masks in its pixels."""
+    label_smoothing: Probability = 0.0
+    """For a target of classes: share of each label, such as 0.1, that training spreads over all classes alike (Szegedy et al. 2016). The
+    losses of validation and test have the labels as they are."""
     loss: Literal["auto", "poisson", "negative_binomial", "quantiles", "ordinal"] = "auto"
     """What the loss takes the target for. `auto` follows from its encoder: cross-entropy for classes and labels, squared error for
     numbers. `poisson` and `negative_binomial` are for counts (encoder `count`), `quantiles` for a number with a lower and an upper bound,
@@ -65,6 +70,11 @@ class TaskSettings(Section):
     def fault(self) -> str:
         """Why these settings do not determine a model, as where a file is not there whose content does; empty if they do."""
         return ""
+
+    @property
+    def pairs_rows(self) -> bool:
+        """Whether training computes rows in pairs, each row of an even place of a pass with the next one."""
+        return False
 
     @property
     def passthrough(self) -> tuple[str, ...]:

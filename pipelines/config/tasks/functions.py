@@ -24,6 +24,7 @@ class FunctionSettings(TaskSettings):
 
     model_config = ConfigDict(protected_namespaces=())
     implementation: ClassVar[str] = "pipelines.tasks.network_function:NetworkFunction"
+    smooths_labels: ClassVar[bool] = True
     current_digest: ClassVar[str] = ""
     source: str = ""
     """Text of a function that stands in no module, such as one of a notebook, which `api.fit` fills in; else empty."""

@@ -19,6 +19,7 @@ class HuggingFaceSettings(TaskSettings):
     config.json of a folder says, with as many outputs as the target needs, and starts from the weights in the folder."""
 
     implementation: ClassVar[str] = "pipelines.tasks.sequences.huggingface:HuggingFace"
+    smooths_labels: ClassVar[bool] = True
     train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 2e-5, "epochs": 3, "global_batch": 32}
     kind: Literal["huggingface"] = "huggingface"
     model: str = ""

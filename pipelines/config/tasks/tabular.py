@@ -32,6 +32,7 @@ class TabularSettings(TaskSettings):
     model of TF-IDF over columns encoded by terms is added to its output (Cheng et al. 2016)."""
 
     implementation: ClassVar[str] = "pipelines.tasks.tables.tabular:Tabular"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["tabular"] = "tabular"
     hidden: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the hidden layers; an empty list makes a linear or logistic regression."""

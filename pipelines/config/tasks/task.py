@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.tasks.base import Probability, SequenceTaskSettings, TaskSettings, check_heads
@@ -14,35 +14,7 @@ from pipelines.config.tasks.operator import OperatorSettings
 from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.config.tasks.trees import TreesSettings
-
-
-class VisionSettings(TaskSettings):
-    """A convolutional network for one column of images."""
-
-    implementation: ClassVar[str] = "pipelines.tasks.images.vision:Vision"
-    kind: Literal["vision"] = "vision"
-    network: Literal["small", "fedavg", "resnet20", "resnet18", "resnet50"] = "small"
-    """`small` has two 3x3 convolutions of 32 and 64 channels, and 128 hidden units; `fedavg` two of 5x5, and 512 hidden units, as in
-    McMahan et al. 2017; the others are ResNets (He et al. 2016), of which `resnet20` is the small one for pictures of 32x32."""
-    dropout: Probability = 0.0
-    """Dropout probability between layers, in training."""
-    shift_pixels: NonNegativeInt = 0
-    """Augmentation in training: maximum number of pixels by which a picture is shifted along each axis; 0, which is black, comes in."""
-    flips: Annotated[tuple[Annotated[int, Field(ge=0, le=1)], ...], AfterValidator(lambda axes: tuple(sorted(axes)))] = ()
-    """Augmentation in training: axes along which half of the pictures are mirrored; 0 is upside down, 1 left for right."""
-    masked_pixels: NonNegativeInt = 0
-    """Augmentation in training: side of a square, at a random place, that is replaced by the mean colour of the picture."""
-
-    @model_validator(mode="after")
-    def _flips_name_each_axis_once(self) -> "VisionSettings":
-        if len(set(self.flips)) < len(self.flips):
-            raise ValueError(f"flips is {list(self.flips)}; name each axis once")
-        return self
-
-    @property
-    def excluded_from_identity(self) -> set[str]:
-        newer = {"shift_pixels": 0, "flips": (), "masked_pixels": 0}
-        return super().excluded_from_identity | {name for name, default in newer.items() if getattr(self, name) == default}
+from pipelines.config.tasks.vision import VisionSettings
 
 
 class TextSettings(TaskSettings):
@@ -50,6 +22,7 @@ class TextSettings(TaskSettings):
     it is a linear model of TF-IDF: (1 + ln count) · idf, scaled to one norm. Over both, their outputs are added."""
 
     implementation: ClassVar[str] = "pipelines.tasks.sequences.text:Text"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["text"] = "text"
     embedding: PositiveInt = 300
     """For `sequence`: width of the embedding of a word."""
@@ -65,6 +38,7 @@ class SpeechSettings(TaskSettings):
     """A convolutional network for one column of spectrograms."""
 
     implementation: ClassVar[str] = "pipelines.tasks.series.speech:Speech"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["speech"] = "speech"
     filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (32, 64, 128)
     """Number of filters of each convolution."""
@@ -83,6 +57,7 @@ class SeriesTaskSettings(TaskSettings):
     beside it mean, deviation, lowest and highest value and length."""
 
     implementation: ClassVar[str] = "pipelines.tasks.series.series:SeriesTask"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["series"] = "series"
     network: Literal["rocket", "convolution"] = "rocket"
     """`rocket` has random kernels, and trains one linear layer on how often and how much they respond (Dempster et al. 2020);
@@ -99,6 +74,7 @@ class RecommendationSettings(TaskSettings):
     """Predicts how a user rates an item, from features of both."""
 
     implementation: ClassVar[str] = "pipelines.tasks.tables.recommendation:Recommendation"
+    smooths_labels: ClassVar[bool] = True
     kind: Literal["recommendation"] = "recommendation"
     network: Literal["factors", "dlrm"] = "factors"
     """`factors` is matrix factorization: biases, and the product of the vectors of user and item. `dlrm` computes the products of all

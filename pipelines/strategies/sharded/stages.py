@@ -84,6 +84,8 @@ def check_stages(settings: Train, task: Task, model: nn.Module) -> None:
     prefix = f"train.strategy.pipeline is {places}, but"
     if settings.precision == "fp16":
         raise ConfigError(f"{prefix} train.precision is fp16, whose loss scale stages would have to agree on; set it to bf16 or fp32")
+    if task.settings.pairs_rows:
+        raise ConfigError(f"{prefix} the task mixes rows with their neighbours, which a pipeline would part; set pipeline to 1")
     if parallel.reduce_every_pass:
         raise ConfigError(f"{prefix} reduce_every_pass is true, and a pipeline sums gradients after its last microbatch; set it to false")
     schedule = parallel.schedule

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipelines.config.tasks.task import VisionSettings as Settings
+from pipelines.config.tasks.vision import VisionSettings as Settings
 from pipelines.tasks.row_random import random_integers
 
 _SHIFT, _FLIP, _MASK = range(3)

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
 from pipelines.config.messages.did_you_mean import name_list
-from pipelines.config.tasks.task import VisionSettings as Settings
+from pipelines.config.tasks.vision import VisionSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.images.augmentation import change_pictures
+from pipelines.tasks.images.mixing import Mixing, neighbours
 from pipelines.tasks.images.resnet import Residual, resnet18, resnet20, resnet50
 from pipelines.tasks.stages import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
@@ -36,12 +37,30 @@ class Vision(Supervised):
                 f"task.shift_pixels {self.settings.shift_pixels}, masked_pixels {self.settings.masked_pixels}: {self.image.name} has only "
                 f"{width}x{height} pixels; each setting must be smaller"
             )
-        self.draws = bool(self.settings.shift_pixels or self.settings.flips or self.settings.masked_pixels)
+        self._mixing = Mixing(self.settings.mixup) if self.settings.mixup else None
+        self.draws = bool(self.settings.shift_pixels or self.settings.flips or self.settings.masked_pixels or self._mixing)
 
     def model(self) -> nn.Module:
         shape = (1, *self.image.shape) if len(self.image.shape) == 2 else self.image.shape
         build = {"small": small, "fedavg": fedavg, "resnet20": resnet20, "resnet18": resnet18, "resnet50": resnet50}[self.settings.network]
-        return OverImages(self.image.name, build(shape, self.outputs, self.settings.dropout), self.settings)
+        return OverImages(self.image.name, build(shape, self.outputs, self.settings.dropout), self.settings, self._mixing)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of mixed pictures, a row's loss is that of its own label and that of its neighbour's, each times its share and its weight."""
+        if self._mixing is None:
+            return super().loss(model, batch)
+        output, keys = model(batch).float(), batch[ROW_KEYS]
+        own, order = self._mixing.own_shares(keys), neighbours(keys)
+        losses, weights = self.row_losses(output, batch)
+        other_losses, other_weights = self.row_losses(output, {**batch, **{name: batch[name][order] for name in self._label_columns}})
+        if weights is None or other_weights is None:
+            return (own * losses + (1 - own) * other_losses).sum(), losses.new_full((), len(losses))
+        total = (own * weights * losses + (1 - own) * other_weights * other_losses).sum()
+        return total, (own * weights + (1 - own) * other_weights).sum()
+
+    @property
+    def _label_columns(self) -> tuple[str, ...]:
+        return self.data.target.name, *self.settings.passthrough
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         return [module for module in model.modules() if isinstance(module, Residual)]
@@ -56,9 +75,9 @@ class OverImages(nn.Module):
     """Applies a network to the image column of a batch, which is augmented in training. Bytes are scaled to numbers from 0 to 1 on the
     device of the network."""
 
-    def __init__(self, column: str, network: nn.Module, settings: Settings) -> None:
+    def __init__(self, column: str, network: nn.Module, settings: Settings, mixing: Mixing | None = None) -> None:
         super().__init__()
-        self.column, self.settings = column, settings
+        self.column, self.settings, self._mixing = column, settings, mixing
         self.network = network
         for module in network.modules():
             # The layout of a kernel with one channel or one pixel is ambiguous: DDP warns unless it is that of the gradient.
@@ -78,7 +97,10 @@ class OverImages(nn.Module):
         # With channels last, a step of `small` with 64 images of three channels takes three quarters of the time on one CPU thread.
         # ExecuTorch 1.5.1 does not run `to(memory_format=…)` of images with one channel.
         pixels = images.contiguous(memory_format=torch.channels_last).to(torch.float32)
-        return pixels if images.is_floating_point() else pixels / 255
+        pixels = pixels if images.is_floating_point() else pixels / 255
+        if self._mixing is not None and self.training and ROW_KEYS in batch:
+            pixels = self._mixing.mix(pixels, batch[ROW_KEYS])
+        return pixels
 
 
 def small(shape: tuple[int, ...], outputs: int, dropout: float, kernel: int = 3, hidden: int = 128) -> nn.Sequential:

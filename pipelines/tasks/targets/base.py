@@ -63,6 +63,15 @@ class Target(ABC):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         """Loss of each row, shape (rows,), in encoded units."""
 
+    def smoothed_losses(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
+        """As `losses`, of labels of which a share, `smoothing`, is spread over all classes alike (Szegedy et al. 2016). Of targets that
+        `can_be_smoothed`."""
+        raise NotImplementedError
+
+    @property
+    def can_be_smoothed(self) -> bool:
+        return type(self).smoothed_losses is not Target.smoothed_losses
+
     def derivatives(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """First and second derivative of each row's loss by each of its outputs, both of shape (rows, outputs)."""
         output = output.detach().requires_grad_()

@@ -77,6 +77,9 @@ class BinaryTarget(ClassificationTarget):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
 
+    def smoothed_losses(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
+        return self.losses(output, (1 - smoothing) * target.to(output.dtype) + smoothing / 2)
+
     def derivatives(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         probabilities = output.sigmoid()
         return probabilities - target.to(output.dtype)[:, None], probabilities * (1 - probabilities)
@@ -118,6 +121,9 @@ class ClassTarget(ClassificationTarget):
 
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.cross_entropy(output, target.long(), reduction="none")
+
+    def smoothed_losses(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
+        return functional.cross_entropy(output, target.long(), reduction="none", label_smoothing=smoothing)
 
     def average(self, outputs: Tensor) -> Tensor:
         return outputs.log_softmax(2).logsumexp(1) - log(outputs.shape[1])
