@@ -89,10 +89,10 @@ def test_a_state_continues_elsewhere(strategy: Any) -> None:
 
 
 def test_groups_have_their_factors_and_frozen_parameters_have_none() -> None:
-    given = settings(lr_factors={"2.*": 0.5}, freeze=["0.*"])
+    train = settings(lr_factors={"2.*": 0.5}, freeze=["0.*"])
     model = Network()
-    check_fine_tuning(given, model)
-    groups = parameter_groups(given, model)
+    check_fine_tuning(train, model)
+    groups = parameter_groups(train, model)
     assert [(group["lr_factor"], group[MATRICES], len(group["params"])) for group in groups] == [  # type: ignore[index,call-overload]
         (0.5, True, 1),
         (0.5, False, 1),
