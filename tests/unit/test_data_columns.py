@@ -12,7 +12,7 @@ from page_parts import render_text
 
 from pipelines.config import parse
 from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey
-from pipelines.data.versions.manifest import SplitSummary
+from pipelines.data.versions.manifest import FittedEncoder, SplitSummary
 from pipelines.etl.fit import column_profile
 from pipelines.report.data_profile.columns import describe_columns
 from pipelines.report.data_profile.description import describe_data
@@ -53,7 +53,7 @@ def chart(name: str, values: pa.Array) -> dict[str, Any]:
         ({"encoder": "vocabulary"}, WORDS, "3 values have numbers from 1 (b, a, c); 0 is all else; int32"),
         ({"encoder": "label"}, WORDS, "3 classes, in this order: a, b, c; int64"),
         ({"encoder": "binary"}, [0.0, 1.0], "1 for true, 0 for false; uint8"),
-        ({"encoder": "sequence", "length": 2}, WORDS, "the last 2 words, of which 3 have numbers (b, a, c); int32 of shape [2]"),
+        ({"encoder": "sequence", "length": 2}, WORDS, "the first 2 words, of which 3 have numbers (b, a, c); int32 of shape [2]"),
         (
             {"encoder": "terms", "words": [1], "min_count": 1, "length": 2},
             WORDS,
@@ -70,17 +70,26 @@ def chart(name: str, values: pa.Array) -> dict[str, Any]:
     ids=lambda settings: settings["encoder"] if isinstance(settings, dict) else "",
 )
 def test_an_encoder_describes_itself(settings: dict[str, Any], values: list[Any], description: str) -> None:
-    features, target = ({}, {"x": settings}) if settings["encoder"] == "label" else ({"x": settings}, {})
-    fitted = fit(features, target, pa.table({"x": values}))
-    assert describe_encoder("x", fitted["x"]) == f"{settings['encoder']}: {description}"
+    fitted = fit_column(settings, values)
+    assert describe_encoder("x", fitted) == f"{settings['encoder']}: {description}"
 
 
 @pytest.mark.parametrize(
-    ("encoder", "pieces"), [("words", "words"), ("bpe", "words"), ("characters", "characters"), ("bytes", "values"), ("sequence", "words")]
+    ("encoder", "pieces"),
+    [("words", "words"), ("bpe", "words"), ("characters", "characters"), ("vocabulary", "values"), ("sequence", "words")],
 )
 def test_the_page_says_what_is_counted(encoder: str, pieces: str) -> None:
-    fitted = fit({"x": {"encoder": encoder, "length": 3}}, {}, pa.table({"x": ["a a", "a"]}))
-    assert counted_pieces(fitted.values()) == pieces
+    fitted = fit_column({"encoder": encoder, **({} if encoder == "vocabulary" else {"length": 3})}, ["a a", "a"])
+    assert counted_pieces([fitted]) == pieces
+
+
+def fit_column(settings: dict[str, Any], values: list[Any]) -> FittedEncoder:
+    """An encoder fitted to one column, beside what else a dataset must have."""
+    raw = pa.table({"x": values, "other": range(len(values))})
+    if settings["encoder"] == "label":
+        return fit({"other": "identity"}, {"x": settings}, raw)["x"]
+    is_packed = settings["encoder"] in ("bytes", "characters", "bpe", "words")
+    return fit({"x": settings}, {} if is_packed else {"other": "identity"}, raw)["x"]
 
 
 @pytest.mark.parametrize("encoder", ["words", "characters"])

@@ -98,8 +98,8 @@ class Encoder(ABC, Generic[Settings]):
         """How an encoded value comes from the raw ones, in a line for the page about the data; by default, the settings that are chosen and
         the sizes of the state."""
         settings = self.settings.model_dump(mode="json", exclude={*self.settings.excluded_from_identity, "encoder", "column"})
-        chosen = [(key, value) for key, value in settings.items() if value not in ("", None, [], "none")]
-        return ", ".join(f"{key} {show_briefly(value)}" for key, value in [*chosen, *self.state.items()]) or "as it is"
+        facts = [(key, value) for key, value in [*settings.items(), *self.state.items()] if value not in ("", None, [], "none")]
+        return ", ".join(f"{key} {show_briefly(value)}" for key, value in facts) or "as it is"
 
     @property
     def note(self) -> str:

@@ -1,6 +1,5 @@
 """Splits text into pieces to count: characters, words for byte-pair encoding, and words between white space."""
 
-import re
 from collections import Counter
 
 import numpy as np
@@ -12,7 +11,6 @@ BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
 """Splits text into words as GPT-2 does (Radford et al. 2019), each with the space before it, and maps each byte of their UTF-8 to a
 printable character."""
 LINE_BREAK = "\n"
-_LINE_WORD = re.compile(rf"{LINE_BREAK}|\S+")
 
 # Characters that stand for bytes: printable bytes of Latin-1 stand for themselves, code points from 256 on for the other bytes.
 _PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
@@ -45,7 +43,12 @@ def byte_word_counts(values: pa.Array) -> pa.Table:
 
 def line_words(text: str) -> list[str]:
     """The words of a text in their order: they stand between white space, and each line break is a word too."""
-    return _LINE_WORD.findall(text)
+    first, *later = text.split(LINE_BREAK)  # a regular expression takes twice as long
+    words = first.split()
+    for line in later:
+        words.append(LINE_BREAK)
+        words += line.split()
+    return words
 
 
 def line_word_counts(values: pa.Array, lowercase: bool = False) -> pa.Table:
