@@ -16,7 +16,7 @@ from pipelines.data.versions.manifest import FittedEncoder, SplitSummary
 from pipelines.etl.fit import column_profile
 from pipelines.report.data_profile.columns import describe_columns
 from pipelines.report.data_profile.description import describe_data
-from pipelines.report.data_profile.encoders import counted_pieces, describe_encoder
+from pipelines.report.data_profile.encoders import describe_encoder, name_pieces
 from pipelines.report.data_profile.page import MOST_FINDINGS, data_page
 
 WORDS = ["b", "a", "b", "c", None]
@@ -80,7 +80,7 @@ def test_an_encoder_describes_itself(settings: dict[str, Any], values: list[Any]
 )
 def test_the_page_says_what_is_counted(encoder: str, pieces: str) -> None:
     fitted = fit_column({"encoder": encoder, **({} if encoder == "vocabulary" else {"length": 3})}, ["a a", "a"])
-    assert counted_pieces([fitted]) == pieces
+    assert name_pieces([fitted]) == pieces
 
 
 def fit_column(settings: dict[str, Any], values: list[Any]) -> FittedEncoder:

@@ -122,7 +122,7 @@ def _source_of_splits(
     contents: FolderContents, corpus: Corpus, files: Mapping[str, FoundFile]
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
     """As `_source`, of a file for each split."""
-    options = {"wholetext": True} if max(file.bytes for file in files.values()) <= WHOLE_BYTES else {}
+    options: dict[str, Any] = {"wholetext": True} if max(file.bytes for file in files.values()) <= WHOLE_BYTES else {}
     options |= {"encoding": corpus.encoding} if corpus.encoding else {}
     if not options.get("wholetext"):
         check_lines(contents.path, corpus.texts[0])

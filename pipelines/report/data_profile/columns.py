@@ -13,7 +13,7 @@ from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey, ValueCount
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.report.data_profile.coding import Bins, Categories, as_numbers, as_texts, count_codes, count_distinct, is_free_text
-from pipelines.report.data_profile.encoders import counted_pieces, describe_encoder, encoders_by_column
+from pipelines.report.data_profile.encoders import describe_encoder, encoders_by_column, name_pieces
 from pipelines.report.figures.curves import wilson
 
 BINS = 24
@@ -49,7 +49,7 @@ def _use(column: str, encoders: Mapping[str, FittedEncoder], survey: Survey) -> 
     return {
         "roles": list(dict.fromkeys(roles)),
         "encoders": [{"name": name, "words": describe_encoder(name, fitted)} for name, fitted in encoders.items()],
-        "distinct_of": counted_pieces(encoders.values()),
+        "distinct_of": name_pieces(encoders.values()),
         "train": {name: value for name, value in survey.manifest.profile.get(column, {}).items() if name != "most_frequent"},
     }
 

@@ -18,7 +18,7 @@ from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage, Survey
 from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.columns import describe_columns
-from pipelines.report.data_profile.encoders import counted_pieces, encoders_by_column
+from pipelines.report.data_profile.encoders import encoders_by_column, name_pieces
 
 _MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
 
@@ -98,7 +98,7 @@ def _findings(survey: Survey) -> Iterator[findings.Finding]:
 def _statistics_of_values(manifest: Manifest) -> dict[str, dict[str, Any]]:
     """The profile without counts that are of words or characters: texts of a single word may differ in how often they have it."""
     columns = encoders_by_column(manifest.encoders)
-    split_columns = {column for column, encoders in columns.items() if counted_pieces(encoders.values()) != "values"}
+    split_columns = {column for column, encoders in columns.items() if name_pieces(encoders.values()) != "values"}
     return {
         column: {name: value for name, value in statistics.items() if name != "distinct" or column not in split_columns}
         for column, statistics in manifest.profile.items()

@@ -1,4 +1,4 @@
-"""What encoders say of themselves and of their raw columns."""
+"""Asks encoders about themselves and about their raw columns."""
 
 from collections.abc import Iterable, Mapping
 
@@ -25,7 +25,7 @@ def describe_encoder(name: str, fitted: FittedEncoder) -> str:
     return f"{fitted.feature['encoder']}{source}: {restore_encoder(fitted).method}; {column.dtype}{shape}"
 
 
-def counted_pieces(encoders: Iterable[FittedEncoder]) -> str:
-    """What the counts of a column with these encoders are of, in the plural: values, unless one splits them into words or characters."""
+def name_pieces(encoders: Iterable[FittedEncoder]) -> str:
+    """Name in the plural what the counts of a column with these encoders are of: values, unless one splits them into words or characters."""
     pieces = (implementation(encoder_settings(fitted.feature)).pieces for fitted in encoders)
     return next((name for name in pieces if name != "values"), "values")

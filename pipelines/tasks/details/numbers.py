@@ -48,7 +48,7 @@ class QuantityDetails(Details):
 
 
 def extent_figure(data: Data, nats: Figures, extent: Figures) -> dict[str, Figures]:
-    """What the extent of windows adds to their nats: how many words are unknown or, if tokens are the text, its bits per byte."""
+    """The figure that windows have besides their nats: how many words are unknown or, if tokens are the text, its bits per byte."""
     return {"unknown": extent} if data.has_words else {"bits_per_byte": nats / log(2) / extent}
 
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.tasks.sequences.vocabulary import TokenNetwork, Vocabulary
+from pipelines.tasks.sequences.vocabulary import TokenNetwork, TokenVocabulary
 from pipelines.tasks.tokens import Tokens
 
 ROTARY_BASE = 10_000.0
 
 
 class GPT(TokenNetwork):
-    def __init__(self, vocabulary: Vocabulary, context: int, layers: int, heads: int, width: int, dropout: float) -> None:
+    def __init__(self, vocabulary: TokenVocabulary, context: int, layers: int, heads: int, width: int, dropout: float) -> None:
         """`context` is the maximum number of tokens; `width / heads` must be an even integer."""
         super().__init__()
         self.context = context

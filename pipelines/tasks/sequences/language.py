@@ -20,7 +20,7 @@ from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
 from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.sequences.gpt import GPT, normalise
 from pipelines.tasks.sequences.lstm import LSTM
-from pipelines.tasks.sequences.vocabulary import TokenNetwork, Vocabulary
+from pipelines.tasks.sequences.vocabulary import TokenNetwork, TokenVocabulary
 from pipelines.tasks.sequences.windows import EXTENT, NATS, TOKENS, OverWindows, TokenFrequencies
 from pipelines.tasks.stages import Link, cut_stages
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
@@ -61,7 +61,7 @@ class Language(Task):
 
     def model(self) -> nn.Module:
         column, settings = self.data.columns[0], self.settings
-        vocabulary, context = Vocabulary(len(self.data.tokens), settings.tied, settings.cutoffs), column.shape[0] - 1
+        vocabulary, context = TokenVocabulary(len(self.data.tokens), settings.tied, settings.cutoffs), column.shape[0] - 1
         network: TokenNetwork
         if settings.network == "lstm":
             network = LSTM(vocabulary, context, settings.layers, settings.width, settings.dropout)

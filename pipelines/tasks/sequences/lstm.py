@@ -6,7 +6,7 @@ at the start of each window. Vectors and the head begin as in Merity et al. 2018
 
 from torch import Tensor, nn
 
-from pipelines.tasks.sequences.vocabulary import TokenNetwork, Vocabulary
+from pipelines.tasks.sequences.vocabulary import TokenNetwork, TokenVocabulary
 
 _VECTOR_RANGE = 0.1
 
@@ -14,7 +14,7 @@ _VECTOR_RANGE = 0.1
 class LSTM(TokenNetwork):
     """LSTM layers, each as wide as the vectors of tokens."""
 
-    def __init__(self, vocabulary: Vocabulary, context: int, layers: int, width: int, dropout: float) -> None:
+    def __init__(self, vocabulary: TokenVocabulary, context: int, layers: int, width: int, dropout: float) -> None:
         """`context` is the maximum number of tokens."""
         super().__init__()
         self.context = context

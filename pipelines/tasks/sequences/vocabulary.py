@@ -97,7 +97,7 @@ class TokenNetwork(nn.Module):
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TokenVocabulary:
     """The tokens of a network, and which weights they share."""
 
     size: int

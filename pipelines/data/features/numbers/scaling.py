@@ -60,7 +60,7 @@ class NumberEncoder(Encoder[Settings]):
 
     @property
     def missing_clause(self) -> str:
-        """What becomes of NULL and NaN, to follow a description; empty if such rows are refused."""
+        """The end of a description: how NULL and NaN are encoded; empty if such rows are refused."""
         if self.settings.keeps_missing:
             return ", with NaN where it is missing"
         return "" if self.state["impute"] is None else f", with {show_briefly(self.state['impute'])} where it is missing"
