@@ -26,6 +26,6 @@ def describe_encoder(name: str, fitted: FittedEncoder) -> str:
 
 
 def name_pieces(encoders: Iterable[FittedEncoder]) -> str:
-    """Name in the plural what the counts of a column with these encoders are of: values, unless one splits them into words or characters."""
+    """Name what the counts of a column with these encoders are of: values, unless one splits them into words or characters."""
     pieces = (implementation(encoder_settings(fitted.feature)).pieces for fitted in encoders)
     return next((name for name in pieces if name != "values"), "values")
