@@ -11,11 +11,13 @@ from layouts import gpt, gpt_settings
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from pipelines.config import parse
 from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.vision import VisionSettings
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
+from pipelines.launch.checks import check_before_etl
 from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute
 from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.tasks.base import Batch, Data
@@ -30,6 +32,18 @@ from pipelines.train.strategies import check_weights_fit, strategy_class
 
 Do = Callable[[Path], Any]
 ROWS = torch.tensor([[1.0, 2.0], [-3.0, 0.5], [-2.0, 2.0], [1.0, -1.0]])
+
+
+def check_documents(strategy: Any) -> None:
+    """What ETL checks before it reads documents for this strategy."""
+    values = {
+        "name": "x",
+        "source": {"tables": {"texts": {"format": "text", "path": "texts"}}},
+        "dataset": {"path": "data", "features": {"text": {"encoder": "words", "length": 8}}},
+        "task": {"kind": "language"},
+        "train": {"global_batch": 80, "strategy": strategy},
+    }
+    check_before_etl(parse(values, "x.yaml"))
 
 
 class Squares:
@@ -221,6 +235,10 @@ def spreadable(model: nn.Module) -> None:
 
 
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
+    "which may hold documents of several clients; set train.strategy to local_sgd, ddp or exact": (
+        lambda folder: check_documents({"kind": "federated", "client_column": "author"}),
+        tuple(lambda folder, kind=kind: check_documents(kind) for kind in ("local_sgd", "ddp", "exact")),
+    ),
     "buffer {} was added, replaced or removed by a pass": (
         lambda folder: take_step(Mean("replaced")),
         (lambda folder: take_step(Mean("in place")), lambda folder: take_step(Mean("replaced"), "ddp")),

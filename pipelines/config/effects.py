@@ -21,7 +21,7 @@ from pipelines.config.effect_rules import (
     is_several,
     setting_at,
 )
-from pipelines.config.features import FourierSettings
+from pipelines.config.features import FourierSettings, WordsSettings
 from pipelines.config.section import Section
 from pipelines.config.source.source import Table
 from pipelines.config.tasks.forecasting import OF_TRANSFORMER, ForecastingSettings
@@ -52,6 +52,11 @@ def _has_sequence(features: Mapping[str, Any], _: Any) -> bool:
 
 def _has_terms(features: Mapping[str, Any], _: Any) -> bool:
     return any(settings.encoder == "terms" or ":" in settings.encoder for settings in features.values())
+
+
+def _reaches_cutoffs(features: Mapping[str, Any], cutoffs: tuple[int, ...]) -> bool:
+    """Whether a vocabulary of words, with the end of a document and the unknown word, may have a word in the last cluster."""
+    return all(settings.vocabulary + 2 > cutoffs[-1] for settings in features.values() if isinstance(settings, WordsSettings))
 
 
 def _set_strategy(attribute: str) -> str:
@@ -92,6 +97,8 @@ TABLE = (
     Use("task.kernel", ".network", ("dlinear",), section_class=ForecastingSettings),
     *(Use(f"task.{name}", ".network", ("transformer",), section_class=ForecastingSettings) for name in OF_TRANSFORMER),
     Use("task.heads", ".network", ("gpt",), section_class=LanguageSettings),
+    Use("task.cutoffs", "dataset.features", fits=_reaches_cutoffs, remedy="raise the vocabulary of words above the last of them",
+        section_class=LanguageSettings),
     Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", section_class=LanguageSettings),
     Use("task.elastic_points", ".elastic", fits=is_above_0, remedy="set task.elastic, as to 4", section_class=SegmentationSettings),
     Use("task.patches_per_row", ".patch", fits=is_given, remedy="set task.patch to a size such as [256, 256]",

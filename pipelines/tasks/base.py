@@ -49,7 +49,8 @@ class Task(ABC):
 
     @property
     def rows_at_once(self) -> int | None:
-        """Rows that a served model may compute together, where their activations or predictions take much memory; None for thousands."""
+        """Rows, or windows of documents, that a served model may compute together, where their activations or predictions take much memory;
+        None for thousands."""
         return None
 
     @property

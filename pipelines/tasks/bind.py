@@ -59,4 +59,15 @@ def task_data(encoders: Mapping[str, FittedEncoder]) -> Data:
         fitted = encoders[name]
         return restore_encoder(fitted).names(fitted.column.cardinality or 0)
 
-    return Data(columns, encoder.classes, class_counts, encoder.decode, tokens, unknown_word, encoders, carried, raw, names)
+    return Data(
+        columns=columns,
+        classes=encoder.classes,
+        class_counts=class_counts,
+        decode=encoder.decode,
+        tokens=tokens,
+        unknown_word=unknown_word,
+        encoders=encoders,
+        carried=carried,
+        raw=raw,
+        names=names,
+    )

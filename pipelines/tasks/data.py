@@ -34,7 +34,7 @@ class Data:
     tokens: tuple[bytes, ...] = ()
     """UTF-8 bytes of each token of a packed column; the first token ends a document. Empty for other datasets."""
     unknown_word: int | None = None
-    """If tokens are words, the most frequent first, the token of those outside of the vocabulary; None if tokens are the text."""
+    """If tokens are words, the most frequent first, the token of those that are not in the vocabulary; None if tokens are the text."""
     encoders: Mapping[str, FittedEncoder] = field(default_factory=dict)
     """The fitted encoder of each column, by name."""
     carried: tuple[TensorColumn, ...] = ()
@@ -43,6 +43,11 @@ class Data:
     """Converts encoded values of a column, by its name, back to the units of the query, as far as encoding is invertible."""
     names: Callable[[str], Sequence[str]] = field(default=lambda name: ())
     """Names of the values of a column of indices, in the order of their numbers."""
+
+    @property
+    def has_words(self) -> bool:
+        """Whether tokens are words of a vocabulary, from which the text cannot be restored."""
+        return self.unknown_word is not None
 
     def quantity_form(self, form: str) -> dict[str, Any]:
         """The `prediction_form` of a target that is a quantity, or several: with its encoder, which converts it back."""

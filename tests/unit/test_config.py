@@ -176,6 +176,8 @@ def test_uris_and_absolute_paths_stay(file: Path, uri: str) -> None:
         ("train.global_batch", 2**20 + 1, "train.global_batch: must be at most 1048576 (got 1048577)"),
         ("task.hidden", 256, "task.hidden: must be a list, such as [first, second] (got 256)"),
         ("dataset.path", "", "dataset.path: must not be empty (got '')"),
+        ("task", {"kind": "language", "sample_weight": "w"}, "task.sample_weight: must be empty (got w)"),
+        ("task", {"kind": "language", "metrics": ["f1"]}, "task.metrics: must be empty"),
         ("dataset.split", "random", "dataset.split: must be a mapping, such as {name: value} (got random)"),
         ("dataset.split", None, "dataset.split: must be a mapping, such as {name: value} (got null)"),
         ("dataset.split", {"train": 0.9}, "dataset.split: train + validation + test is 1.1; it must be 1"),

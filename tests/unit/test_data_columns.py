@@ -1,4 +1,4 @@
-"""Charts of columns with extreme values, and the page about thousands of columns."""
+"""Charts of columns with extreme values, what encoders say of themselves, and the page about thousands of columns."""
 
 from datetime import date
 from typing import Any
@@ -7,14 +7,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from filed import CONFIG, fit_manifest, raw_rows
+from fitting import fit, gather_statistics
 from page_parts import render_text
 
 from pipelines.config import parse
-from pipelines.data.versions.data_profile import Survey
-from pipelines.data.versions.manifest import SplitSummary
+from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey
+from pipelines.data.versions.manifest import FittedEncoder, SplitSummary
+from pipelines.etl.fit import column_profile
 from pipelines.report.data_profile.columns import describe_columns
+from pipelines.report.data_profile.description import describe_data
+from pipelines.report.data_profile.encoders import describe_encoder, name_pieces
 from pipelines.report.data_profile.page import MOST_FINDINGS, data_page
 
+WORDS = ["b", "a", "b", "c", None]
+NUMBERS = [1.0, 2.0, 3.0, 4.0, None]
 CHART = "{{ distribution(chart, name) }}"
 
 
@@ -33,6 +39,75 @@ def chart(name: str, values: pa.Array) -> dict[str, Any]:
     raw = raw.set_column(raw.column_names.index(name), name, values)
     columns = describe_columns(survey_of_column(raw, name))
     return next(column["chart"] for column in columns if column["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "description"),
+    [
+        ({"encoder": "standardize", "impute": "keep"}, NUMBERS, "(x − 2.5) / 1.118, with NaN where it is missing; float32"),
+        ({"encoder": "standardize", "impute": "median"}, NUMBERS, "(x − 2.5) / 1.118, with 2.5 where it is missing; float32"),
+        ({"encoder": "quantile", "bins": 2}, NUMBERS, "the number of one of 2 bins, with edges 3; int32"),
+        ({"encoder": "normal_quantile"}, NUMBERS[:4], "its quantile among 4 points, as a normally distributed number; float32"),
+        ({"encoder": "minmax"}, NUMBERS[:4], "minimum 1, span 3; float32"),
+        ({"encoder": "hash", "buckets": 7}, WORDS, "buckets 7; int32"),
+        ({"encoder": "vocabulary"}, WORDS, "3 values have numbers from 1 (b, a, c); 0 is all else; int32"),
+        ({"encoder": "label"}, WORDS, "3 classes, in this order: a, b, c; int64"),
+        ({"encoder": "binary"}, [0.0, 1.0], "1 for true, 0 for false; uint8"),
+        ({"encoder": "sequence", "length": 2}, WORDS, "the first 2 words, of which 3 have numbers (b, a, c); int32 of shape [2]"),
+        (
+            {"encoder": "terms", "words": [1], "min_count": 1, "length": 2},
+            WORDS,
+            "at most 2 of the 3 terms that have numbers (b, a, c), with their counts; int32 of shape [2, 2]",
+        ),
+        ({"encoder": "bytes", "length": 3}, WORDS, "windows of 3 tokens, of which there are 257; uint16 of shape [4]"),
+        (
+            {"encoder": "words", "length": 3, "vocabulary": 2},
+            ["b b\na", "\n\n"],
+            "windows of 3 words, of which 2 have tokens (\\n, b); 1 of the 6 words of the training split (16.67%) are unknown; uint8 "
+            "of shape [4]",
+        ),
+    ],
+    ids=lambda settings: settings["encoder"] if isinstance(settings, dict) else "",
+)
+def test_an_encoder_describes_itself(settings: dict[str, Any], values: list[Any], description: str) -> None:
+    fitted = fit_column(settings, values)
+    assert describe_encoder("x", fitted) == f"{settings['encoder']}: {description}"
+
+
+@pytest.mark.parametrize(
+    ("encoder", "pieces"),
+    [("words", "words"), ("bpe", "words"), ("characters", "characters"), ("vocabulary", "values"), ("sequence", "words")],
+)
+def test_the_page_says_what_is_counted(encoder: str, pieces: str) -> None:
+    fitted = fit_column({"encoder": encoder, **({} if encoder == "vocabulary" else {"length": 3})}, ["a a", "a"])
+    assert name_pieces([fitted]) == pieces
+
+
+def fit_column(settings: dict[str, Any], values: list[Any]) -> FittedEncoder:
+    """An encoder fitted to one column, beside what else a dataset must have."""
+    raw = pa.table({"x": values, "other": range(len(values))})
+    if settings["encoder"] == "label":
+        return fit({"other": "identity"}, {"x": settings}, raw)["x"]
+    is_packed = settings["encoder"] in ("bytes", "characters", "bpe", "words")
+    return fit({"x": settings}, {} if is_packed else {"other": "identity"}, raw)["x"]
+
+
+@pytest.mark.parametrize("encoder", ["words", "characters"])
+def test_texts_of_one_word_are_not_one_text(encoder: str) -> None:
+    assert constant_columns(encoder, ["aa", "aa aa" if encoder == "words" else "a"] * 100) == []
+    assert constant_columns(encoder, ["aa"] * 200) == ["text has the same value in all 200 sampled rows of train"]
+    assert constant_columns(encoder, ["a" * TEXT_LENGTH] * 200) == [], "the sample has only their beginnings"
+
+
+def constant_columns(encoder: str, texts: list[str]) -> list[str]:
+    """What the page says of columns with one value, of a training split of these texts."""
+    text_dataset = {"path": "data", "features": {"text": {"encoder": encoder, "length": 3}}}
+    config, raw = parse({**CONFIG, "dataset": text_dataset, "task": {"kind": "language"}}, "test"), pa.table({"text": texts})
+    profile = {name: column_profile(statistics) for name, statistics in gather_statistics(config.dataset, raw).items()}
+    train = SplitSummary(rows=len(raw), parts=1, row_groups=1, bytes=1, decoded_bytes=1)
+    manifest = fit_manifest(config.dataset, raw).model_copy(update={"splits": {"train": train}, "profile": profile})
+    described = describe_data(Survey(config, manifest, {}, {"train": raw}, np.empty((0, 3), np.int64), {}, {}))
+    return [finding["text"] for finding in described["findings"] if finding["kind"] == "constant"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ dataset: {path: data, features: {x: standardize, y: standardize}, target: {label
 task: {kind: tabular}
 """
 _LANGUAGE = {"dataset": {"path": "data", "features": {"text": {"encoder": "bytes", "length": 8}}}, "task.kind": "language"}
+_WORDS = {**_LANGUAGE, "dataset": {"path": "data", "features": {"text": {"encoder": "words", "length": 8, "vocabulary": 38}}}}
 _RATINGS = {"task.kind": "recommendation"}
 _SERIES = {"task.kind": "forecasting"}
 _MASKS = {"task.kind": "segmentation"}
@@ -82,6 +83,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     },
     "task.kernel": ({**_SERIES, "task.kernel": 5, "task.network": "linear"}, {"task.network": "dlinear"}),
     "task.heads": ({**_LANGUAGE, "task.heads": 2, "task.network": "lstm"}, {"task.network": "gpt"}),
+    "task.cutoffs": ({**_WORDS, "task.cutoffs": [10, 40]}, {"dataset.features.text.vocabulary": 39}),
     "task.temperature": ({**_LANGUAGE, "task.temperature": 0.5, "task.sample_tokens": 0}, {"task.sample_tokens": 200}),
     "task.elastic_points": ({**_MASKS, "task.elastic_points": 8}, {"task.elastic": 4}),
     "task.patches_per_row": ({**_MASKS, "task.patches_per_row": 2}, {"task.patch": [8, 8]}),

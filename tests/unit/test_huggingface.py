@@ -23,7 +23,7 @@ from pipelines.data.versions.schema import FREE, TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_before_etl
 from pipelines.launch.weight_files import read_weight_files
-from pipelines.report.data_profile.words import describe_encoder
+from pipelines.report.data_profile.encoders import describe_encoder
 from pipelines.serving.model.model import software_requirements
 from pipelines.tasks.base import Data
 from pipelines.tasks.sequences import huggingface

@@ -280,6 +280,23 @@ def test_no_model_can_learn_from(tmp_path: Path, begin: Change, change: Change, 
     assert draft(folder)
 
 
+def test_files_of_a_corpus_whose_names_tell_the_split_are_not_mixed(tmp_path: Path) -> None:
+    folder = tmp_path / "wikitext"
+    _empty(folder)
+    for name, lines in (("train", 400), ("valid", 50), ("test", 50)):
+        (folder / f"wiki.{name}.tokens").write_text("= A title =\n\nthe <unk> of it .\n" * lines)
+    drafted = draft(folder)
+    source, dataset = drafted.sections["source"], drafted.sections["dataset"]
+    assert [(split, Path(table["path"]).name) for split, table in source["tables"].items()] == [
+        ("train", "wiki.train.tokens"), ("validation", "wiki.valid.tokens"), ("test", "wiki.test.tokens"),
+    ]  # fmt: skip
+    assert dataset["split"] == {"by": "split"} and source["query"].count("UNION ALL") == 2
+    config = write_config(drafted, tmp_path / "some.yaml", check_before_etl)
+    assert load(tmp_path / "some.yaml") == config
+    (folder / "notes.txt").write_text("Written by hand.\n" * 200)
+    assert list(draft(folder).sections["source"]["tables"]) == ["texts"], "a file without a split"
+
+
 @pytest.mark.parametrize(
     "write",
     [

@@ -116,7 +116,7 @@ def test_columns_that_are_not_packed_are_named() -> None:
 @pytest.mark.parametrize(
     ("dataset", "task", "message"),
     [
-        ({"target": {"rich": "binary"}}, {}, "text is packed into windows, which are not rows of the query; it must be the only feature"),
+        ({"target": {"rich": "binary"}}, {}, "text is packed into windows, which are not rows of the query; it must be the only column"),
         ({"features": {"text": {"encoder": "bpe", "length": 8}, "age": "identity"}}, {}, "text is packed into windows"),
         ({"features": {"text": {"encoder": "bpe", "length": 8, "vocabulary": 100}}}, {}, "must be at least 258"),
         ({"features": {"text": "bytes"}}, {}, "length: is missing"),

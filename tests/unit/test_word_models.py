@@ -123,7 +123,8 @@ def test_words_that_spark_no_longer_counts_one_by_one_are_unknown_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "note"), [(2, "text: 40 % of the 10 words .* unknown: 2 have a token"), (9, "text: all 10 words .*; lower vocabulary")]
+    ("vocabulary", "note"),
+    [(2, r"text: 4 of the 10 words of .* \(40.00%\) are unknown: 2 have a token"), (9, "text: all 10 words .*; lower vocabulary")],
 )
 def test_etl_says_how_many_words_are_unknown(vocabulary: int, note: str) -> None:
     (line,) = encoder_notes({"text": fit_words("a a a b b b c c d d", vocabulary=vocabulary)})
@@ -186,6 +187,12 @@ def test_bits_per_byte_of_words_are_nowhere() -> None:
     assert predictions.keys() == {"nats_per_token", "unknown", "nats", "tokens"}
     assert not any("byte" in column for table in details.result("test", {}).tables.values() for column in table)
     assert (learned.prediction_form(), learned.trivial_predictors()[0].output(batch).shape) == ({"form": "word_likelihood"}, (3, 3))
+
+
+def test_a_model_of_many_words_computes_few_windows_at_once() -> None:
+    assert task().rows_at_once == 2**25 // (LENGTH * VOCABULARY)
+    column = TensorColumn(name="text", dtype="int32", shape=(LENGTH + 1,), cardinality=2**24)
+    assert Language(LanguageSettings(), Data((column,), tokens=(b"",) * 2**24, unknown_word=1)).rows_at_once == 1
 
 
 def test_it_writes_words() -> None:

@@ -158,7 +158,8 @@ class Dataset(Section):
         if packed := [name for name, settings in self.encoders.items() if settings.packs]:
             if list(self.features) != packed or self.target or self.passthrough:
                 raise ValueError(
-                    f"{packed[0]} is packed into windows, which are not rows of the query; it must be the only feature, without a target"
+                    f"{packed[0]} is packed into windows, which are not rows of the query; it must be the only column, without "
+                    "a target and passthrough"
                 )
             return self
         if not self.features or len(self.target) != 1:

@@ -104,6 +104,8 @@ def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
             return f"no such setting; {_suggestion(place[-1], known)}" if known else "no such setting"
         case "literal_error":
             allowed = _words_in_quotes(context["expected"])
+            if allowed == [""]:
+                return "must be empty"
             return f"must be {'one of ' if len(allowed) > 1 else ''}{', '.join(allowed)}"
         case "union_tag_invalid":
             tag = context["tag"]
@@ -114,6 +116,8 @@ def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
             return f"`{key}` is missing; add it, such as {{{key}: {_EXAMPLES[key]}}}"
         case "string_type" if fault["loc"][-1] == "[key]":
             return _WORDS["invalid_key"]
+        case "too_long" if not context["max_length"]:
+            return "must be empty"
         case "too_short" if not context["actual_length"]:
             return "must not be empty"
         case kind if kind in _WORDS:

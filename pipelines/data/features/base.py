@@ -3,12 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.config.features import EncoderSettings
+from pipelines.data.features.phrases import show_briefly
 from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.schema import Role, TensorColumn, from_numpy
 from pipelines.errors import ConfigError
@@ -45,6 +46,9 @@ class Input:
 
 class Encoder(ABC, Generic[Settings]):
     """Settings, and the state from `fit`, in plain JSON. Together they are sufficient to encode rows anywhere."""
+
+    pieces: ClassVar[str] = "values"
+    """What the counts of `needs` are of, in the plural: values, or what each value is split into."""
 
     def __init__(self, settings: Settings, state: dict[str, Any]) -> None:
         self.settings = settings
@@ -88,6 +92,14 @@ class Encoder(ABC, Generic[Settings]):
     def fault(self, *values: Any) -> str:
         """Why a row with these values of the inputs is refused, in a few words; empty if there is no more to say than that it is."""
         return ""
+
+    @property
+    def method(self) -> str:
+        """How an encoded value comes from the raw ones, in a line for the page about the data; by default, the settings that are chosen and
+        the sizes of the state."""
+        settings = self.settings.model_dump(mode="json", exclude={*self.settings.excluded_from_identity, "encoder", "column"})
+        facts = [(key, value) for key, value in [*settings.items(), *self.state.items()] if value not in ("", None, [], "none")]
+        return ", ".join(f"{key} {show_briefly(value)}" for key, value in facts) or "as it is"
 
     @property
     def note(self) -> str:

@@ -11,6 +11,7 @@ import pyarrow.types as types
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, array_with_nulls
+from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import categories, is_category, is_number, numbers
 from pipelines.data.features.statistics import COUNTS
 from pipelines.data.versions.schema import Role, TensorColumn
@@ -54,6 +55,10 @@ class Vocabulary(CategoryEncoder[config.VocabularySettings]):
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         return pc.add(_indices(inputs[0], self._values).fill_null(-1), pa.scalar(1, pa.int32()))
+
+    @property
+    def method(self) -> str:
+        return f"{len(self._values):,} values have numbers from 1 ({list_first(self.state['values'])}); 0 is all else"
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.array([None, *self.state["values"]], dtype=object)[values]
@@ -114,6 +119,10 @@ class Binary(Encoder[config.BinarySettings]):
         values = numbers(inputs[0])
         return array_with_nulls((values == 1).astype(np.uint8), (values != 0) & (values != 1))
 
+    @property
+    def method(self) -> str:
+        return "1 for true, 0 for false"
+
     def decode(self, values: np.ndarray) -> np.ndarray:
         return values.astype(bool) if self.classes == ("false", "true") else values
 
@@ -149,6 +158,10 @@ class Label(CategoryEncoder[config.LabelSettings]):
 
     def encode(self, *inputs: pa.Array) -> pa.Array:
         return _indices(inputs[0], self._values).cast(pa.int64())
+
+    @property
+    def method(self) -> str:
+        return f"{len(self._values):,} classes, in this order: {list_first(self.state['classes'])}"
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.array(self.state["classes"], dtype=object)[values]

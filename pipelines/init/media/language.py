@@ -1,12 +1,23 @@
 """Drafts the config for texts without classes: a language model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.media.contents import ARCHIVES, IMAGES, RECORDINGS, TABLES, UNREADABLE, FolderContents, list_contents, spread
-from pipelines.init.media.text_files import Beginning, check_lines, is_tabular, read_beginning, text_path
+from pipelines.init.media.contents import (
+    ARCHIVES,
+    IMAGES,
+    RECORDINGS,
+    TABLES,
+    UNREADABLE,
+    FolderContents,
+    FoundFile,
+    list_contents,
+    spread,
+)
+from pipelines.init.media.text_files import Beginning, check_lines, group_by_split, is_tabular, read_beginning, text_path
 
 MOST_FILES = 200
 MOST_BYTES = 2**25
@@ -62,19 +73,22 @@ def draft_language(request: Request) -> Draft | None:
         raise ConfigError(
             f"{request.data}: {corpus.bytes:,} bytes of text, too few for a language model; add some, until there are {LEAST_CHARACTERS:,}"
         )
-    source, split, split_comment = _source(contents, corpus)
+    files = _files_by_split(contents)
+    source, split, split_comment = _source_of_splits(contents, corpus, files) if files else _source(contents, corpus)
     encoder, encoder_reason, tokens = _encoder(corpus)
-    train, train_reason = _training(tokens // encoder["length"] * 9 // 10)
+    share = files["train"].bytes / sum(file.bytes for file in files.values()) if files else 0.9
+    train, train_reason = _training(int(tokens // encoder["length"] * share))
     comments: dict[KeyPath, str] = {
         ("dataset", "split"): split_comment,
         ("dataset", "features", "text"): encoder_reason,
         ("train",): train_reason,
     }
+    files_text = f"{corpus.files:,} files" if corpus.files > 1 else "one file"
     dataset = {"path": f"data/{request.name}", "split": split, "features": {"text": encoder}}
     task: dict[str, Any] = {"kind": "language", "layers": 4, "heads": 4, "width": 128}
     return Draft(
         {"name": request.name, "source": source, "dataset": dataset, "task": task, "train": train},
-        (f"Text of {corpus.bytes:,} bytes, in {corpus.files:,} files. The model predicts each token from the previous ones.",),
+        (f"Text of {corpus.bytes:,} bytes, in {files_text}. The model predicts each token from the previous ones.",),
         comments,
         tuple(_doubts(contents, corpus)),
     )
@@ -93,6 +107,33 @@ def _read_corpus(contents: FolderContents) -> Corpus | None:
         return None
     size = texts[0].bytes if len(texts) == 1 else sum(file.bytes for file in contents.files)
     return Corpus(tuple(texts), len(contents.files), size)
+
+
+def _files_by_split(contents: FolderContents) -> dict[str, FoundFile]:
+    """The file of each split, where names tell, as `wiki.train.tokens` and `wiki.valid.tokens` do. Empty unless each file is of one, and
+    training and validation have a file."""
+    groups = group_by_split(contents.files)
+    files = next(iter(groups.values()))
+    is_divided = len(groups) == 1 and len(files) == len(contents.files) and {"train", "validation"} <= files.keys()
+    return {split: files[split] for split in ("train", "validation", "test") if split in files} if is_divided else {}
+
+
+def _source_of_splits(
+    contents: FolderContents, corpus: Corpus, files: Mapping[str, FoundFile]
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """As `_source`, of a file for each split."""
+    options: dict[str, Any] = {"wholetext": True} if max(file.bytes for file in files.values()) <= WHOLE_BYTES else {}
+    options |= {"encoding": corpus.encoding} if corpus.encoding else {}
+    if not options.get("wholetext"):
+        check_lines(contents.path, corpus.texts[0])
+    table = {"format": "text", **({"options": options} if options else {})}
+    tables = {split: {**table, "path": contents.place(file)} for split, file in files.items()}
+    rows = "\nUNION ALL\n".join(f"SELECT value AS text, '{split}' AS split FROM {split} WHERE trim(value) <> ''" for split in files)
+    return (
+        {"tables": tables, "query": rows},
+        {"by": "split"},
+        f"by the names of the files: {', '.join(file.name for file in files.values())}",
+    )
 
 
 def _source(contents: FolderContents, corpus: Corpus) -> tuple[dict[str, Any], dict[str, Any], str]:

@@ -3,7 +3,7 @@
 1. `findings`   has the tests: leaks, constants, splits that differ, contents that several splits share, skewed tasks.
                 `prediction` measures how much of the target one column explains.
 2. `coding`     turns values into the numbers of bins and categories that tests and charts count.
-3. `columns`    describes each raw column by split, and `words` the encoders in words.
+3. `columns`    describes each raw column by split, and `encoders` lets encoders describe themselves.
 4. `description` puts these together as JSON, `data.json`, with the rows that splits would share by chance.
 5. `textfile`   writes the numbers that Prometheus watches.
 6. `page`       makes the HTML file `data.html` of that JSON.

@@ -13,7 +13,7 @@ from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey, ValueCount
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.report.data_profile.coding import Bins, Categories, as_numbers, as_texts, count_codes, count_distinct, is_free_text
-from pipelines.report.data_profile.words import describe_encoder
+from pipelines.report.data_profile.encoders import describe_encoder, encoders_by_column, name_pieces
 from pipelines.report.figures.curves import wilson
 
 BINS = 24
@@ -25,12 +25,8 @@ _TAIL = 0.005
 
 def describe_columns(survey: Survey, most: int | None = None) -> list[dict[str, Any]]:
     """A description for JSON of each raw column that an encoder reads, or of `most` of them; targets first."""
-    encoders = survey.manifest.encoders
-    names_by_column: dict[str, list[str]] = {}
-    for name, fitted in encoders.items():
-        for column in fitted.inputs:
-            names_by_column.setdefault(column, []).append(name)
-    columns = sorted(names_by_column, key=lambda column: all(encoders[name].column.role != "target" for name in names_by_column[column]))
+    encoders = encoders_by_column(survey.manifest.encoders)
+    columns = sorted(encoders, key=lambda column: all(fitted.column.role != "target" for fitted in encoders[column].values()))
     schema = schema_from_text(survey.manifest.raw_schema) if survey.manifest.raw_schema else pa.schema([])
     kinds = {field.name: field.type for field in schema}
     samples = {split: dict(zip(rows.column_names, rows.columns, strict=True)) for split, rows in survey.samples.items()}
@@ -38,7 +34,7 @@ def describe_columns(survey: Survey, most: int | None = None) -> list[dict[str, 
         {
             "name": column,
             "type": str(kinds.get(column, "")),
-            **_use(column, {name: encoders[name] for name in names_by_column[column]}, survey),
+            **_use(column, encoders[column], survey),
             **_values(
                 column, kinds.get(column, pa.null()), {split: rows[column] for split, rows in samples.items() if column in rows}, survey
             ),
@@ -49,12 +45,11 @@ def describe_columns(survey: Survey, most: int | None = None) -> list[dict[str, 
 
 def _use(column: str, encoders: Mapping[str, FittedEncoder], survey: Survey) -> dict[str, Any]:
     """Roles and encoders of a column, and its statistics in the training split."""
-    has_words = any(fitted.feature.get("encoder") == "sequence" for fitted in encoders.values())
     roles = [*(fitted.column.role for fitted in encoders.values()), *(["key"] if column in survey.config.dataset.key else [])]
     return {
         "roles": list(dict.fromkeys(roles)),
         "encoders": [{"name": name, "words": describe_encoder(name, fitted)} for name, fitted in encoders.items()],
-        "distinct_of": "words" if has_words else "values",
+        "distinct_of": name_pieces(encoders.values()),
         "train": {name: value for name, value in survey.manifest.profile.get(column, {}).items() if name != "most_frequent"},
     }
 

@@ -15,9 +15,10 @@ import pyarrow.types as types
 
 from pipelines.data.features.raw import is_list, is_text
 from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage, Survey
-from pipelines.data.versions.manifest import SPLITS
+from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.columns import describe_columns
+from pipelines.report.data_profile.encoders import encoders_by_column, name_pieces
 
 _MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
 
@@ -80,8 +81,8 @@ def _findings(survey: Survey) -> Iterator[findings.Finding]:
     for name in dataset.target:
         for column in manifest.encoders[name].inputs:
             yield from findings.leaks(train, features, column)
-    columns = dict.fromkeys(column for fitted in manifest.encoders.values() for column in fitted.inputs)
-    yield from findings.constants(manifest.profile, train, columns)
+    columns = encoders_by_column(manifest.encoders)
+    yield from findings.constants(_statistics_of_values(manifest), train, columns)
     yield from findings.drifts(survey.samples, [column for column in columns if column not in dataset.key], survey.counts)
     compared = [column for column in features if column not in dataset.key] or list(features)
     rows = manifest.splits[SPLITS[0]].rows if SPLITS[0] in manifest.splits else 0
@@ -92,6 +93,16 @@ def _findings(survey: Survey) -> Iterator[findings.Finding]:
 
     yield from findings.overlaps(survey.contents, chance_share)
     yield from findings.skews(survey.spark)
+
+
+def _statistics_of_values(manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """The profile without counts that are of words or characters: texts of a single word may differ in how often they have it."""
+    columns = encoders_by_column(manifest.encoders)
+    split_columns = {column for column, encoders in columns.items() if name_pieces(encoders.values()) != "values"}
+    return {
+        column: {name: value for name, value in statistics.items() if name != "distinct" or column not in split_columns}
+        for column, statistics in manifest.profile.items()
+    }
 
 
 NEARLY_UNIQUE = 0.5

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import chdtri
 
-from pipelines.data.versions.data_profile import SparkStage, ValueCounts
+from pipelines.data.versions.data_profile import TEXT_LENGTH, SparkStage, ValueCounts
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.report.data_profile.coding import as_texts, count_codes, count_distinct, encode_columns, is_free_text
 from pipelines.report.data_profile.prediction import explainer
@@ -84,7 +84,10 @@ def constants(profile: Mapping[str, Mapping[str, Any]], sample: pa.Table, column
 
 
 def _is_constant(values: pa.ChunkedArray) -> bool:
-    return not values.null_count and not pa.types.is_boolean(values.type) and count_distinct(values) == 1
+    if values.null_count or pa.types.is_boolean(values.type) or count_distinct(values) != 1:
+        return False
+    first = values[0].as_py()
+    return not (isinstance(first, str) and len(first) >= TEXT_LENGTH)  # long texts with one beginning may differ behind it
 
 
 def drifts(samples: Mapping[str, pa.Table], columns: Iterable[str], counts: Mapping[str, ValueCounts] | None = None) -> Iterator[Finding]:

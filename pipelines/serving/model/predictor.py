@@ -102,8 +102,8 @@ class Predictor:
         outputs = []
         for document in encoded[name]:
             windows = packer.windows([document.values.to_numpy()])
-            starts = range(0, len(windows), _BATCH_WINDOWS)
-            pieces = [self._output({name: windows[start : start + _BATCH_WINDOWS]}) for start in starts]
+            count = min(self.rows_at_once or _BATCH_WINDOWS, _BATCH_WINDOWS)
+            pieces = [self._output({name: windows[start : start + count]}) for start in range(0, len(windows), count)]
             outputs.append(torch.cat(pieces).sum(dim=0, keepdim=True))
         return pd.DataFrame(self._task.predict(torch.cat(outputs)))
 

@@ -64,7 +64,13 @@ class Settings(OuterStep):
         super().check(train)
 
     def check_columns(self, encoders: Mapping[str, str], place: str) -> None:
-        """Raise ConfigError if `client_column` names none of the columns, or one whose encoder gives different clients the same number."""
+        """Raise ConfigError if `client_column` names none of the columns, or one whose encoder gives different clients the same number; and
+        if windows of joined documents are the only column."""
+        if len(encoders) == 1:
+            raise ConfigError(
+                f"train.strategy is federated, but {', '.join(encoders)} is packed into windows, which may hold documents of several "
+                "clients; set train.strategy to local_sgd, ddp or exact"
+            )
         if self.client_column not in encoders:
             columns = f"it has {name_list(encoders, self.client_column)}"
             raise ConfigError(

@@ -6,7 +6,7 @@ windows, and the most surprising ones as text. Of the next item: at which rank t
 
 from collections.abc import Callable, Mapping
 from math import log
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -17,6 +17,8 @@ from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import SelectedRows
 from pipelines.tasks.targets.base import Target
+
+Figures = TypeVar("Figures", Tensor, np.ndarray)
 
 
 class QuantityDetails(Details):
@@ -45,6 +47,11 @@ class QuantityDetails(Details):
         return {"target": self.data.target.name, "rows": int(self.sums.arrays.get("rows", 0))}
 
 
+def extent_figure(data: Data, nats: Figures, extent: Figures) -> dict[str, Figures]:
+    """The figure that windows have besides their nats: how many words are unknown or, if tokens are the text, its bits per byte."""
+    return {"unknown": extent} if data.has_words else {"bits_per_byte": nats / log(2) / extent}
+
+
 WORST_WINDOWS = 8
 
 
@@ -58,13 +65,11 @@ class WindowDetails(Details):
     def update(self, output: Tensor, batch: Batch) -> None:
         nats, tokens, extent = output.double().numpy().T
         with np.errstate(divide="ignore", invalid="ignore"):
-            per_token, bits = nats / tokens, nats / log(2) / extent
-        is_of_words = self.data.unknown_word is not None
-        per_byte = {} if is_of_words else {"bits_per_byte": bits}
+            per_token, figure = nats / tokens, extent_figure(self.data, nats, extent)
         self.sums.add("rows", np.array(len(nats)))
-        self._offer(self.outcomes, batch, {"nats": nats, "tokens": tokens, "unknown" if is_of_words else "bytes": extent})
-        self._offer(self.sample, batch, {"nats_per_token": per_token, **per_byte})
-        self._offer_worst(np.where(tokens > 0, per_token, 0.0), batch, {"unknown": extent} if is_of_words else per_byte)
+        self._offer(self.outcomes, batch, {"nats": nats, "tokens": tokens, "unknown" if self.data.has_words else "bytes": extent})
+        self._offer(self.sample, batch, {"nats_per_token": per_token, **figure})
+        self._offer_worst(np.where(tokens > 0, per_token, 0.0), batch, figure)
 
     def tables(self) -> dict[str, Columns]:
         return {"sample": {"row": self.sample.rows.tolist(), **{name: values.tolist() for name, values in self.sample.columns.items()}}}

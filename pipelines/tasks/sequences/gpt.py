@@ -5,39 +5,29 @@ learners"), with rotary position embeddings (Su et al. 2021), norms without weig
 (So et al. 2021, "Primer"). With these changes the loss falls faster per step.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.tasks.sequences.vocabulary import TokenNetwork, make_embedding, make_head
+from pipelines.tasks.sequences.vocabulary import TokenNetwork, TokenVocabulary
 from pipelines.tasks.tokens import Tokens
 
 ROTARY_BASE = 10_000.0
 
 
 class GPT(TokenNetwork):
-    def __init__(
-        self,
-        vocabulary: int,
-        context: int,
-        layers: int,
-        heads: int,
-        width: int,
-        dropout: float,
-        tied: bool = False,
-        cutoffs: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, vocabulary: TokenVocabulary, context: int, layers: int, heads: int, width: int, dropout: float) -> None:
         """`context` is the maximum number of tokens; `width / heads` must be an even integer."""
         super().__init__()
         self.context = context
         self.tokens = Tokens()
         self.pairs = width // heads // 2
-        self.embedding = make_embedding(vocabulary, width, tied, cutoffs)
+        self.embedding = vocabulary.embedding(width)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList([TransformerBlock(width, heads, dropout) for _ in range(layers)])
-        self.head = make_head(vocabulary, width, tied, cutoffs, bias=False)
+        self.head = vocabulary.head(width, bias=False)
         self._initialise(layers)
 
     def hidden(self, tokens: Tensor) -> Tensor:

@@ -15,15 +15,20 @@ from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.details import Details, WindowDetails
+from pipelines.tasks.details.numbers import extent_figure
 from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
 from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.sequences.gpt import GPT, normalise
 from pipelines.tasks.sequences.lstm import LSTM
+from pipelines.tasks.sequences.vocabulary import TokenNetwork, TokenVocabulary
 from pipelines.tasks.sequences.windows import EXTENT, NATS, TOKENS, OverWindows, TokenFrequencies
 from pipelines.tasks.stages import Link, cut_stages
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.tasks.tokens import Divisible
 from pipelines.tasks.trivial import TrivialPredictor
+
+_LOGITS_AT_ONCE = 2**25
+"""Logits that a served model computes together: 128 MiB, of which a pass holds several copies."""
 
 
 class Language(Task):
@@ -39,7 +44,7 @@ class Language(Task):
             raise ConfigError(
                 f"task.kind is language, which takes one feature encoded by bytes, characters, bpe or words, but got {columns_text}"
             )
-        if self.settings.cutoffs and not self._has_words:
+        if self.settings.cutoffs and not self.data.has_words:
             raise ConfigError(
                 f"task.cutoffs is {list(self.settings.cutoffs)}, but {data.columns[0].name} has tokens that are not numbered by frequency; "
                 "encode it by words, or remove cutoffs"
@@ -50,15 +55,18 @@ class Language(Task):
         if cutoffs and cutoffs[-1] >= count:
             raise ConfigError(f"task.cutoffs is {list(cutoffs)}, but the dataset has {count:,} tokens; each must be less")
 
+    @property
+    def rows_at_once(self) -> int:
+        return max(1, _LOGITS_AT_ONCE // ((self.data.columns[0].shape[0] - 1) * len(self.data.tokens)))
+
     def model(self) -> nn.Module:
         column, settings = self.data.columns[0], self.settings
-        size, context = len(self.data.tokens), column.shape[0] - 1
-        layers, width, dropout, shared = settings.layers, settings.width, settings.dropout, (settings.tied, settings.cutoffs)
-        network = (
-            LSTM(size, context, layers, width, dropout, *shared)
-            if settings.network == "lstm"
-            else GPT(size, context, layers, settings.heads, width, dropout, *shared)
-        )
+        vocabulary, context = TokenVocabulary(len(self.data.tokens), settings.tied, settings.cutoffs), column.shape[0] - 1
+        network: TokenNetwork
+        if settings.network == "lstm":
+            network = LSTM(vocabulary, context, settings.layers, settings.width, settings.dropout)
+        else:
+            network = GPT(vocabulary, context, settings.layers, settings.heads, settings.width, settings.dropout)
         return OverWindows(column.name, network, self._extent_per_token())
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -102,14 +110,14 @@ class Language(Task):
         return Divisible(network.context, (model, network, *network.attentions()))
 
     def metrics(self) -> MetricCollection:
-        per_byte = {} if self._has_words else {"bits_per_byte": Ratio("no byte to predict")}
+        per_byte = {} if self.data.has_words else {"bits_per_byte": Ratio("no byte to predict")}
         return MetricCollection({"nats_per_token": Ratio(), "perplexity": Perplexity(), **per_byte}, compute_groups=False)
 
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         nats, tokens, extent = output.detach().cpu().double().sum(dim=0)
         for name in ("nats_per_token", "perplexity"):
             metrics[name].update(nats, tokens)
-        if not self._has_words:
+        if not self.data.has_words:
             metrics["bits_per_byte"].update(nats / log(2), extent)
 
     def trivial_predictors(self) -> Sequence[TrivialPredictor]:
@@ -126,12 +134,11 @@ class Language(Task):
         """
         columns = output.detach().cpu().double()
         nats, tokens, extent = columns[:, NATS], columns[:, TOKENS], columns[:, EXTENT]
-        extent_figure = {"unknown": extent} if self._has_words else {"bits_per_byte": nats / log(2) / extent}
-        figures = {"nats_per_token": nats / tokens, **extent_figure, "nats": nats, "tokens": tokens}
+        figures = {"nats_per_token": nats / tokens, **extent_figure(self.data, nats, extent), "nats": nats, "tokens": tokens}
         return {name: values.tolist() for name, values in figures.items()}
 
     def prediction_form(self) -> dict[str, Any]:
-        return {"form": "word_likelihood" if self._has_words else "likelihood"}
+        return {"form": "word_likelihood" if self.data.has_words else "likelihood"}
 
     @property
     def samples(self) -> bool:
@@ -146,18 +153,15 @@ class Language(Task):
         generator = torch.Generator().manual_seed(epoch)
         generated = torch.tensor([[END]], device=next(network.parameters()).device)
         for _ in range(self.settings.sample_tokens):
-            logits = model.logits(network(generated[:, -network.context :]))[0, -1].float().cpu()
+            hidden = network.hidden(generated[:, -network.context :])
+            logits = model.logits(network.logits(hidden[:, -1:]))[0, 0].float().cpu()
             next_token = torch.multinomial((logits / self.settings.temperature).softmax(0), 1, generator=generator)
             generated = torch.cat([generated, next_token[None].to(generated.device)], dim=1)
         text = b"".join(self.data.tokens[number] or b"\n\n" for number in generated[0, 1:].tolist())
         return text.decode(errors="replace")
 
-    @property
-    def _has_words(self) -> bool:
-        return self.data.unknown_word is not None
-
     def _extent_per_token(self) -> list[int]:
-        if self._has_words:
+        if self.data.has_words:
             return [int(number == self.data.unknown_word) for number in range(len(self.data.tokens))]
         return [len(token) for token in self.data.tokens]
 

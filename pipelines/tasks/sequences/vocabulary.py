@@ -9,7 +9,7 @@
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -96,11 +96,21 @@ class TokenNetwork(nn.Module):
         return functional.linear(hidden, self.embedding.weight)
 
 
-def make_embedding(vocabulary: int, width: int, tied: bool, cutoffs: Sequence[int]) -> nn.Embedding | None:
-    return None if tied and cutoffs else nn.Embedding(vocabulary, width)
+@dataclass(frozen=True)
+class TokenVocabulary:
+    """The tokens of a network, and which weights they share."""
 
+    size: int
+    """Number of tokens."""
+    tied: bool = False
+    cutoffs: tuple[int, ...] = ()
 
-def make_head(vocabulary: int, width: int, tied: bool, cutoffs: Sequence[int], bias: bool) -> nn.Linear | AdaptiveSoftmax | None:
-    if cutoffs:
-        return AdaptiveSoftmax(width, vocabulary, list(cutoffs), head_bias=bias)
-    return None if tied else nn.Linear(width, vocabulary, bias=bias)
+    def embedding(self, width: int) -> nn.Embedding | None:
+        """A new first layer of a `TokenNetwork`."""
+        return None if self.tied and self.cutoffs else nn.Embedding(self.size, width)
+
+    def head(self, width: int, bias: bool) -> nn.Linear | AdaptiveSoftmax | None:
+        """A new last layer of a `TokenNetwork`."""
+        if self.cutoffs:
+            return AdaptiveSoftmax(width, self.size, list(self.cutoffs), head_bias=bias)
+        return None if self.tied else nn.Linear(width, self.size, bias=bias)

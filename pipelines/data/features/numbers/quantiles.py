@@ -14,6 +14,7 @@ import pyarrow as pa
 from pipelines.config import features as config
 from pipelines.data.features.base import Input, array_with_nulls
 from pipelines.data.features.numbers.scaling import NumberEncoder
+from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import numbers
 from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Role, TensorColumn
@@ -52,6 +53,11 @@ class Quantile(NumberEncoder[config.QuantileSettings]):
             bins[np.isnan(values)] = len(self.state["edges"]) + 1
         return array_with_nulls(bins, np.isinf(values))
 
+    @property
+    def method(self) -> str:
+        edges = self.state["edges"]
+        return f"the number of one of {len(edges) + 1} bins, with edges {list_first(edges)}{self.missing_clause}"
+
     def names(self, count: int) -> list[str]:
         edges = [f"{edge:g}" for edge in self.state["edges"]]
         between = [f"{low} to below {high}" for low, high in pairwise(edges)]
@@ -83,6 +89,10 @@ class NormalQuantile(NumberEncoder[config.NormalQuantileSettings]):
     @classmethod
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return super().placeholder_state(classes) | {"points": [0.0, 1.0], "deviates": [0.0, 1.0]}
+
+    @property
+    def method(self) -> str:
+        return f"its quantile among {len(self.state['points'])} points, as a normally distributed number{self.missing_clause}"
 
     def transform(self, values: np.ndarray) -> np.ndarray:
         deviates = np.interp(values, self.state["points"], self.state["deviates"])

@@ -10,6 +10,7 @@ import pyarrow.types as types
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, array_with_nulls
+from pipelines.data.features.phrases import show_briefly
 from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Dtype, Role, TensorColumn
@@ -57,6 +58,13 @@ class NumberEncoder(Encoder[Settings]):
         """float64 of shape (rows,), with NULL and NaN replaced if the settings impute."""
         return values if self.state["impute"] is None else np.where(np.isnan(values), self.state["impute"], values)
 
+    @property
+    def missing_clause(self) -> str:
+        """The end of a description: how NULL and NaN are encoded; empty if such rows are refused."""
+        if self.settings.keeps_missing:
+            return ", with NaN where it is missing"
+        return "" if self.state["impute"] is None else f", with {show_briefly(self.state['impute'])} where it is missing"
+
     @abstractmethod
     def transform(self, values: np.ndarray) -> np.ndarray:
         """Map float64 to float64, shape (rows,); NaN and ±∞ are unchanged. Results out of the range of float32 are refused."""
@@ -77,6 +85,10 @@ class Standardize(NumberEncoder[config.StandardizeSettings]):
     @classmethod
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return super().placeholder_state(classes) | {"mean": 0.0, "deviation": 1.0}
+
+    @property
+    def method(self) -> str:
+        return f"(x − {show_briefly(self.state['mean'])}) / {show_briefly(self.state['deviation'])}{self.missing_clause}"
 
     def transform(self, values: np.ndarray) -> np.ndarray:
         return (values - self.state["mean"]) / self.state["deviation"]

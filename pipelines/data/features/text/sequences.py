@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
+from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import elements, is_category, is_list, is_text, words
 from pipelines.data.features.statistics import COUNTS_SCHEMA, WORDS
 from pipelines.data.versions.schema import FIRST, FREE, UNKNOWN, Role, TensorColumn
@@ -16,6 +17,8 @@ from pipelines.data.versions.schema import FIRST, FREE, UNKNOWN, Role, TensorCol
 
 class Sequence(Encoder[config.SequenceSettings]):
     """State: `words`, most frequent first, numbered from FIRST. NULL is refused; a text without words is accepted."""
+
+    pieces = "words"
 
     @classmethod
     def needs(cls, settings: config.SequenceSettings) -> frozenset[str]:
@@ -62,6 +65,11 @@ class Sequence(Encoder[config.SequenceSettings]):
         encoded = np.full((len(counts), length), FREE, np.int32)
         encoded[row[fits], place[fits]] = numbers[fits]
         return tensors_with_nulls(encoded, inputs[0].is_null().to_numpy(zero_copy_only=False))
+
+    @property
+    def method(self) -> str:
+        words = self.state["words"]
+        return f"the {self.settings.keep} {self.settings.length} words, of which {len(words):,} have numbers ({list_first(words)})"
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return np.array([None, None, *self.state["words"]], dtype=object)[values]

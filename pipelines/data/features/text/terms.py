@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
+from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import is_text
 from pipelines.data.features.text.ngrams import TermRule, split_terms
 from pipelines.data.versions.schema import FREE, Role, TensorColumn
@@ -70,6 +71,11 @@ class Terms(Encoder[config.TermsSettings]):
             fits = place < self.settings.length
             encoded[start + row[fits], place[fits]] = np.stack([number, counts], axis=1)[fits]
         return tensors_with_nulls(encoded, inputs[0].is_null().to_numpy(zero_copy_only=False))
+
+    @property
+    def method(self) -> str:
+        terms = self.state["terms"]
+        return f"at most {self.settings.length} of the {len(terms):,} terms that have numbers ({list_first(terms)}), with their counts"
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         """The terms of numbers, without their counts."""

@@ -75,6 +75,10 @@ class FolderTokenizer(Encoder[config.TokenizerSettings]):
                 encoded[row, : len(numbers)] += 1
         return tensors_with_nulls(encoded, ~(encoded != FREE).any(1))
 
+    @property
+    def method(self) -> str:
+        return f"the first {self.settings.length} tokens of a pretrained model's tokenizer, numbered from 1; 0 is padding"
+
     def fault(self, *values: Any) -> str:
         return "" if values[0] is None else _NO_TOKEN
 

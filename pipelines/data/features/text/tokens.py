@@ -61,6 +61,10 @@ class TokenEncoder(Packer[Settings]):
         refused = lengths == 0
         return pa.ListArray.from_arrays(offsets, pa.array(values), mask=pa.array(refused) if refused.any() else None)
 
+    @property
+    def method(self) -> str:
+        return f"windows of {self.settings.length} tokens, of which there are {len(self.tokens):,}"
+
     def window_count(self, documents: int, tokens: int) -> int:
         return -(-(tokens + documents) // self.settings.length)
 
@@ -87,6 +91,8 @@ class Bytes(TokenEncoder[config.BytesSettings]):
 
 class Characters(TokenEncoder[config.CharactersSettings]):
     """State: `characters` of the training split, sorted by code point; the first one is token 2."""
+
+    pieces = "characters"
 
     @classmethod
     def needs(cls, settings: config.CharactersSettings) -> frozenset[str]:
@@ -127,6 +133,8 @@ class Bpe(TokenEncoder[config.BpeSettings]):
 
     State: `merges` in their order, as `left right` in the characters of BYTE_LEVEL. Tokens after END are the 256 bytes, sorted by
     their characters, and then the result of each merge."""
+
+    pieces = "words"
 
     @classmethod
     def needs(cls, settings: config.BpeSettings) -> frozenset[str]:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Input
+from pipelines.data.features.phrases import list_first
 from pipelines.data.features.statistics import LINE_WORDS, LOWERCASE_WORDS
 from pipelines.data.features.text.pretokenize import LINE_BREAK, line_words
 from pipelines.data.features.text.tokens import TokenEncoder
@@ -25,6 +26,7 @@ class Words(TokenEncoder[config.WordsSettings]):
     """State: `words`, most frequent first, ties by the text, and how many of the words of the training split are unknown, of how many.
     The first word is token 2."""
 
+    pieces = "words"
     unknown_word = UNKNOWN
 
     @classmethod
@@ -54,14 +56,23 @@ class Words(TokenEncoder[config.WordsSettings]):
         return (b"", *((word if word == LINE_BREAK else f" {word}").encode() for word in words))
 
     @property
+    def method(self) -> str:
+        words = self.state["words"]
+        return f"windows of {self.settings.length} words, of which {len(words):,} have tokens ({list_first(words)}); {self._unknown_words}"
+
+    @property
     def note(self) -> str:
-        unknown, total, words = self.state["unknown"], self.state["total"], len(self.state["words"])
-        if not unknown:
-            return (
-                f"all {total:,} words of the training split are in the vocabulary, so a model does not learn how probable an unknown one "
-                "is, and those of other splits cost it much; lower vocabulary"
-            )
-        return f"{100 * unknown / total:.2g} % of the {total:,} words of the training split are unknown: {words:,} have a token"
+        if self.state["unknown"]:
+            return f"{self._unknown_words}: {len(self.state['words']):,} have a token"
+        return (
+            f"all {self.state['total']:,} words of the training split are in the vocabulary, so a model does not learn how probable an "
+            "unknown one is, and those of other splits cost it much; lower vocabulary"
+        )
+
+    @property
+    def _unknown_words(self) -> str:
+        unknown, total = self.state["unknown"], self.state["total"]
+        return f"{unknown:,} of the {total:,} words of the training split ({unknown / total:.2%}) are unknown"
 
     def numbers(self, text: str) -> np.ndarray:
         return np.array([self._numbers.get(word, UNKNOWN) for word in line_words(text)], np.int64)

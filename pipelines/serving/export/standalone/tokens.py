@@ -1,5 +1,6 @@
 """Encoders of text as tokens: bytes, characters, byte pairs and words; and the windows of a document."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
@@ -8,12 +9,13 @@ from unicodedata import category
 
 import numpy as np
 
-from pipelines.serving.export.standalone.columns import Column, encoder
+from pipelines.serving.export.standalone.columns import FAULTS, Column, encoder
 from pipelines.serving.export.standalone.words import lower_case
 
 _END = 0
 _NO_SPACES = "\x1c\x1d\x1e\x1f"
 """Separators, which Python takes for white space and Unicode does not."""
+_LINE_WORD = re.compile(r"\n|\S+")
 _CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
 
 
@@ -51,11 +53,13 @@ def word_tokens(settings: Mapping[str, Any], state: Mapping[str, Any], column: C
     places = {word: number for number, word in enumerate(state["words"], 2)}
 
     def tokens(text: str) -> list[int]:
-        lines = (lower_case(text) if settings["lowercase"] else text).split("\n")
-        words = (word for number, line in enumerate(lines) for word in (*["\n"] * min(number, 1), *line.split()))
+        words = _LINE_WORD.findall(lower_case(text) if settings["lowercase"] else text)
         return [places.get(word, 1) for word in words]
 
     return _documents(column, tokens)
+
+
+FAULTS["words"] = lambda settings, value: "it has only white space" if value else ""
 
 
 def _documents(column: Column, tokens: Callable[[str], list[int]]) -> tuple[np.ndarray, np.ndarray]:
