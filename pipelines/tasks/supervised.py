@@ -88,7 +88,7 @@ class Supervised(Task):
             losses_of_members = self._losses(output.flatten(0, 1), target.repeat_interleave(output.shape[1], 0))
             return losses_of_members.view(output.shape[:2]).mean(1)
         smoothing = self.settings.label_smoothing
-        return self.target.smoothed_losses(output, target, smoothing) if smoothing else self.target.losses(output, target)
+        return self.target.losses_with_smoothing(output, target, smoothing) if smoothing else self.target.losses(output, target)
 
     def _weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
         """Weight of each row, with the shape, dtype and device of the losses: its class's times its own; None if all are 1."""

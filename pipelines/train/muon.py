@@ -24,8 +24,8 @@ def hidden_matrices(model: nn.Module) -> set[Tensor]:
     """
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     outputs = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
-    others = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
-    matrices = {layer.weight for layer in linear if layer.weight.ndim == 2} - others
+    weights_of_outputs = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
+    matrices = {layer.weight for layer in linear if layer.weight.ndim == 2} - weights_of_outputs
     if not any(matrix.requires_grad for matrix in matrices):
         raise ConfigError(
             "train.optimizer is muon, which changes matrices of linear layers before the last, and the model trains none; set it to adamw"

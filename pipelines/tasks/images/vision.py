@@ -50,13 +50,13 @@ class Vision(Supervised):
         if self._mixing is None:
             return super().loss(model, batch)
         output, keys = model(batch).float(), batch[ROW_KEYS]
-        own, order = self._mixing.own_shares(keys), neighbours(keys)
+        shares, order = self._mixing.own_shares(keys), neighbours(keys)
         losses, weights = self.row_losses(output, batch)
         other_losses, other_weights = self.row_losses(output, {**batch, **{name: batch[name][order] for name in self._label_columns}})
         if weights is None or other_weights is None:
-            return (own * losses + (1 - own) * other_losses).sum(), losses.new_full((), len(losses))
-        total = (own * weights * losses + (1 - own) * other_weights * other_losses).sum()
-        return total, (own * weights + (1 - own) * other_weights).sum()
+            return (shares * losses + (1 - shares) * other_losses).sum(), losses.new_full((), len(losses))
+        total = (shares * weights * losses + (1 - shares) * other_weights * other_losses).sum()
+        return total, (shares * weights + (1 - shares) * other_weights).sum()
 
     @property
     def _label_columns(self) -> tuple[str, ...]:

@@ -63,14 +63,14 @@ class Target(ABC):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         """Loss of each row, shape (rows,), in encoded units."""
 
-    def smoothed_losses(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    def losses_with_smoothing(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
         """As `losses`, of labels of which a share, `smoothing`, is spread over all classes alike (Szegedy et al. 2016). Of targets that
         `can_be_smoothed`."""
         raise NotImplementedError
 
     @property
     def can_be_smoothed(self) -> bool:
-        return type(self).smoothed_losses is not Target.smoothed_losses
+        return type(self).losses_with_smoothing is not Target.losses_with_smoothing
 
     def derivatives(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """First and second derivative of each row's loss by each of its outputs, both of shape (rows, outputs)."""

@@ -77,7 +77,7 @@ class BinaryTarget(ClassificationTarget):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
 
-    def smoothed_losses(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    def losses_with_smoothing(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
         return self.losses(output, (1 - smoothing) * target.to(output.dtype) + smoothing / 2)
 
     def derivatives(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,7 +122,7 @@ class ClassTarget(ClassificationTarget):
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
         return functional.cross_entropy(output, target.long(), reduction="none")
 
-    def smoothed_losses(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    def losses_with_smoothing(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
         return functional.cross_entropy(output, target.long(), reduction="none", label_smoothing=smoothing)
 
     def average(self, outputs: Tensor) -> Tensor:
