@@ -1,4 +1,4 @@
-"""How the text of a table is written: its encoding, separator, quotes, blanks and header."""
+"""How the text of a table is written: its separator, quotes, blanks and header."""
 
 import csv
 import re
@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipelines.data.sources.text import records
-from pipelines.errors import SourceError
-from pipelines.init.tables.sample import first_lines
 
 HEAD_BYTES = 2**18
 """Text that decides the dialect, if it has `LEAST_LINES`."""
@@ -70,33 +68,24 @@ class TableDialect:
         }
 
 
-def find_encoding(data: bytes, path: str) -> str:
-    """The encoding of a text. Raises SourceError for bytes that are no text, or that are text in two encodings."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "utf-16"
-    if b"\0" in data[:HEAD_BYTES]:
-        raise SourceError(f"{path} has bytes of zero, so it is no text; give a file of CSV, JSON lines or Parquet")
-    try:
-        data.decode()
-        return "utf-8"
-    except UnicodeDecodeError:
-        lines = [line for line in data.split(b"\n") if not line.isascii()]
-    wrong = [line for line in lines if not _is_utf8(line)]
-    if len(wrong) < len(lines) / 2:
-        number = data[: data.find(wrong[0])].count(b"\n") + 1
-        raise SourceError(
-            f"{path} mixes encodings: most lines are UTF-8, and line {number:,} of those read is not; save it as UTF-8 throughout"
-        )
-    return "windows-1252" if any(0x80 <= byte < 0xA0 for line in wrong for byte in line) else "iso-8859-1"
-
-
 def find_dialect(data: bytes, encoding: str) -> TableDialect:
-    """The dialect that divides most of the first lines into equally many values, and reads most of their quotes."""
-    head = _first_lines(data)
-    plain = TableDialect(encoding="utf-8")
+    """The dialect that divides most of the first lines into equally many values, and reads most of their quotes. More lines decide where
+    they are long, or where the first of them end inside of a quoted value."""
+    most = HEAD_BYTES
+    while True:
+        head = data if len(data) <= most else data[: data.rfind(b"\n", 0, most) + 1] or data[:most]
+        dialect = _dialect_of_lines(head, encoding, is_cut=len(head) < len(data))
+        is_undecided = head.count(b"\n") < LEAST_LINES or (not dialect.divides and head.count(b'"') % 2)
+        if len(head) == len(data) or not is_undecided:
+            return dialect
+        most *= 4
+
+
+def _dialect_of_lines(head: bytes, encoding: str, is_cut: bool) -> TableDialect:
+    """The dialect of some lines. `is_cut` if these are the first of more."""
+    plain = TableDialect()
     lines = [line for line in _LINE_BREAK.split(head.decode(encoding, "replace")) if line.strip()]
-    candidates = list(_quotings(lines, plain, is_cut=len(head) < len(data)))
-    scored = [(_consistency(lines, candidate), candidate) for candidate in candidates]
+    scored = [(_consistency(lines, candidate), candidate) for candidate in _quotings(lines, plain, is_cut)]
     best = max(score for score, _ in scored)
     dialect = next(candidate for score, candidate in scored if score >= best - 0.005)
     if dialect.separator == " " and _is_aligned(lines):
@@ -105,22 +94,6 @@ def find_dialect(data: bytes, encoding: str) -> TableDialect:
         dialect = replace(dialect if best > 0 else plain, divides=False)
     dialect = replace(dialect, has_blanks=not dialect.is_aligned and _has_blanks(lines, dialect), encoding=encoding)
     return replace(dialect, has_header=_has_header(lines, dialect))
-
-
-def _first_lines(data: bytes) -> bytes:
-    """The text that decides the dialect: more of it where lines are long."""
-    most = HEAD_BYTES
-    while (head := first_lines(data, most)).count(b"\n") < LEAST_LINES and len(head) < len(data):
-        most *= 4
-    return head
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def split_lines(lines: list[str], dialect: TableDialect) -> Iterator[list[str]]:
@@ -137,11 +110,6 @@ def split_lines(lines: list[str], dialect: TableDialect) -> Iterator[list[str]]:
         return
     finally:
         csv.field_size_limit(usual_limit)
-
-
-def join_with_tabs(data: bytes) -> bytes:
-    """Text of aligned columns with one tab between values."""
-    return b"\n".join(b"\t".join(line.split()) for line in data.splitlines() if line.strip())
 
 
 def _quotings(lines: list[str], plain: TableDialect, is_cut: bool) -> Iterator[TableDialect]:

@@ -51,7 +51,7 @@ class Encoding:
     encoder: Any
     reason: str
     sql: str = ""
-    """What the query makes of the column first, with {} for its name; empty if it is used_names as it is."""
+    """What the query makes of the column first, with {} for its name; empty if it is used as it is."""
 
     @property
     def encoder_name(self) -> str:
