@@ -50,6 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
     "weights": {"task": {"kind": "trees", "class_weights": [1.0, 2.5]}, "weight_scale": 1.0},
     "missing": {"task": {"kind": "trees"}, "missing_share": 0.2},
     "terms": {
+        "rows": 901,
         "task": {"kind": "trees", "terms": 20, "monotone": {"price": -1}},
         "features": {"text": {"encoder": "terms", "words": [1], "length": 12}, "price": "log1p", "category": "vocabulary"},
     },

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
+from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import Cells, read_cells
 from pipelines.init.tables.column_names import sql_name
@@ -18,6 +19,8 @@ from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import missing_marks, type_column
 
 _MOST_MENDED = 100
+BEGINNING_BYTES = RECORD_BYTES
+"""The beginning of a large file, of which the first lines decide the dialect: the largest record that ETL reads."""
 
 
 def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable | None:
@@ -48,8 +51,8 @@ def _find_dialect(samples: Mapping[str, TextSample]) -> TableDialect:
         if not sample.data.strip():
             raise SourceError(f"{path} is empty; give a file that has rows")
     path, first = next(iter(samples.items()))
-    beginning = sample_beginning(path, SAMPLE_BYTES) if first.has_gaps else first
-    return find_dialect(beginning.data, find_encoding(first.data, path))
+    beginning = first if first.is_complete else sample_beginning(path, BEGINNING_BYTES)
+    return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete)
 
 
 def _table(cells: Mapping[str, Cells], dialect: TableDialect, data: str, rows: int, is_complete: bool) -> SampledTable:

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import pyarrow.compute as pc
@@ -68,13 +69,13 @@ class TableDialect:
         }
 
 
-def find_dialect(data: bytes, encoding: str) -> TableDialect:
+def find_dialect(data: bytes, encoding: str, is_cut: bool) -> TableDialect:
     """The dialect that divides most of the first lines into equally many values, and reads most of their quotes. More lines decide where
-    they are long, or where the first of them end inside of a quoted value."""
+    they are long, or where the first of them end inside of a quoted value. `is_cut` if the data are the beginning of more."""
     most = HEAD_BYTES
     while True:
         head = data if len(data) <= most else data[: data.rfind(b"\n", 0, most) + 1] or data[:most]
-        dialect = _dialect_of_lines(head, encoding, is_cut=len(head) < len(data))
+        dialect = _dialect_of_lines(head, encoding, is_cut or len(head) < len(data))
         is_undecided = head.count(b"\n") < LEAST_LINES or (not dialect.divides and head.count(b'"') % 2)
         if len(head) == len(data) or not is_undecided:
             return dialect
@@ -155,14 +156,14 @@ def _is_aligned(lines: list[str]) -> bool:
 
 def _has_blanks(lines: list[str], dialect: TableDialect) -> bool:
     """Whether numbers or most values have blanks around them."""
-    cells = [cell for values in split_lines(lines[:200], dialect) for cell in values if cell.strip()]
+    cells = [cell for values in islice(split_lines(lines, dialect), 200) for cell in values if cell.strip()]
     padded = [cell for cell in cells if cell != cell.strip()]
     return len(padded) > len(cells) / 2 or any(_NUMBER.fullmatch(cell.strip()) for cell in padded)
 
 
 def _has_header(lines: list[str], dialect: TableDialect) -> bool:
     """Whether the first line has names: no number, no value twice, and none that stands in its column again below a column of texts."""
-    rows = list(split_lines(lines[:2_000], dialect))
+    rows = list(islice(split_lines(lines, dialect), 2_000))
     if len(rows) < 2:
         return False
     names = [name.strip() for name in rows[0]]

@@ -22,8 +22,6 @@ class TextSample:
     """Whole lines, without compression; the first line of the file is the first of them."""
     share: float
     """About how much of the file's text that is, at most 1."""
-    has_gaps: bool = False
-    """Whether there are lines between those."""
 
     @property
     def is_complete(self) -> bool:
@@ -45,7 +43,7 @@ def sample_text(path: str, most_bytes: int = SAMPLE_BYTES) -> TextSample:
         pieces = [_whole_lines(file, start, most_bytes // PIECES) for start in starts]
     data = b"".join(pieces)
     has_short_lines = len(data) > most_bytes / 2 and pieces[0]  # which has the header
-    return TextSample(data, len(data) / size, has_gaps=True) if has_short_lines else sample_beginning(path, most_bytes)
+    return TextSample(data, len(data) / size) if has_short_lines else sample_beginning(path, most_bytes)
 
 
 def sample_beginning(path: str, most_bytes: int, quote: str = "") -> TextSample:
