@@ -71,15 +71,17 @@ class TableDialect:
 
 def find_dialect(data: bytes, encoding: str, is_cut: bool) -> TableDialect:
     """The dialect that divides most of the first lines into equally many values, and reads most of their quotes. More lines decide where
-    they are long, or where the first of them end inside of a quoted value. `is_cut` if the data are the beginning of more."""
-    most = HEAD_BYTES
-    while True:
+    they are long, or seem to be those of one quoted value. `is_cut` if the data are the beginning of more."""
+    most, head = HEAD_BYTES, data[:0]
+    while len(head) < len(data) and (head.count(b"\n") < LEAST_LINES or _may_be_inside_of_quotes(head)):
         head = data if len(data) <= most else data[: data.rfind(b"\n", 0, most) + 1] or data[:most]
-        dialect = _dialect_of_lines(head, encoding, is_cut or len(head) < len(data))
-        is_undecided = head.count(b"\n") < LEAST_LINES or (not dialect.divides and head.count(b'"') % 2)
-        if len(head) == len(data) or not is_undecided:
-            return dialect
         most *= 4
+    return _dialect_of_lines(head, encoding, is_cut or len(head) < len(data))
+
+
+def _may_be_inside_of_quotes(head: bytes) -> bool:
+    """Whether both the middle and the end of the text are inside of quotes, if it has no stray one."""
+    return all(head.count(b'"', 0, end) % 2 for end in (len(head) // 2, len(head)))
 
 
 def _dialect_of_lines(head: bytes, encoding: str, is_cut: bool) -> TableDialect:
