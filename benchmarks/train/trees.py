@@ -127,8 +127,8 @@ def worker_loader(strategy: Boosting, version: Version) -> Rounds:
 
 def prepare_lightgbm(strategy: Boosting, version: Version, context: WorkerContext) -> Callable[[], object]:
     """LightGBM's own training of the same rows, with its own loss, on as many machines."""
-    rows = worker_loader(strategy, version).read_rows()
-    inputs, label = strategy.model.inputs(rows).numpy(), rows["label"].numpy()
+    parts = [(strategy.model.inputs(rows), rows["label"].clone()) for rows in worker_loader(strategy, version).read_rows()]
+    inputs, label = (torch.cat(values).numpy() for values in zip(*parts, strict=True))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

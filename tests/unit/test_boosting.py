@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from groups import run_group
+from reviews import make_reviews
+from rows import training_on
 from sklearn.metrics import roc_auc_score
 from test_target_kinds import KINDS, make_case
 from trainings import StopsAfter, open_dataset, training
 
-from pipelines.config import parse
+from pipelines.config import Config, parse
 from pipelines.config.tasks.trees import TreesSettings
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.schema import TensorColumn
@@ -47,15 +49,30 @@ CASES: dict[str, dict[str, Any]] = {
     "all features, monotone": {"task": {"kind": "trees", "feature_share": 1.0, "monotone": {"x2": 1}, "leaves": 7, "depth": 3, "l2": 1.0}},
     "weights": {"task": {"kind": "trees", "class_weights": [1.0, 2.5]}, "weight_scale": 1.0},
     "missing": {"task": {"kind": "trees"}, "missing_share": 0.2},
+    "terms": {
+        "rows": 901,
+        "task": {"kind": "trees", "terms": 20, "monotone": {"price": -1}},
+        "features": {"text": {"encoder": "terms", "words": [1], "length": 12}, "price": "log1p", "category": "vocabulary"},
+    },
 }
+
+
+def make_config(home: Path, changes: dict[str, Any]) -> Config:
+    """The config of a training, whose rows are written once."""
+    settings = {**SETTINGS, **changes}
+    if "features" in changes:
+        rows = settings.pop("rows")
+        raw = {split: make_reviews(rows // (4 if seed else 1), seed) for seed, split in enumerate(("train", "validation", "test"))}
+        return training_on(raw, home / "terms", settings.pop("features"), {"again": "binary"}, settings.pop("task"), **settings)
+    folder_name = "weighted" if "weight_scale" in changes else "missing" if "missing_share" in changes else "plain"
+    return training(home / folder_name, **settings)
 
 
 def fit_run(
     context: WorkerContext, home: Path, folder: Path, changes: dict[str, Any], stop_after: int | None = None
 ) -> tuple[Trained, str, dict[str, torch.Tensor]]:
     """The result of a training, the digest of its model, and its weights."""
-    folder_name = "weighted" if "weight_scale" in changes else "missing" if "missing_share" in changes else "plain"
-    config = training(home / folder_name, **{**SETTINGS, **changes})
+    config = make_config(home, changes)
     version = open_dataset(config)
     strategy = create_strategy(config.train, build_task(config.task, version.manifest), context)
     checkpoints = Checkpoints(RunDirectory(str(folder)), context, 2)
@@ -72,9 +89,9 @@ def fit_in_turn(context: WorkerContext, home: Path, folder: Path) -> dict[str, A
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("boosting")
-    for case, changes in (("plain", CASES["usual"]), ("weighted", CASES["weights"]), ("missing", CASES["missing"])):
+    for case, changes in (("plain", "usual"), ("weighted", "weights"), ("missing", "missing"), ("terms", "terms")):
         (folder / case).mkdir()
-        training(folder / case, **{**SETTINGS, **changes})
+        make_config(folder, CASES[changes])
     return folder
 
 
@@ -92,13 +109,14 @@ def test_p5_trees_and_metrics_are_equal_for_every_number_of_workers(home: Path, 
 
 
 @pytest.mark.full
-def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
-    folder = home / "stopped"
+@pytest.mark.parametrize("case", ["usual", "terms"])
+def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any], case: str) -> None:
+    folder = home / f"stopped-{case}"
     for workers, stop_after in ((3, 4), (2, 4), (1, 9)):  # inside an epoch, and at the ends of two
-        for trained, _, _ in run_group(workers, home / f"stopped-{workers}", fit_run, home, folder, CASES["usual"], stop_after):
+        for trained, _, _ in run_group(workers, home / f"stopped-{case}-{workers}", fit_run, home, folder, CASES[case], stop_after):
             assert not trained.finished
-    trained, digest, _ = fit_run(WorkerContext(), home, folder, CASES["usual"])
-    assert (digest, trained.metrics) == (alone["usual"][1], alone["usual"][0].metrics)
+    trained, digest, _ = fit_run(WorkerContext(), home, folder, CASES[case])
+    assert (digest, trained.metrics) == (alone[case][1], alone[case][0].metrics)
 
 
 def test_trees_learn_as_lightgbm_by_hand_does(home: Path, alone: dict[str, Any]) -> None:
@@ -126,19 +144,19 @@ def test_trees_of_every_kind_of_target_lower_its_loss(kind: str) -> None:
     assert isinstance(forest, Forest)
     forest.reserve(rounds * forest.outputs)
     forest.bias.copy_(best_bias(task, case.batch, forest.outputs))
-    before = task.row_losses(forest.scores(case.batch), case.batch)[0].mean()
+    before = task.row_losses(forest.scores(forest.inputs(case.batch)), case.batch)[0].mean()
     inputs = forest.inputs(case.batch).numpy()
     group = MachineGroup(Growth(task.settings, task.inputs, forest.outputs, inputs, 1, 60.0), inputs, WorkerContext())
     try:
-        group.begin(forest.scores(case.batch).numpy(), 1, 0)
+        group.begin(forest.scores(forest.inputs(case.batch)).numpy(), 1, 0)
         for _ in range(rounds):
             derivatives = gradients(task, torch.from_numpy(group.scores()), case.batch)
             grown = group.grow(derivatives.gradient.float().numpy(), derivatives.curvature.float().numpy(), 0.1)
             forest.add(grown)
-        assert np.array_equal(group.scores(), forest.scores(case.batch).numpy())
+        assert np.array_equal(group.scores(), forest.scores(forest.inputs(case.batch)).numpy())
     finally:
         group.close()
-    assert task.row_losses(forest.scores(case.batch), case.batch)[0].mean() < before - 0.02 * abs(before)
+    assert task.row_losses(forest.scores(forest.inputs(case.batch)), case.batch)[0].mean() < before - 0.02 * abs(before)
 
 
 def test_a_side_for_missing_numbers_is_learned_though_the_sample_has_none() -> None:

@@ -56,7 +56,7 @@ def grow(outputs: int, rounds: int = 20) -> tuple[Forest, Any, np.ndarray]:
 def test_a_forest_predicts_as_lightgbm_to_the_last_bit(outputs: int) -> None:
     forest, booster, inputs = grow(outputs)
     expected = booster.predict(inputs, raw_score=True).reshape(ROWS, outputs)
-    assert np.array_equal(forest.scores(BATCH).numpy(), expected)
+    assert np.array_equal(forest.scores(forest.inputs(BATCH)).numpy(), expected)
     assert np.allclose(forest(BATCH).numpy(), expected, rtol=1e-6, atol=1e-6)
     assert forest.is_set.any(), "some decisions are on categories"
     assert forest.missing_left.any(), "and send NaN to the left"
@@ -80,7 +80,7 @@ def test_contributions_add_up_to_the_output_also_of_trees_without_decisions() ->
     _, booster, _ = grow(1, rounds=3)
     trees = [read_tree(tree["tree_structure"], VALUES) for tree in booster.dump_model()["tree_info"]]
     forest.add([*trees, no_tree(VALUES)])
-    shares, outputs = contributions(forest, inputs).sum((1, 2)), forest.scores(BATCH)[:, 0].numpy()
+    shares, outputs = contributions(forest, inputs).sum((1, 2)), forest.scores(forest.inputs(BATCH))[:, 0].numpy()
     assert np.ptp(outputs) > 0.1 and np.allclose(outputs - shares, (outputs - shares)[0], atol=1e-12), "but for the mean"
 
 
@@ -107,7 +107,7 @@ def test_values_on_a_threshold_go_as_in_lightgbm() -> None:
     near = [torch.nextafter(thresholds, torch.tensor(direction * np.inf)) for direction in (-1, 1)]
     values = torch.cat([thresholds, *near])
     batch = {"a": values, "wide": torch.zeros(len(values), 2), "category": torch.zeros(len(values), dtype=torch.int32)}
-    assert np.array_equal(forest.scores(batch)[:, 0].numpy(), booster.predict(forest.inputs(batch).numpy(), raw_score=True))
+    assert np.array_equal(forest.scores(forest.inputs(batch))[:, 0].numpy(), booster.predict(forest.inputs(batch).numpy(), raw_score=True))
 
 
 def test_weights_have_no_empty_trees_and_fill_a_forest_of_any_size() -> None:
@@ -115,7 +115,7 @@ def test_weights_have_no_empty_trees_and_fill_a_forest_of_any_size() -> None:
     roomy = Forest(COLUMNS, 1, nodes=29, values=VALUES)
     roomy.reserve(9)
     roomy.load_state_dict(forest.state_dict())
-    assert torch.equal(roomy.scores(BATCH), forest.scores(BATCH))
+    assert torch.equal(roomy.scores(roomy.inputs(BATCH)), forest.scores(forest.inputs(BATCH)))
     grown = Forest(COLUMNS, 1, nodes=29, values=VALUES)
     grown.reserve(7)
     with torch.no_grad():
@@ -123,7 +123,8 @@ def test_weights_have_no_empty_trees_and_fill_a_forest_of_any_size() -> None:
     grown.add([no_tree(VALUES)])
     weights = grown.weights()
     assert weights["feature"].shape == (1, 29) and (grown(BATCH) == 0.5).all()
-    assert torch.equal(grown.scores({name: values[:3] for name, values in BATCH.items()}), torch.full((3, 1), 0.5, dtype=torch.float64))
+    inputs = grown.inputs({name: values[:3] for name, values in BATCH.items()})
+    assert torch.equal(grown.scores(inputs), torch.full((3, 1), 0.5, dtype=torch.float64))
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=200), st.randoms())
@@ -189,7 +190,7 @@ def test_monotone_features_that_are_none_are_refused() -> None:
     column = TensorColumn(name="y", dtype="float32", role="target")
     with pytest.raises(ConfigError, match=r"task\.monotone has b, which is no feature of the dataset; .*a"):
         task(column, {"monotone": {"b": 1}}).check()
-    with pytest.raises(ConfigError, match=r"task\.monotone has category, whose categories or terms have no order; encode it as a number"):
+    with pytest.raises(ConfigError, match=r"task\.monotone has category, whose categories have no order; encode it as a number"):
         task(column, {"monotone": {"category": 1}}).check()
     task(column, {"monotone": {"a": 1}}).check()
     task(column, {"monotone": {"category": 1}, "categories": 4}).check()

@@ -17,7 +17,7 @@ from pipelines.commands import COMMANDS
 from pipelines.config.load import load, parse
 from pipelines.config.reading import from_yaml
 from pipelines.data.features.auto.encoder_choice import number_style
-from pipelines.errors import ConfigError, LockstepError
+from pipelines.errors import ConfigError, LockstepError, SourceError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.tables.dialect import HEAD_BYTES
@@ -379,6 +379,58 @@ def test_texts_of_several_lines_are_read_where_the_first_bytes_end_inside_one(
         result = draft(path)
         assert table_settings(result)["options"] == {"header": True, "multiLine": True}
         assert features(result)["note"]["encoder"] == "terms" and "max_quarantined" not in result.sections["source"]
+
+
+@pytest.mark.parametrize("kind", ["lines", "one line", "compressed"])
+def test_a_first_record_longer_than_the_sample_is_read(
+    kind: str, random: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = sentences(random, 800, 60)
+    note[0] = " ".join(note * 2)
+    assert len(note[0]) > 1.5 * HEAD_BYTES
+    table = {"note": [f'"{text}, {text}"' for text in note], "kind": np.arange(800) % 3, "y": np.arange(800) % 2}
+    path = write_csv(tmp_path / "t.csv", {name: values if kind == "one line" else [str(value).replace(" ", "\n") for value in values]
+                                          for name, values in table.items()})  # fmt: skip
+    if kind == "compressed":
+        Path(f"{path}.gz").write_bytes(gzip.compress(Path(path).read_bytes()))
+        path = f"{path}.gz"
+    monkeypatch.setattr("pipelines.init.tables.delimited_table.SAMPLE_BYTES", 2**14)
+    result = draft(path)
+    assert table_settings(result)["options"] == {"header": True, **({} if kind == "one line" else {"multiLine": True})}
+    assert table_settings(result)["schema"] == "note string, kind long, y long" and "max_quarantined" not in result.sections["source"]
+
+
+def test_a_header_longer_than_a_piece_of_the_sample_is_read(
+    random: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {f"a_column_of_a_name_that_is_rather_long_for_a_column_{number}": random.integers(0, 9, 4_000) for number in range(30)}
+    path = write_csv(tmp_path / "t.csv", {**columns, "y": np.arange(4_000) % 2})
+    monkeypatch.setattr("pipelines.init.tables.delimited_table.SAMPLE_BYTES", 2**16)
+    assert table_settings(draft(path))["options"] == {"header": True} and features(draft(path)).keys() == columns.keys()
+
+
+def test_few_records_may_have_null_characters_which_etl_refuses(
+    columns: dict[str, Values], random: np.random.Generator, tmp_path: Path
+) -> None:
+    note = [f"{text}\0" if number < 4 else text for number, text in enumerate(sentences(random, ROWS))]
+    result = draft(write_csv(tmp_path / "t.csv", {"note": note, **columns}))
+    assert features(result)["note"]["encoder"] == "terms" and result.sections["source"]["max_quarantined"] == 0.03
+    with pytest.raises(SourceError, match="has bytes of zero, so it is no text"):
+        draft(write_csv(tmp_path / "binary.csv", {"note": [f"{text}\0" for text in note], **columns}))
+
+
+def test_few_texts_are_categories_whose_words_nothing_else_has(
+    columns: dict[str, Values], random: np.random.Generator, tmp_path: Path
+) -> None:
+    """ETL refuses a text no term of which is in two texts."""
+    result = draft(write_csv(tmp_path / "t.csv", {"note": [*sentences(random, 3, 12), *[""] * (ROWS - 3)], **columns}), "y")
+    assert features(result)["note"] == "vocabulary"
+
+
+def test_more_texts_than_a_pattern_names_are_named_without_one(random: np.random.Generator, tmp_path: Path) -> None:
+    texts = {f"note{number}": sentences(random, 60) for number in range(101)}
+    result = draft(write_csv(tmp_path / "t.csv", {**texts, "y": np.arange(60) % 2}))
+    assert features(result).keys() == texts.keys()
 
 
 def test_a_folder_of_train_and_test_is_two_tables(columns: dict[str, Values], tmp_path: Path) -> None:

@@ -159,6 +159,14 @@ def test_what_takes_no_terms_is_said_before_rows_are_read(
     assert says in str(error.value)
 
 
+def test_the_order_of_a_text_is_refused_before_rows_are_read(tmp_path: Path) -> None:
+    for monotone, says in (({"text": 1}, "task.monotone has text, whose terms have no order"), ({"prize": 1}, "did you mean price?")):
+        with pytest.raises(ConfigError) as error:
+            check_task(reviews_config(tmp_path, task={"kind": "trees", "monotone": monotone}))
+        assert says in str(error.value)
+    check_task(reviews_config(tmp_path, task={"kind": "trees", "monotone": {"price": -1}}))  # without the text
+
+
 def test_settings_of_terms_without_terms_change_no_identity(tmp_path: Path) -> None:
     settings = reviews_config(tmp_path).task
     assert "terms_width" in settings.excluded_from_identity

@@ -1,8 +1,9 @@
 """Tables. All facts come from a bounded sample, and are a pure function of the files.
 
-1. `files`      finds the files, and their format by name. `sample` reads pieces of a file of text at even distances.
-2. `dialect`    finds encoding, separator, quotes and header of CSV; `cells` reads its values as texts, as ETL will; `text_types` finds
-                their Spark types by the project's grammar of numbers, and `column_names` names for them. `delimited_table`, `json_table`,
+1. `files`      finds the files, and their format by name. `sample` reads whole lines of a file of text, at even distances or from its
+                beginning, and `encoding` finds out how they are encoded.
+2. `dialect`    finds separator, quotes and header of CSV; `cells` reads its values as texts, as ETL will; `text_types` finds their Spark
+                types by the project's grammar of numbers, and `column_names` names for them. `delimited_table`, `json_table`,
                 `parquet_table` and `cell_tables`, for Excel and SQLite, make a `table` of each format.
 3. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out.
 4. The rules of the room `data.features`, which `auto` shares, give each feature its encoders, and a text its terms. `moments` divides dates

@@ -11,12 +11,12 @@ import pyarrow.csv
 from pipelines.data.sources.text import records
 from pipelines.errors import SourceError
 from pipelines.init.tables.column_names import column_names
-from pipelines.init.tables.dialect import TableDialect, join_with_tabs, split_lines
+from pipelines.init.tables.dialect import TableDialect, split_lines
 from pipelines.init.tables.sample import TextSample
 
 MOST_BROKEN = 0.1
 """Share of broken records beyond which no config is drafted."""
-_BLOCK_BYTES = 4 * 2**20
+_BLOCK_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ def _parse(sound: pa.ChunkedArray, dialect: TableDialect, width: int) -> pa.Tabl
     data = b"\n".join(sound.cast(pa.large_binary()).to_pylist())
     names = [str(place) for place in range(width)]
     if dialect.is_aligned:
-        data = join_with_tabs(data)
+        data = b"\n".join(b"\t".join(line.split()) for line in data.splitlines() if line.strip())
     parsed = pyarrow.csv.read_csv(
         pa.BufferReader(data),
-        pyarrow.csv.ReadOptions(column_names=names, block_size=16 * 2**20),
+        pyarrow.csv.ReadOptions(column_names=names, block_size=max(_BLOCK_BYTES, 2 * (pc.max(pc.binary_length(sound)).as_py() or 0))),
         pyarrow.csv.ParseOptions(
             delimiter="\t" if dialect.is_aligned else dialect.separator,
             quote_char=(not dialect.is_aligned and dialect.quote) or False,

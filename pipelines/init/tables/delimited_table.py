@@ -1,23 +1,26 @@
 """The table of files of CSV, or of lines of aligned values."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
+from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import Cells, read_cells
 from pipelines.init.tables.column_names import sql_name
-from pipelines.init.tables.dialect import find_dialect, find_encoding
+from pipelines.init.tables.dialect import TableDialect, find_dialect
+from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.query import line_values_query
-from pipelines.init.tables.sample import SAMPLE_BYTES, even_files, sample_beginning, sample_records, sample_text
+from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_beginning, sample_text
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import missing_marks, type_column
 
 _MOST_MENDED = 100
-BEGINNING_BYTES = 4 * 2**20
-"""The beginning of a large file, which decides its dialect."""
+BEGINNING_BYTES = RECORD_BYTES
+"""The beginning of a large file, of which the first lines decide the dialect: the largest record that ETL reads."""
 
 
 def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable | None:
@@ -26,25 +29,35 @@ def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable |
     Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
     read = even_files(paths)
     samples = {path: sample_text(path, SAMPLE_BYTES // len(read)) for path in read}
-    for path, sample in samples.items():
-        if not sample.data.strip():
-            raise SourceError(f"{path} is empty; give a file that has rows")
-    first = samples[read[0]]
-    beginning = sample_beginning(read[0], BEGINNING_BYTES) if first.has_gaps else first
-    dialect = find_dialect(beginning.data, find_encoding(first.data, read[0]))
+    dialect = _find_dialect(samples)
     if not is_sure and not dialect.divides:
         return None
-    if dialect.is_multiline:
-        most = SAMPLE_BYTES // len(read)
-        samples = {path: sample_records(path, sample, dialect.quote, most) for path, sample in samples.items()}
+    if dialect.is_multiline:  # a piece may begin inside of a quoted value
+        partial = [path for path, sample in samples.items() if not sample.is_complete]
+        samples |= {path: sample_beginning(path, SAMPLE_BYTES // len(read), dialect.quote) for path in partial}
     for path, sample in samples.items():
         if (encoding := find_encoding(sample.data, path)) not in (dialect.encoding, "utf-8"):
             raise SourceError(f"{path} is {encoding}, and {read[0]} {dialect.encoding}; save all files in one encoding")
     cells = {path: read_cells(sample, dialect, path) for path, sample in samples.items()}
     _check_columns(cells)
-    table = pa.concat_tables([part.table for part in cells.values()])
-    rows = round(sum(len(part.table) / samples[path].share for path, part in cells.items()) * len(paths) / len(read))
     is_complete = len(read) == len(paths) and all(sample.is_complete for sample in samples.values())
+    read_rows = sum(len(part.table) / samples[path].share for path, part in cells.items())
+    return _table(cells, dialect, data, round(read_rows * len(paths) / len(read)), is_complete)
+
+
+def _find_dialect(samples: Mapping[str, TextSample]) -> TableDialect:
+    """The dialect of the first file. Raises SourceError if any is empty."""
+    for path, sample in samples.items():
+        if not sample.data.strip():
+            raise SourceError(f"{path} is empty; give a file that has rows")
+    path, first = next(iter(samples.items()))
+    beginning = first if first.is_complete else sample_beginning(path, BEGINNING_BYTES)
+    return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete)
+
+
+def _table(cells: Mapping[str, Cells], dialect: TableDialect, data: str, rows: int, is_complete: bool) -> SampledTable:
+    """The table of the cells of some files, of about so many `rows`."""
+    table = pa.concat_tables([part.table for part in cells.values()])
     broken = sum(part.broken * len(part.table) for part in cells.values()) / max(len(table), 1)
     marks = missing_marks(table)
     mark = marks[0] if marks and not dialect.is_aligned else ""
@@ -52,17 +65,16 @@ def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable |
     columns = [ColumnFacts(column) for column in typed]
     if dialect.is_aligned:
         settings: dict[str, Any] = {"format": "text", "path": data, **({"options": dialect.options} if dialect.options else {})}
-        return SampledTable(
-            settings, columns, rows, is_complete, {}, line_values_query({column.name: column.ddl for column in typed}), broken
-        )
+        query = line_values_query({column.name: column.ddl for column in typed})
+        return SampledTable(settings, columns, rows, is_complete, select=query, broken=broken)
     enforce = {} if all(part.has_plain_names for part in cells.values()) else {"enforceSchema": True}
     options = {**dialect.options, **enforce, **({"nullValue": mark} if mark else {})}
     schema = ", ".join(f"{sql_name(column.name)} {column.ddl}" for column in typed)
     settings = {"format": "csv", "path": data, "schema": schema, **({"options": options} if options else {})}
-    return SampledTable(settings, columns, rows, is_complete, {}, "*", broken)
+    return SampledTable(settings, columns, rows, is_complete, broken=broken)
 
 
-def _check_columns(cells: dict[str, Cells]) -> None:
+def _check_columns(cells: Mapping[str, Cells]) -> None:
     first, expected = next((path, part.table.column_names) for path, part in cells.items())
     for path, part in cells.items():
         if (names := part.table.column_names) != expected:
@@ -78,5 +90,5 @@ def _without_dots(column: TypedColumn) -> TypedColumn:
     dotted = {value for value in values if value.endswith(".")}
     if not dotted or not all(value[:-1] in values for value in dotted):
         return column
-    doubt = f"{column.name} has values with a dot at the end and without, which are used_names for the same"
+    doubt = f"{column.name} has values with a dot at the end and without, which are taken for the same"
     return TypedColumn(column.name, "string", pc.utf8_rtrim(column.values, "."), "trim(TRAILING '.' FROM {})", doubt)

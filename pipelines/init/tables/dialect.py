@@ -1,17 +1,16 @@
-"""How the text of a table is written: its encoding, separator, quotes, blanks and header."""
+"""How the text of a table is written: its separator, quotes, blanks and header."""
 
 import csv
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import pyarrow.compute as pc
 
 from pipelines.data.sources.text import records
-from pipelines.errors import SourceError
-from pipelines.init.tables.sample import first_lines
 
 HEAD_BYTES = 2**18
 """Text that decides the dialect, if it has `LEAST_LINES`."""
@@ -70,33 +69,26 @@ class TableDialect:
         }
 
 
-def find_encoding(data: bytes, path: str) -> str:
-    """The encoding of a text. Raises SourceError for bytes that are no text, or that are text in two encodings."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "utf-16"
-    if b"\0" in data[:HEAD_BYTES]:
-        raise SourceError(f"{path} has bytes of zero, so it is no text; give a file of CSV, JSON lines or Parquet")
-    try:
-        data.decode()
-        return "utf-8"
-    except UnicodeDecodeError:
-        lines = [line for line in data.split(b"\n") if not line.isascii()]
-    wrong = [line for line in lines if not _is_utf8(line)]
-    if len(wrong) < len(lines) / 2:
-        number = data[: data.find(wrong[0])].count(b"\n") + 1
-        raise SourceError(
-            f"{path} mixes encodings: most lines are UTF-8, and line {number:,} of those read is not; save it as UTF-8 throughout"
-        )
-    return "windows-1252" if any(0x80 <= byte < 0xA0 for line in wrong for byte in line) else "iso-8859-1"
+def find_dialect(data: bytes, encoding: str, is_cut: bool) -> TableDialect:
+    """The dialect that divides most of the first lines into equally many values, and reads most of their quotes. More lines decide where
+    they are long, or seem to be those of one quoted value. `is_cut` if the data are the beginning of more."""
+    most, head = HEAD_BYTES, data[:0]
+    while len(head) < len(data) and (head.count(b"\n") < LEAST_LINES or _may_be_inside_of_quotes(head)):
+        head = data if len(data) <= most else data[: data.rfind(b"\n", 0, most) + 1] or data[:most]
+        most *= 4
+    return _dialect_of_lines(head, encoding, is_cut or len(head) < len(data))
 
 
-def find_dialect(data: bytes, encoding: str) -> TableDialect:
-    """The dialect that divides most of the first lines into equally many values, and reads most of their quotes."""
-    head = _first_lines(data)
-    plain = TableDialect(encoding="utf-8")
+def _may_be_inside_of_quotes(head: bytes) -> bool:
+    """Whether both the middle and the end of the text are inside of quotes, if it has no stray one."""
+    return all(head.count(b'"', 0, end) % 2 for end in (len(head) // 2, len(head)))
+
+
+def _dialect_of_lines(head: bytes, encoding: str, is_cut: bool) -> TableDialect:
+    """The dialect of some lines. `is_cut` if these are the first of more."""
+    plain = TableDialect()
     lines = [line for line in _LINE_BREAK.split(head.decode(encoding, "replace")) if line.strip()]
-    candidates = list(_quotings(lines, plain, is_cut=len(head) < len(data)))
-    scored = [(_consistency(lines, candidate), candidate) for candidate in candidates]
+    scored = [(_consistency(lines, candidate), candidate) for candidate in _quotings(lines, plain, is_cut)]
     best = max(score for score, _ in scored)
     dialect = next(candidate for score, candidate in scored if score >= best - 0.005)
     if dialect.separator == " " and _is_aligned(lines):
@@ -105,22 +97,6 @@ def find_dialect(data: bytes, encoding: str) -> TableDialect:
         dialect = replace(dialect if best > 0 else plain, divides=False)
     dialect = replace(dialect, has_blanks=not dialect.is_aligned and _has_blanks(lines, dialect), encoding=encoding)
     return replace(dialect, has_header=_has_header(lines, dialect))
-
-
-def _first_lines(data: bytes) -> bytes:
-    """The text that decides the dialect: more of it where lines are long."""
-    most = HEAD_BYTES
-    while (head := first_lines(data, most)).count(b"\n") < LEAST_LINES and len(head) < len(data):
-        most *= 4
-    return head
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def split_lines(lines: list[str], dialect: TableDialect) -> Iterator[list[str]]:
@@ -137,11 +113,6 @@ def split_lines(lines: list[str], dialect: TableDialect) -> Iterator[list[str]]:
         return
     finally:
         csv.field_size_limit(usual_limit)
-
-
-def join_with_tabs(data: bytes) -> bytes:
-    """Text of aligned columns with one tab between values."""
-    return b"\n".join(b"\t".join(line.split()) for line in data.splitlines() if line.strip())
 
 
 def _quotings(lines: list[str], plain: TableDialect, is_cut: bool) -> Iterator[TableDialect]:
@@ -187,14 +158,14 @@ def _is_aligned(lines: list[str]) -> bool:
 
 def _has_blanks(lines: list[str], dialect: TableDialect) -> bool:
     """Whether numbers or most values have blanks around them."""
-    cells = [cell for values in split_lines(lines[:200], dialect) for cell in values if cell.strip()]
+    cells = [cell for values in islice(split_lines(lines, dialect), 200) for cell in values if cell.strip()]
     padded = [cell for cell in cells if cell != cell.strip()]
     return len(padded) > len(cells) / 2 or any(_NUMBER.fullmatch(cell.strip()) for cell in padded)
 
 
 def _has_header(lines: list[str], dialect: TableDialect) -> bool:
     """Whether the first line has names: no number, no value twice, and none that stands in its column again below a column of texts."""
-    rows = list(split_lines(lines[:2_000], dialect))
+    rows = list(islice(split_lines(lines, dialect), 2_000))
     if len(rows) < 2:
         return False
     names = [name.strip() for name in rows[0]]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.column_roles import has_sentences
-from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, encodings, member, number_style, place_encoding
+from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, category, encodings, member, number_style, place_encoding
 from pipelines.init.media.texts import term_encoder
 from pipelines.init.tables.moments import MomentPart, moment_parts
 from pipelines.init.tables.query import Query
@@ -15,6 +15,8 @@ from pipelines.init.tables.target import TargetChoice
 
 TERMS = "terms"
 """The encoder of texts."""
+LEAST_TEXTS = 20
+"""Different texts below which they are categories: so few may share no word."""
 MOST_NAMED_COLUMNS = 100
 """Columns of one kind beyond which a pattern stands for all of them."""
 
@@ -23,11 +25,13 @@ def table_features(table: SampledTable, target: TargetChoice, roles: Roles, quer
     """The features of the columns and of the parts of moments, which the query adds."""
     style = number_style(len(roles.features), target.has_classes, is_split_by_time)
     used_names = {column.name.lower() for column in table.columns}
-    texts = [column for column in roles.features if has_sentences(column) and column not in roles.members]
-    features = list[Encoding]()
+    texts, features = list[Encoding](), list[Encoding]()
     for column in roles.features:
-        is_text = column in texts
-        features += [term_encoding(column, table.is_complete)] if is_text else column_features(column, roles, style, used_names)
+        if has_sentences(column) and column not in roles.members:
+            texts.append(term_encoding(column, table.is_complete) if column.distinct >= LEAST_TEXTS else category(column))
+            features.append(texts[-1])
+        else:
+            features += column_features(column, roles, style, used_names)
     if place := place_encoding(roles.features, used_names):
         features.append(place)
     parts = list[Encoding]()
@@ -36,12 +40,11 @@ def table_features(table: SampledTable, target: TargetChoice, roles: Roles, quer
         parts += _part_features(part, style)
     if max(Counter(column.kind for column in roles.features).values(), default=0) <= MOST_NAMED_COLUMNS:
         return [*features, *parts]
-    terms = [feature for feature in features if feature.encoder_name == TERMS]
-    encodings_of_auto = [feature for feature in features if feature not in terms]
+    encodings_of_auto = [feature for feature in features if feature not in texts]
     for feature in encodings_of_auto:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
-    return [*parts, *terms, _pattern(encodings_of_auto)]
+    return [*parts, *texts, *([_pattern(encodings_of_auto)] if encodings_of_auto else [])]
 
 
 def term_encoding(column: ColumnFacts, is_complete: bool) -> Encoding:

@@ -10,7 +10,7 @@ from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import MOST_BROKEN
 from pipelines.init.tables.column_names import sql_name
-from pipelines.init.tables.dialect import find_encoding
+from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import type_column

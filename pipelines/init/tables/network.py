@@ -10,8 +10,6 @@ from pipelines.init.tables.trial import Trial
 
 LEAST_ROWS = 50
 """Rows that a split into three and a batch of training need."""
-
-
 MANY_COLUMNS = 100
 """Columns beyond which trees may learn more, which a trial on the sample decides."""
 NEEDED_FOR_TREES = "trees need pip install 'lockstep-pipelines[trees]'"
@@ -57,6 +55,6 @@ def recommendation(users: list[str], items: list[str]) -> tuple[dict[str, Any], 
 
 
 def text_task(target: TargetChoice, rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sections `task` and `train` of classes of texts."""
+    """The sections `task` and `train` of a table of nothing but texts."""
     weights = {"class_weights": "balanced"} if target.has_rare_class else {}
     return {"kind": "text", **weights}, text_training(rows * 8 // 10)

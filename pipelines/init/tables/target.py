@@ -15,7 +15,7 @@ NAMES = ("target", "label", "class", "y", "outcome")
 """Names of columns that are a target wherever they stand."""
 MOST_CLASSES = 200
 MOST_NUMBERED_CLASSES = 20
-"""Different whole numbers that are used_names for classes."""
+"""Different whole numbers that are taken for classes."""
 RARE_SHARE = 0.05
 """Share of the rows below which a class is rare."""
 _LEAST_ROWS_OF_A_RARE_CLASS = 20
@@ -34,7 +34,7 @@ class TargetChoice:
     encoder: str
     reason: str
     sql: str = ""
-    """What the query makes of it, with {} for its name; empty if it is used_names as it is."""
+    """What the query makes of it, with {} for its name; empty if it is used as it is."""
     has_rare_class: bool = False
     doubts: tuple[str, ...] = ()
 

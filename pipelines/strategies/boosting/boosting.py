@@ -61,22 +61,25 @@ class Boosting(Strategy):
     def begin(self, run: RunContext) -> None:
         """Read the rows, and compute their outputs by the trees so far."""
         assert isinstance(run.loader, Rounds), "open_loader returns it"
-        sample, rows = run.loader.read_sample(), run.loader.read_rows()
-        # The loss needs no features.
-        self._rows = {name: rows[name] for name in (self._task.data.target.name, *self._task.settings.passthrough)}
+        sample = torch.cat([self.model.inputs(rows) for rows in run.loader.read_sample()])
+        names = (self._task.data.target.name, *self._task.settings.passthrough)  # the loss needs no features
+        parts = [(self.model.inputs(rows), {name: rows[name].clone() for name in names}) for rows in run.loader.read_rows()]
+        inputs = torch.cat([inputs for inputs, _ in parts])
+        self._rows = {name: torch.cat([rows[name] for _, rows in parts]) for name in names}
+        del parts
         self._count_rows()
         if not run.state.step:
             self.model.bias.copy_(best_bias(self._task, self._rows, self.model.outputs))
-        self._scores = self.model.scores(rows)
+        self._scores = self.model.scores(inputs)
         growth = Growth(
             self._task.settings,
             self._task.inputs,
             self.model.outputs,
-            add_missing_row(self.model.inputs(sample).numpy(), [input.is_missing for input in self._task.inputs]),
+            add_missing_row(sample.numpy(), [input.is_missing for input in self._task.inputs]),
             self._train.cpus_per_worker,
             self._train.timeout_seconds,
         )
-        self._machines = MachineGroup(growth, self.model.inputs(rows).numpy(), self.mesh.context)
+        self._machines = MachineGroup(growth, inputs.numpy(), self.mesh.context)
 
     def _count_rows(self) -> None:
         """Count the rows of all workers, and sum their weights, which stay as they are. Raises ConfigError if that is 0."""

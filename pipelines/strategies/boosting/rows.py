@@ -44,18 +44,17 @@ class Rounds(Loader):
     def read_ahead(self) -> None:
         """Nothing: the rows are in memory."""
 
-    def read_rows(self) -> Batch:
-        """All rows of the owned shards, on the CPU."""
+    def read_rows(self) -> Iterator[Batch]:
+        """All rows of the owned shards, on the CPU, a batch at a time: a text takes many times the memory of what trees see of it. Batches
+        share memory."""
         with closing(Loader(self._version, "train", self.order, self.owned_shards, cache_bytes=0, threads=self._threads)) as loader:
-            batches = [{name: values.clone() for name, values in batch.items()} for batch in loader]
-        return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+            yield from loader
 
-    def read_sample(self) -> Batch:
-        """The first rows of the training split, at most SAMPLE_ROWS, or few more; ETL has shuffled them."""
-        reader, groups, rows = Reader(self._version, "train"), list[dict[str, np.ndarray]](), 0
+    def read_sample(self) -> Iterator[Batch]:
+        """The first rows of the training split, at most SAMPLE_ROWS, or few more, a row group at a time; ETL has shuffled them."""
+        reader, rows = Reader(self._version, "train"), 0
         for number in range(len(reader.groups)):
-            groups.append({name: values.copy() for name, values in reader.read(number).items()})
+            yield {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}
             rows += int(reader.group_rows[number])
             if rows >= SAMPLE_ROWS:
                 break
-        return {name: torch.from_numpy(np.concatenate([group[name] for group in groups])) for name in groups[0]}

@@ -127,9 +127,8 @@ class Forest(nn.Module):
             total = total + values.unflatten(1, (-1, self.outputs)).sum(1)
         return total.float()
 
-    def scores(self, batch: Batch) -> Tensor:
+    def scores(self, inputs: Tensor) -> Tensor:
         """The outputs as float64, shape (rows, outputs), added tree by tree: the same bits as while the trees grew."""
-        inputs = self.inputs(batch)
         total = self.bias.repeat(inputs.shape[0], 1)
         for tree in range(self._count):
             total[:, tree % self.outputs] += self._leaf_values(inputs, tree, tree + 1)[:, 0]

@@ -10,7 +10,7 @@ from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.tasks.trees import TreesSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.tasks.data import Batch
+from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.explanation import Explanation
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.tables.contributions import contributions
@@ -39,22 +39,28 @@ class Trees(Supervised):
     explains = True
     takes_terms = True
 
+    def __init__(self, settings: Settings, data: Data) -> None:
+        """Raises ConfigError if a monotone feature is none, or is a text."""
+        super().__init__(settings, data)
+        columns = {column.name: column for column in data.features}
+        for name in settings.monotone:
+            if name not in columns:
+                remedy = suggestion(name, columns, f"name one of {', '.join(list(columns)[:5])}")
+                raise ConfigError(f"task.monotone has {name}, which is no feature of the dataset; {remedy}")
+            if columns[name].counted:
+                raise ConfigError(f"task.monotone has {name}, whose terms have no order; remove it from monotone")
+
     def model(self) -> nn.Module:
         """A forest without trees."""
         values = max(input.values for input in self.inputs)
         return Forest(self.data.features, self.outputs, 2 * self.settings.leaves - 1, values, self.settings.terms)
 
     def check(self) -> None:
-        """Raise ConfigError if a monotone feature is none, or has categories or terms."""
-        texts = [column.name for column in self.data.features if column.counted]
-        by_column = {input.column: input for input in self.inputs}
-        for name in self.settings.monotone:
-            if name not in by_column:
-                remedy = suggestion(name, by_column, f"name one of {', '.join(list(by_column)[:5])}")
-                raise ConfigError(f"task.monotone has {name}, which is no feature of the dataset; {remedy}")
-            if by_column[name].values or name in texts:
+        """Raise ConfigError if a monotone feature has categories."""
+        for input in self.inputs:
+            if input.values and input.direction:
                 raise ConfigError(
-                    f"task.monotone has {name}, whose categories or terms have no order; encode it as a number, or remove it from monotone"
+                    f"task.monotone has {input.column}, whose categories have no order; encode it as a number, or remove it from monotone"
                 )
 
     @property

@@ -22,7 +22,7 @@ class TypedColumn:
     values: pa.Array
     """Of the type float64, int64, bool, timestamp, date32 or large_string, or a list."""
     sql: str = ""
-    """What the query makes of the column, with {} for its name; empty if it is used_names as it is."""
+    """What the query makes of the column, with {} for its name; empty if it is used as it is."""
     doubt: str = ""
 
 

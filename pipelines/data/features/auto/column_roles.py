@@ -15,6 +15,7 @@ _MEMBER = re.compile(
 _LEAST_GROUPS = 20
 _COPY_CORRELATION = 0.9999
 _COPY_PURITY = 0.999
+_LEAST_ROWS_OF_A_VALUE = 5
 IDENTIFIER_SHARE = 0.8
 """Share of the rows beyond which different texts are names of rows, and no categories."""
 _TEXT_WORDS = 4
@@ -77,6 +78,8 @@ def is_copy(column: ColumnFacts, target: ColumnFacts, is_number: bool) -> bool:
             return False
         return abs(_correlation(column.places, target.places)) > _COPY_CORRELATION
     if column.kind not in ("number", "text", "boolean") or not target.distinct <= column.distinct <= 2 * target.distinct:
+        return False
+    if len(column.filled) < _LEAST_ROWS_OF_A_VALUE * column.distinct:  # of a value of one row, any column is a copy
         return False
     return _purity(column, target) > _COPY_PURITY
 

@@ -51,7 +51,7 @@ class Encoding:
     encoder: Any
     reason: str
     sql: str = ""
-    """What the query makes of the column first, with {} for its name; empty if it is used_names as it is."""
+    """What the query makes of the column first, with {} for its name; empty if it is used as it is."""
 
     @property
     def encoder_name(self) -> str:
@@ -75,7 +75,7 @@ def encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> 
 
 def category(column: ColumnFacts) -> Encoding:
     """A vocabulary of the values, or hashes of very many."""
-    reason = f"{column.distinct:,} distinct values{_nulls(column)}"
+    reason = f"{column.distinct:,} distinct value{'s' if column.distinct != 1 else ''}{_nulls(column)}"
     encoder = category_encoder(column.distinct)
     return Encoding(column.name, encoder, f"{reason}: {_category_words(encoder)}")
 

@@ -64,8 +64,8 @@ class Terms(Encoder[config.TermsSettings]):
             numbers = pc.index_in(terms, self._terms)
             is_known = numbers.is_valid().to_numpy(zero_copy_only=False)
             width = FIRST_TERM + len(self._terms)
-            known = numbers.drop_null().to_numpy().astype(np.int64) + FIRST_TERM
-            pairs, counts = np.unique(rows[is_known] * width + known, return_counts=True)
+            of_terms = numbers.drop_null().to_numpy().astype(np.int64) + FIRST_TERM
+            pairs, counts = np.unique(rows[is_known] * width + of_terms, return_counts=True)
             row, number = pairs // width, pairs % width
             place = np.arange(len(row)) - np.searchsorted(row, row)
             fits = place < self.settings.length
