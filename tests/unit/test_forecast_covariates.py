@@ -22,7 +22,7 @@ QUANTILES = {"loss": "quantiles", "quantiles": (0.1, 0.5, 0.9)}
 
 
 def create_task(columns: tuple[TensorColumn, ...], **settings: Any) -> Forecasting:
-    return Forecasting(ForecastingSettings(**{"kernel": 5, "patch": 4, "width": 8, **settings}), Data(columns))
+    return Forecasting(ForecastingSettings(**{"kernel": 5, "patch": 4, "width": 8, "dropout": 0.0, **settings}), Data(columns))
 
 
 def regional_rows(rows: int = 240) -> Batch:

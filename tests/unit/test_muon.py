@@ -11,6 +11,7 @@ from torch.optim import AdamW
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.tasks.sequences.gpt import GPT
+from pipelines.tasks.sequences.vocabulary import TokenVocabulary
 from pipelines.train.fine_tuning import parameter_groups
 from pipelines.train.muon import MATRICES, Muon, hidden_matrices
 from pipelines.train.reduce.context import WorkerContext
@@ -49,7 +50,7 @@ def rows() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(("tied", "cutoffs"), [(False, ()), (True, ()), (False, (10, 20)), (True, (10, 20))])
 def test_embeddings_and_heads_are_no_hidden_matrices(tied: bool, cutoffs: tuple[int, ...]) -> None:
-    model = GPT(vocabulary=40, context=6, layers=1, heads=2, width=16, dropout=0.0, tied=tied, cutoffs=cutoffs)
+    model = GPT(TokenVocabulary(40, tied, cutoffs), context=6, layers=1, heads=2, width=16, dropout=0.0)
     matrices = hidden_matrices(model)
     names = {name for name, parameter in model.named_parameters() if parameter in matrices}
     # A head that is the embedding alone is no linear layer, so that the last one is in the block.
