@@ -100,7 +100,6 @@ TABLE = (
     Use("task.cutoffs", "dataset.features", fits=_reaches_cutoffs, remedy="raise the vocabulary of words above the last of them",
         section_class=LanguageSettings),
     Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", section_class=LanguageSettings),
-    Use("task.average_flips", ".flips", fits=is_given, remedy="set task.flips, as to [0, 1]", section_class=SegmentationSettings),
     Use("task.elastic_points", ".elastic", fits=is_above_0, remedy="set task.elastic, as to 4", section_class=SegmentationSettings),
     Use("task.patches_per_row", ".patch", fits=is_given, remedy="set task.patch to a size such as [256, 256]",
         section_class=SegmentationSettings, unless=lambda config: bool(config.task.flips or config.task.elastic or config.task.jitter)),

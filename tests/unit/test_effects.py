@@ -86,7 +86,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "task.cutoffs": ({**_WORDS, "task.cutoffs": [10, 40]}, {"dataset.features.text.vocabulary": 39}),
     "task.temperature": ({**_LANGUAGE, "task.temperature": 0.5, "task.sample_tokens": 0}, {"task.sample_tokens": 200}),
     "task.elastic_points": ({**_MASKS, "task.elastic_points": 8}, {"task.elastic": 4}),
-    "task.average_flips": ({**_MASKS, "task.average_flips": True}, {"task.flips": [0, 1]}),
     "task.patches_per_row": ({**_MASKS, "task.patches_per_row": 2}, {"task.patch": [8, 8]}),
     "task.hidden": ({**_RATINGS, "task.hidden": [8]}, {"task.network": "dlrm"}),
     "task.filters": ({**_WHOLE_SERIES, "task.filters": [8]}, {"task.network": "convolution"}),

@@ -265,23 +265,6 @@ def test_tiles_agree_with_the_whole_image_where_the_network_sees_no_more_than_a_
     torch.testing.assert_close(model(batch), OverPixels("image", model.network).eval()(batch))
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
-@pytest.mark.parametrize("tile", [None, 8])
-def test_a_mirrored_image_has_the_mirrored_output_where_flips_are_averaged(dimensions: int, tile: int | None) -> None:
-    torch.manual_seed(2)
-    axes = tuple(range(dimensions))
-    task = make_task(dimensions, depth=1, flips=axes, average_flips=True, tile=tile and [tile] * dimensions)
-    model, batch = task.model(), make_batch(task, 2)
-    plain = OverPixels("image", model.network, task.settings.tile)
-    assert torch.equal(model.train()({"image": batch["image"]}), plain.train()({"image": batch["image"]}))
-    model.eval(), plain.eval()
-    for flipped in (axes, axes[-1:]):
-        dims = [2 + axis for axis in flipped]
-        mirrored = {"image": batch["image"].flip(dims)}
-        torch.testing.assert_close(model(mirrored).flip(dims), model(batch))
-        assert not torch.allclose(plain(mirrored).flip(dims), plain(batch))
-
-
 def test_metrics_equal_those_of_torchmetrics() -> None:
     torch.manual_seed(4)
     task = make_task()

@@ -30,9 +30,6 @@ class SegmentationSettings(TaskSettings):
     """Weight of the soft Dice loss (Milletari et al. 2016) beside cross-entropy; 0 for cross-entropy alone."""
     flips: tuple[Annotated[int, Field(ge=0, le=2)], ...] = ()
     """Augmentation in training: axes, 0 being the first, along which half of the parts are mirrored."""
-    average_flips: bool = False
-    """Evaluation and the served model average their logits over the mirror images along all sets of the axes in `flips`: for two axes they
-    take four times as long."""
     elastic: NonNegativeFloat = 0.0
     """Augmentation in training: deviation, in pixels, of random displacements at a grid of points, smooth between them."""
     elastic_points: Annotated[int, Field(ge=2, le=64)] = 4
@@ -56,7 +53,3 @@ class SegmentationSettings(TaskSettings):
         if len(set(self.flips)) < len(self.flips):
             raise ValueError(f"flips is {list(self.flips)}; name each axis once")
         return self
-
-    @property
-    def excluded_from_identity(self) -> set[str]:
-        return super().excluded_from_identity | (set() if self.average_flips else {"average_flips"})

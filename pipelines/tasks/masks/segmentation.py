@@ -73,7 +73,7 @@ class Segmentation(Task):
 
     def model(self) -> nn.Module:
         network = UNet(len(self.size), self.image.shape[0], len(self.classes), self.settings.width, self.settings.depth)
-        return OverPixels(self.image.name, network, self.settings.tile, self.settings.flips if self.settings.average_flips else ())
+        return OverPixels(self.image.name, network, self.settings.tile)
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         network = cast(OverPixels, model).network

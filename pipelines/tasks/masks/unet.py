@@ -5,7 +5,7 @@ deterministic on a GPU, and every row is normalised by itself: group norm (Wu an
 """
 
 from collections.abc import Sequence
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import torch
@@ -76,28 +76,18 @@ class Rise(nn.Module):
 
 class OverPixels(nn.Module):
     """Applies a U-Net to the column of a batch: bytes become numbers from 0 to 1, sizes a multiple of the network's, and images larger than
-    a tile are computed tile by tile. Outside of training, logits are means over the mirror images along `mirror_axes`, 0 being the height
-    of a picture."""
+    a tile are computed tile by tile."""
 
-    def __init__(self, column: str, network: UNet, tile: Sequence[int] | None = None, mirror_axes: Sequence[int] = ()) -> None:
+    def __init__(self, column: str, network: UNet, tile: Sequence[int] | None = None) -> None:
         super().__init__()
-        self.column, self.network, self.tile, self.mirror_axes = column, network, tuple(tile or ()), tuple(mirror_axes)
+        self.column, self.network, self.tile = column, network, tuple(tile or ())
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits of shape (rows, classes, …)."""
         pixels = scale_pixels(batch[self.column])
-        if self.training:
-            return self._whole(pixels)
-        logits = self._logits(pixels)
-        mirrors = [axes for count in range(len(self.mirror_axes)) for axes in combinations(self.mirror_axes, count + 1)]
-        for axes in mirrors:
-            dims = [2 + axis for axis in axes]
-            logits = logits + self._logits(pixels.flip(dims)).flip(dims)
-        return logits / (1 + len(mirrors)) if mirrors else logits
-
-    def _logits(self, pixels: Tensor) -> Tensor:
-        is_larger = bool(self.tile) and any(length > most for length, most in zip(pixels.shape[2:], self.tile, strict=True))
-        return self._average_tiles(pixels) if is_larger else self._whole(pixels)
+        size = tuple(pixels.shape[2:])
+        is_larger = bool(self.tile) and any(length > most for length, most in zip(size, self.tile, strict=True))
+        return self._average_tiles(pixels) if is_larger and not self.training else self._whole(pixels)
 
     def _whole(self, pixels: Tensor) -> Tensor:
         size = pixels.shape[2:]
