@@ -1,4 +1,4 @@
-"""Settings of the task `vision`."""
+"""Settings of the task `vision`. Imports no torch."""
 
 from typing import Annotated, ClassVar, Literal
 
