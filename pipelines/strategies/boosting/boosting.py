@@ -14,6 +14,7 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.philox import random_words
 from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, gradients, sum_exactly, to_grids
 from pipelines.strategies.boosting.machines import Growth, MachineGroup, import_lightgbm
+from pipelines.strategies.boosting.partial_sums import PartialSums
 from pipelines.strategies.boosting.rows import Rounds, add_missing_row
 from pipelines.strategies.boosting.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
@@ -41,6 +42,7 @@ class Boosting(Strategy):
         rounds = min(settings.epochs * self._settings.rounds_per_epoch, settings.max_steps or 2**63)
         self.model.reserve(rounds * self.model.outputs)
         self._machines: MachineGroup | None = None
+        self._sums = PartialSums(self.model, settings.cache_bytes // 4)
         self._has_begun = False
 
     @classmethod
@@ -112,10 +114,10 @@ class Boosting(Strategy):
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
-        """The forest's output, computed on the CPU."""
+        """The forest's output, computed on the CPU. Of rows that an earlier epoch predicted, only trees since then are computed."""
         if not row_count(batch):
             return torch.empty(0)
-        return self.model({name: values.cpu() for name, values in batch.items()})
+        return self._sums.outputs(self.model.inputs({name: values.cpu() for name, values in batch.items()}))
 
     def sync_buffers(self) -> None:
         """Nothing: all workers have the same trees."""
@@ -125,6 +127,7 @@ class Boosting(Strategy):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
+        self._sums.clear()
         for name, values in self.model.facts.items():
             values.copy_(state["growth"][name])
 

@@ -120,12 +120,23 @@ class Forest(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """float32 of shape (rows, outputs)."""
         inputs = self.inputs(batch)
-        total = self.bias.expand(inputs.shape[0], self.outputs)
-        at_once = max(self._count, 1) if torch.compiler.is_exporting() else TREES_AT_ONCE * self.outputs
-        for first in range(0, self._count, at_once):
-            values = self._leaf_values(inputs, first, min(first + at_once, self._count))
+        return self.add_trees(self.bias.expand(inputs.shape[0], self.outputs), inputs, range(self._count)).float()
+
+    def add_trees(self, total: Tensor, inputs: Tensor, trees: range) -> Tensor:
+        """`total`, float64 of shape (rows, outputs), plus the outputs of `trees`.
+
+        Sums have the same bits in one call or several, each of which but the last ends where a group of TREES_AT_ONCE for each output does.
+        """
+        at_once = max(len(trees), 1) if torch.compiler.is_exporting() else TREES_AT_ONCE * self.outputs
+        for first in range(trees.start, trees.stop, at_once):
+            values = self._leaf_values(inputs, first, min(first + at_once, trees.stop))
             total = total + values.unflatten(1, (-1, self.outputs)).sum(1)
-        return total.float()
+        return total
+
+    @property
+    def count(self) -> int:
+        """Number of trees."""
+        return self._count
 
     def scores(self, inputs: Tensor) -> Tensor:
         """The outputs as float64, shape (rows, outputs), added tree by tree: the same bits as while the trees grew."""
