@@ -47,7 +47,9 @@ def grow(outputs: int, rounds: int = 20) -> tuple[Forest, Any, np.ndarray]:
     # One thread: LightGBM's threads spin, which takes minutes where others use the cores.
     parameters = {"objective": "binary" if outputs == 1 else "multiclass", "num_class": outputs, "num_leaves": 15, "num_threads": 1}
     booster = lightgbm.train(
-        {**parameters, "verbosity": -1, "boost_from_average": False}, lightgbm.Dataset(inputs, label, categorical_feature=[3]), num_boost_round=rounds
+        {**parameters, "verbosity": -1, "boost_from_average": False},
+        lightgbm.Dataset(inputs, label, categorical_feature=[3]),
+        num_boost_round=rounds,
     )
     forest.reserve(rounds * outputs)
     forest.add([read_tree(tree["tree_structure"], VALUES) for tree in booster.dump_model()["tree_info"]])

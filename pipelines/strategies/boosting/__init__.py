@@ -5,7 +5,7 @@
 3. `gradients`  computes each row's gradient and curvature, on a grid on which sums over rows are exact.
 4. `machines`   is LightGBM: it sums histograms over workers, and finds the decisions; `connections` has them meet, and `growth`
                 reads their trees.
-5. `boosting`   is the strategy.
+5. `boosting`   is the strategy; `partial_sums` keeps an evaluation's outputs by earlier trees.
 
 Trees are bitwise the same for any number of workers: histograms are sums, and the sums are exact.
 """
