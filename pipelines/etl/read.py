@@ -56,7 +56,7 @@ def read_and_query(
 
 def _read_tables(spark: SparkSession, tables: RawTables, attempt: Attempt, limit: float) -> tuple[Tables, Report]:
     """Read the tables, and write their malformed records, a share of at most `limit`, to the quarantine."""
-    tables_read = read_tables(spark, tables)
+    tables_read = read_tables(spark, tables, suit_columns)
     malformed = write_malformed(tables_read.malformed, attempt) if tables_read.malformed else Report()
     check_quarantined(tables_read.rows_parsed, malformed.refused, limit, malformed.samples)
     return tables_read, malformed

@@ -59,6 +59,7 @@ def test_typed_cells_are_rows_and_others_malformed_records(spark: SparkSession, 
     ]
 
 
+@pytest.mark.full
 def test_what_no_cell_holds_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
     path = write_database(tmp_path / "a.db", 0, 1)
     with pytest.raises(ConfigError, match=r"source.tables.t.schema: a is array<int>, which no cell of sqlite holds; choose a number"):

@@ -113,6 +113,7 @@ def test_a_json_record_may_end_in_a_comment(spark: SparkSession, tmp_path: Path)
     assert read_tables(spark, source(t=table)).handed_on == {"t": 2}
 
 
+@pytest.mark.full
 def test_a_record_of_hundreds_of_columns_has_the_fault_of_the_first_that_misfits(spark: SparkSession, tmp_path: Path) -> None:
     """An expression for each column, one in the other, overflowed Java's stack at 600."""
     kinds = ("double", "int", "date", "decimal(8,2)", "string", "float")

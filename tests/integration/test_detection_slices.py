@@ -185,6 +185,7 @@ def test_the_page_shows_the_worst_rows_with_both_sorts_of_boxes(trained_slice: S
     assert [row[0] for row in table.rows] == CLASSES and all(row[1] > 2 for row in table.rows)
 
 
+@pytest.mark.full
 def test_an_export_predicts_the_same_boxes(trained_slice: Slice) -> None:
     folder = export(trained_slice.config, trained_slice.run_id, "onnx")
     report = {row["model"]: row for row in json.loads((folder / "parity.json").read_text())["rows"]}

@@ -298,6 +298,7 @@ def test_a_column_of_too_many_values_is_no_stratum(spark: SparkSession, column: 
     assert 2 < len(remedied) <= 12
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_p6_a_stratified_version_has_one_digest_for_one_file_or_many(tmp_path: Path) -> None:
     digests = []

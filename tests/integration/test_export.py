@@ -168,6 +168,7 @@ def test_the_folder_is_logged_with_the_run_and_sealed(model: Exported, onnx: Pat
     assert by_encoder["word"] == "vocabulary" and by_encoder["age"] is None
 
 
+@pytest.mark.full
 def test_int8_is_compared_with_floats(model: Exported) -> None:
     folder = export(model.config, model.run_id, "onnx-int8")
     rows = report(folder)
@@ -181,6 +182,7 @@ def test_int8_is_compared_with_floats(model: Exported) -> None:
     assert not any(attribute.name == "axis" for node in lookups for attribute in node.attribute), "0 is the default"
 
 
+@pytest.mark.full
 def test_an_export_that_fails_leaves_the_earlier_one(model: Exported, onnx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (onnx / "manifest.json").read_bytes()
 
@@ -240,7 +242,7 @@ class Likelihoods(nn.Module):
         return self.cross_entropy(pixels.flatten(0, 1) / 100, (pixels[..., 0] > 100).long().flatten()).view(-1, 2)
 
 
-@pytest.mark.parametrize("weight", [None, (0.5, 2.0)])
+@pytest.mark.parametrize("weight", [None, pytest.param((0.5, 2.0), marks=pytest.mark.full)])
 def test_a_cross_entropy_of_each_row_is_written(model: Exported, tmp_path: Path, weight: Sequence[float] | None) -> None:
     subject, network = read_subject(model.config, model.run_id), Likelihoods(weight)
     run = runner(write_onnx(replace(subject, network=network), tmp_path / "model.onnx"))
@@ -258,6 +260,7 @@ def test_one_test_row_is_enough_for_any_number_of_rows(model: Exported, tmp_path
     assert len(runner(write_onnx(subject, tmp_path / "model.onnx"))(rows)) == 5
 
 
+@pytest.mark.full
 def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -> None:
     subject = replace(read_subject(model.config, model.run_id), network=Eigenvalues())
     with pytest.raises(ExportError, match=r"ONNX has no operator for aten\._linalg_eigh of torch; .*docs/how-to/export"):

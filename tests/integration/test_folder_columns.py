@@ -41,6 +41,7 @@ def tables(folder: Path) -> dict[str, dict[str, Any]]:
     return settings
 
 
+@pytest.mark.full
 def test_p6_folders_make_columns_of_text_in_every_format(spark: SparkSession, folder: Path) -> None:
     read = read_tables(spark, source(**tables(folder)))
     assert read.malformed is None and set(read.handed_on.values()) == {len(CODES)}
@@ -70,6 +71,7 @@ def test_p6_a_type_is_that_of_the_schema_and_not_that_of_the_values(spark: Spark
     assert view_rows(spark) == [("01", "x", "01"), ("2", "x", "2D")]
 
 
+@pytest.mark.full
 def test_folders_that_differ_and_globs(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("code=1/day=2", "code=3"):
         (tmp_path / name).mkdir(parents=True)

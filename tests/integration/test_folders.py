@@ -164,9 +164,16 @@ def test_p6_the_order_of_idx_files_names_a_version(spark: SparkSession, tmp_path
 @pytest.mark.parametrize(
     ("table", "column", "content"),
     [
-        ({"format": "binaryFile", "options": {"recursiveFileLookup": True}}, "decode(content, 'utf-8')", "content {}"),
-        ({"format": "text", "options": {"wholetext": True}}, "value", "first line of {}\nand its last"),
-        ({"format": "csv", "schema": "a int, b string", "options": {"header": True}}, "b", "a,b\n1,content {}"),
+        pytest.param(
+            {"format": "binaryFile", "options": {"recursiveFileLookup": True}},
+            "decode(content, 'utf-8')",
+            "content {}",
+            marks=pytest.mark.full,
+        ),
+        pytest.param({"format": "text", "options": {"wholetext": True}}, "value", "first line of {}\nand its last", marks=pytest.mark.full),
+        pytest.param(
+            {"format": "csv", "schema": "a int, b string", "options": {"header": True}}, "b", "a,b\n1,content {}", marks=pytest.mark.full
+        ),
         ({"format": "json", "schema": "b string"}, "b", '{{"b": "content {}"}}'),
     ],
     ids=lambda value: value["format"] if isinstance(value, dict) else "",

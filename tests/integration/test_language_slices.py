@@ -194,6 +194,7 @@ def test_documents_that_no_encoder_takes_refuse_the_version(home: Path) -> None:
         run(code(home, "texts", str(home / "texts.txt"), **query, **{"dataset.split": {"train": 1, "validation": 0, "test": 0}}))
 
 
+@pytest.mark.full
 def test_a_split_without_a_document_is_named(home: Path) -> None:
     (home / "one.txt").write_text("a text of one line\n")
     query = {"source.query": "SELECT value AS text FROM files", "source.tables.files.options": {}}

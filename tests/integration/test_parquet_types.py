@@ -30,6 +30,7 @@ def read_rows(spark: SparkSession, path: str, schema: str = "", **options: Any) 
     return sorted((tuple(row) for row in spark.table("t").collect()), key=repr)
 
 
+@pytest.mark.full
 def test_one_column_that_spark_does_not_read_does_not_lock_the_others(spark: SparkSession, tmp_path: Path) -> None:
     kinds = {
         "time64[us]": pa.array([5], pa.time64("us")),
@@ -96,6 +97,7 @@ def test_columns_are_widened_where_no_value_can_change(spark: SparkSession, tmp_
     assert len(read_rows(spark, path, "i long")) == 4
 
 
+@pytest.mark.full
 def test_names_with_dots_are_columns_of_their_own_and_null_may_be_nested_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     dotted = write_parquet(tmp_path / "dotted.parquet", **{"a": [7], "a.b": pa.array([5], pa.time64("us"))})
     assert read_rows(spark, dotted, "a long") == [(7,)]

@@ -179,6 +179,7 @@ def test_the_page_shows_the_worst_masks_beside_their_images(trained_slice: Slice
     assert [row[0] for row in table.rows] == list(trained_slice.manifest.encoders["label"].feature["classes"])
 
 
+@pytest.mark.full
 def test_an_export_predicts_the_same_masks(trained_slice: Slice) -> None:
     folder = export(trained_slice.config, trained_slice.run_id, "onnx")
     report = {row["model"]: row for row in json.loads((folder / "parity.json").read_text())["rows"]}

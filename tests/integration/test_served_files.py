@@ -154,6 +154,7 @@ def append_line(folder: Path, module: str, line: str) -> None:
             archive.writestr(name, content)
 
 
+@pytest.mark.full
 def test_code_that_was_altered_or_added_does_not_run(copy: Path, tmp_path: Path) -> None:
     """In processes that import the model's own copy of the code, of MLflow and of this package."""
     speaking = "print('SPOKEN')"

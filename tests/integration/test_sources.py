@@ -213,6 +213,7 @@ def test_a_schema_that_is_none_is_refused(spark: SparkSession, tmp_path: Path) -
         read_tables(spark, source(t={"format": "csv", "path": write(tmp_path, "a.csv", "1\n"), "schema": "a int 2"}))
 
 
+@pytest.mark.full
 def test_real_tables(spark: SparkSession) -> None:
     adult = (
         "age int, workclass string, fnlwgt int, education string, education_num int, marital_status string, occupation string, "

@@ -107,6 +107,7 @@ def test_checksums_are_of_the_bytes(spark: SparkSession, tmp_path: Path, monkeyp
         raw_table(table | {"path": f"{tmp_path}/nowhere"}).identity(spark)
 
 
+@pytest.mark.full
 def test_the_name_of_its_file_is_a_column_of_every_format_of_rows(spark: SparkSession, tmp_path: Path) -> None:
     """Relative to the folder, so that a copy of it gives the same rows; `analyse` refuses what Spark would give instead, and says so."""
     names = ["a b/1.x", "c%20/ü.x"]

@@ -301,6 +301,7 @@ def fit_on_more_workers(context: WorkerContext, home: str) -> dict[str, Any]:
     return {kind: fit(context, home, kind, "for more workers") for kind in WITH_MEMORY}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_p4_a_run_resumes_from_its_checkpoint_on_any_number_of_workers(tmp_path: Path) -> None:
     training(tmp_path, rows=720, uri="sqlite:///unused")

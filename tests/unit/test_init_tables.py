@@ -357,7 +357,7 @@ def test_a_wide_table_names_its_texts_beside_the_pattern(columns: dict[str, Valu
     assert result.sections["source"]["query"].count("coalesce(note, '')") == 1
 
 
-@pytest.mark.parametrize("odd", ["", "!!! ...", "   ", "1 MB"])
+@pytest.mark.parametrize("odd", ["", "!!! ...", "   ", pytest.param("1 MB", marks=pytest.mark.full)])
 def test_odd_texts_are_texts(odd: str, columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
     note = sentences(random, 200)
     note[0] = note[9] = " ".join(sentences(random, 150, 1_500)) if odd == "1 MB" else odd

@@ -110,6 +110,7 @@ def test_p5_weights_and_metrics_are_equal_for_every_number_of_workers(home: Path
         assert read_saved_digests(home / f"of-{workers}" / case) == read_saved_digests(home / "alone" / case)
 
 
+@pytest.mark.full
 def test_p5_a_stop_and_a_resume_on_another_number_of_workers_change_nothing(home: Path, alone: dict[str, Any]) -> None:
     case, folder = "nesterov, int8", home / "stopped"
     for workers, stop_after in ((4, 7), (2, 12)):

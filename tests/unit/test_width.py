@@ -1,18 +1,34 @@
 """Spark's settings follow the number of columns."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
-from pipelines.spark.wide_tables import MOST_GENERATED_COLUMNS, SCAN_CELLS, SCAN_ROWS, column_settings, rows_per_scan_batch
+import pytest
+
+from pipelines.spark.wide_tables import (
+    CACHE_CELLS,
+    CACHE_ROWS,
+    MOST_GENERATED_COLUMNS,
+    SCAN_CELLS,
+    SCAN_ROWS,
+    column_settings,
+    rows_per_cached_batch,
+    rows_per_scan_batch,
+)
 
 
-def test_rows_read_at_once_follow_the_cells_of_a_row() -> None:
-    least, most = SCAN_ROWS
-    columns = [0, 1, 30, 128, 129, 1_000, 3_000, 8_192, 100_000]
-    rows = [rows_per_scan_batch(number) for number in columns]
-    assert rows[:4] == [most] * 4, "narrow tables keep Spark's default"
-    assert all(later < earlier for earlier, later in pairwise(rows[3:8]))
-    assert all(number * row_count <= SCAN_CELLS for number, row_count in zip(columns[:8], rows[:8], strict=True))
-    assert rows[-1] == least
+@pytest.mark.parametrize(
+    ("rows_at_once", "cells", "limits"), [(rows_per_scan_batch, SCAN_CELLS, SCAN_ROWS), (rows_per_cached_batch, CACHE_CELLS, CACHE_ROWS)]
+)
+def test_rows_of_a_batch_follow_the_cells_of_a_row(rows_at_once: Callable[[int], int], cells: int, limits: tuple[int, int]) -> None:
+    least, most = limits
+    few = [0, 1, 30, cells // most]
+    assert [rows_at_once(columns) for columns in few] == [most] * 4, "narrow tables keep Spark's default"
+    columns = [cells // most, 1_000, 3_000, 8_192]
+    rows = [rows_at_once(number) for number in columns]
+    assert all(later < earlier for earlier, later in pairwise(rows))
+    assert all(number * row_count <= cells for number, row_count in zip(columns, rows, strict=True))
+    assert rows_at_once(100_000) == least
 
 
 def test_only_projections_of_very_many_columns_are_interpreted() -> None:
@@ -25,6 +41,7 @@ def test_only_projections_of_very_many_columns_are_interpreted() -> None:
 def test_few_columns_leave_spark_as_it_is() -> None:
     assert column_settings(columns=30) == {
         "spark.sql.parquet.columnarReaderBatchSize": "4096",
+        "spark.sql.inMemoryColumnarStorage.batchSize": "10000",
         "spark.sql.codegen.factoryMode": "FALLBACK",
         "spark.sql.optimizer.collapseProjectAlwaysInline": "false",
         "spark.sql.optimizer.nestedSchemaPruning.enabled": "true",

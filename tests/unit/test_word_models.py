@@ -252,6 +252,7 @@ def test_new_settings_leave_earlier_runs_their_names() -> None:
     assert not {"network", "tied"} & LanguageSettings(network="lstm", tied=True).excluded_from_identity
 
 
+@pytest.mark.full
 def test_an_adaptive_softmax_is_exported_with_any_number_of_rows() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     from pipelines.serving.export.exporters import silent, trace

@@ -1,5 +1,6 @@
 """Reads all tables of a config once, registers their valid rows as views, and returns their malformed records."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -32,8 +33,8 @@ class Tables:
         return sum(self.parsed.values())
 
 
-def read_tables(spark: SparkSession, tables: RawTables) -> Tables:
-    """Read every table once, and register its valid rows as a view.
+def read_tables(spark: SparkSession, tables: RawTables, prepare: Callable[[DataFrame], None] = lambda rows: None) -> Tables:
+    """Read every table once, and register its valid rows as a view. `prepare` is called with each table's rows before they are read.
 
     Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a
     schema that is not DDL.
@@ -45,6 +46,7 @@ def read_tables(spark: SparkSession, tables: RawTables) -> Tables:
     for name, table in tables.items():
         with table_errors(table):
             table_rows = table.rows(spark)
+            prepare(table_rows.rows)
             if table_rows.count is None:
                 table_rows.rows.persist()
             problems = _problem_counts(table_rows)

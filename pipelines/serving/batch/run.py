@@ -178,7 +178,7 @@ def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, sna
     """Predict all rows of the input. Returns the manifest of the files."""
     if not source.tables:
         return _manifest([], Report(), 0, 0, job, snapshot)
-    tables = read_tables(spark, source.tables)
+    tables = read_tables(spark, source.tables, suit_columns)
     unfit = source.complete_views(spark, job.takes)
     malformed = Report()
     for refused in (tables.malformed, unfit):
