@@ -1,10 +1,10 @@
 """An ensemble of decision trees as a torch module: a row's output is the sum of a leaf of each tree.
 
-All trees have room for the same number of nodes. A node is a decision or a leaf; a leaf leads to itself, so that every row takes as many
-steps as the deepest tree has decisions. So the module is a few gathers per level, which torch exports as they are.
+All trees have room for the same number of nodes. A node is a decision or a leaf; a leaf leads to itself. As torch exports the module, every
+row takes as many steps as the deepest tree has decisions, each of a few gathers; otherwise, rows stop at their leaves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.bag import frequent_counts
 from pipelines.tasks.data import Batch
+from pipelines.tasks.tables.traversal import Nodes, leaf_values
 
 TREES_AT_ONCE = 64
 """Trees whose decisions are computed together: those of 512 rows fit a processor's cache."""
@@ -127,9 +128,9 @@ class Forest(nn.Module):
 
         Sums have the same bits in one call or several, each of which but the last ends where a group of TREES_AT_ONCE for each output does.
         """
-        at_once = max(len(trees), 1) if torch.compiler.is_exporting() else TREES_AT_ONCE * self.outputs
-        for first in range(trees.start, trees.stop, at_once):
-            values = self._leaf_values(inputs, first, min(first + at_once, trees.stop))
+        if torch.compiler.is_exporting() and trees:
+            return total + self._exported_leaf_values(inputs, trees).unflatten(1, (-1, self.outputs)).sum(1)
+        for values in self._leaf_values(inputs, trees):
             total = total + values.unflatten(1, (-1, self.outputs)).sum(1)
         return total
 
@@ -141,8 +142,9 @@ class Forest(nn.Module):
     def scores(self, inputs: Tensor) -> Tensor:
         """The outputs as float64, shape (rows, outputs), added tree by tree: the same bits as while the trees grew."""
         total = self.bias.repeat(inputs.shape[0], 1)
-        for tree in range(self._count):
-            total[:, tree % self.outputs] += self._leaf_values(inputs, tree, tree + 1)[:, 0]
+        for values in self._leaf_values(inputs, range(self._count)):
+            for of_round in values.split(self.outputs, dim=1):
+                total += of_round
         return total
 
     def weights(self) -> dict[str, Tensor]:
@@ -162,9 +164,26 @@ class Forest(nn.Module):
         zeros = torch.zeros(inputs, dtype=torch.float64)
         return {"gain": zeros.index_add(0, feature, gain), "splits": zeros.index_add(0, feature, torch.ones_like(gain))}
 
-    def _leaf_values(self, inputs: Tensor, first: int, end: int) -> Tensor:
-        """The value of each row's leaf in each tree: float64 of shape (rows, end - first)."""
-        roots = torch.arange(first, end, device=inputs.device) * self._nodes
+    def _leaf_values(self, inputs: Tensor, trees: range) -> Iterator[Tensor]:
+        """The value of each row's leaf in each tree, TREES_AT_ONCE for each output at a time: float64 of shape (rows, trees)."""
+        at_once = TREES_AT_ONCE * self.outputs
+        for first in range(trees.start, trees.stop, at_once):
+            yield leaf_values(self._select_nodes(range(first, min(first + at_once, trees.stop))), inputs)
+
+    def _select_nodes(self, trees: range) -> Nodes:
+        place = slice(trees.start, trees.stop)
+        roots = torch.arange(len(trees), device=self.feature.device) * self._nodes
+        children = torch.stack([self.left_child[place], self.right_child[place]], 2) + roots[:, None, None]
+        nodes = {
+            name: getattr(self, name)[place].flatten(0, 1)
+            for name in ("feature", "threshold", "missing_left", "is_set", "members", "value")
+        }
+        return Nodes(children=children.flatten(), roots=roots, **nodes)
+
+    def _exported_leaf_values(self, inputs: Tensor, trees: range) -> Tensor:
+        """The same of all trees at once: float64 of shape (rows, trees). Each row takes as many steps as the deepest tree has decisions: a
+        graph has no loop that ends when the rows arrive."""
+        roots = torch.arange(trees.start, trees.stop, device=inputs.device) * self._nodes
         feature, threshold, missing_left = self.feature.flatten(), self.threshold.flatten(), self.missing_left.flatten()
         left_child, right_child = self.left_child.flatten(), self.right_child.flatten()
         at = roots.expand(inputs.shape[0], -1)
