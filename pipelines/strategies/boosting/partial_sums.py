@@ -11,7 +11,7 @@ class PartialSums:
     """Sums of a forest's first trees, by the batch. Outputs have the bits of the forest's own."""
 
     def __init__(self, forest: Forest, most_bytes: int) -> None:
-        """Of more rows than fit into `most_bytes`, all trees are computed each time."""
+        """`most_bytes` limits the sums. Of rows beyond that, all trees are computed each time."""
         self._forest, self._most_bytes, self._bytes = forest, most_bytes, 0
         self._sums: dict[bytes, tuple[int, Tensor]] = {}
         """By the batch's digest: the number of trees, which ends a group that the forest adds at once, and their sum."""
