@@ -125,7 +125,7 @@ class Forest(nn.Module):
     def add_trees(self, total: Tensor, inputs: Tensor, trees: range) -> Tensor:
         """`total`, float64 of shape (rows, outputs), plus the outputs of `trees`.
 
-        Calls for consecutive `trees` give the same bits as one, if all but the last end at a multiple of TREES_AT_ONCE · outputs.
+        Calls for consecutive `trees` give the same bits as one call, if all but the last end at a multiple of TREES_AT_ONCE · outputs.
         """
         at_once = max(len(trees), 1) if torch.compiler.is_exporting() else TREES_AT_ONCE * self.outputs
         for first in range(trees.start, trees.stop, at_once):
