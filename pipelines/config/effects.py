@@ -24,7 +24,7 @@ from pipelines.config.effect_rules import (
 from pipelines.config.features import FourierSettings, WordsSettings
 from pipelines.config.section import Section
 from pipelines.config.source.source import Table
-from pipelines.config.tasks.forecasting import OF_TRANSFORMER, ForecastingSettings
+from pipelines.config.tasks.forecasting import TRANSFORMER_SETTINGS, ForecastingSettings
 from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
@@ -95,7 +95,7 @@ TABLE = (
     *(Use(f"task.{name}", "dataset.features", fits=_has_sequence, remedy="encode a feature by sequence", section_class=TextSettings)
       for name in ("embedding", "widths", "filters", "dropout")),
     Use("task.kernel", ".network", ("dlinear",), section_class=ForecastingSettings),
-    *(Use(f"task.{name}", ".network", ("transformer",), section_class=ForecastingSettings) for name in OF_TRANSFORMER),
+    *(Use(f"task.{name}", ".network", ("transformer",), section_class=ForecastingSettings) for name in TRANSFORMER_SETTINGS),
     Use("task.heads", ".network", ("gpt",), section_class=LanguageSettings),
     Use("task.cutoffs", "dataset.features", fits=_reaches_cutoffs, remedy="raise the vocabulary of words above the last of them",
         section_class=LanguageSettings),

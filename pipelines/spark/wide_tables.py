@@ -1,4 +1,4 @@
-"""Settings of Spark that follow the number of columns. None of them changes a value.
+"""Settings of Spark that depend on the number of columns. None of them changes a value.
 
 Above 100 columns Spark passes rows from one projection to the next, and generates a class for each. With thousands of columns, to
 compile such classes takes longer than the rows. 5,000 rows of 3,000 columns took 60 s of processor time in the Java of `fit` and `write`
@@ -19,7 +19,7 @@ CACHE_CELLS, CACHE_ROWS = 2**21, (64, 10_000)
 
 
 def suit_columns(rows: DataFrame, is_judged_cheaply: bool = False) -> None:
-    """Set what follows the number of columns, for the plans that are made of these rows.
+    """Set what suits the number of columns of these rows, for the plans that Spark makes of them from now on.
 
     `is_judged_cheaply`: whether split, part and refusals are computed from few columns and without conditions, so that one projection
     may compute them several times.

@@ -18,14 +18,14 @@ MATRICES = "matrices"
 
 
 def hidden_matrices(model: nn.Module) -> set[Tensor]:
-    """The weights of linear layers but the last, and but those that are an embedding, too, or part of an adaptive softmax.
+    """The weights of linear layers, except those of the last layer, of an embedding that shares them, and of an adaptive softmax.
 
     Raises ConfigError if there are none.
     """
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    outputs = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
-    weights_of_outputs = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
-    matrices = {layer.weight for layer in linear if layer.weight.ndim == 2} - weights_of_outputs
+    of_tokens = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
+    excluded = {parameter for module in [*of_tokens, *linear[-1:]] for parameter in module.parameters()}
+    matrices = {layer.weight for layer in linear if layer.weight.ndim == 2} - excluded
     if not any(matrix.requires_grad for matrix in matrices):
         raise ConfigError(
             "train.optimizer is muon, which changes matrices of linear layers before the last, and the model trains none; set it to adamw"
@@ -52,6 +52,7 @@ class Muon(Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Take a step of each kind with its groups."""
         for are_matrices, optimizer in self._kinds.items():
+            # Each time, since loading a checkpoint replaces both.
             optimizer.state = self.state
             optimizer.param_groups = [group for group in self.param_groups if group[MATRICES] == are_matrices]
             optimizer.step()

@@ -46,14 +46,14 @@ def test_quantiles_are_those_of_the_beta_distribution(alpha: float) -> None:
 
 def test_a_picture_has_as_much_of_its_neighbour_as_its_label() -> None:
     mixed = Mixing(ALPHA).mix(BLACK_AND_WHITE, KEYS)
-    shares_kept = Mixing(ALPHA).own_shares(KEYS)
+    shares_kept = Mixing(ALPHA).shares(KEYS)
     white = torch.where(BLACK_AND_WHITE[:, 0, 0, 0] == 1, shares_kept, 1 - shares_kept)
     torch.testing.assert_close(mixed.mean((1, 2, 3)), white)
     assert len(shares_kept.unique()) > ROWS / 4, "the shares differ from row to row"
 
 
 def test_shares_are_those_of_the_distribution() -> None:
-    shares_kept = Mixing(ALPHA).own_shares(torch.arange(20_000) * 7_919)
+    shares_kept = Mixing(ALPHA).shares(torch.arange(20_000) * 7_919)
     assert stats.kstest(shares_kept.numpy(), stats.beta(ALPHA, ALPHA).cdf).pvalue > 0.01
 
 
@@ -83,7 +83,7 @@ def test_the_loss_is_that_of_mixed_labels(weights: Any) -> None:
     vision = task(mixup=ALPHA, class_weights=weights, label_smoothing=0.1)
     model, rows = vision.model(), batch()
     assert vision.draws
-    shares_kept, order = Mixing(ALPHA).own_shares(KEYS), neighbours(KEYS)
+    shares_kept, order = Mixing(ALPHA).shares(KEYS), neighbours(KEYS)
     of_class = torch.tensor([1.0, 1.0, 1.0] if weights == "none" else weights)
     shares = functional.one_hot(rows["label"], 3) * of_class[rows["label"]][:, None]
     mixed = shares_kept[:, None] * shares + (1 - shares_kept)[:, None] * shares[order]  # the weight of each class in each row

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, model_validator
 
 from pipelines.config.section import Section
 
-_NEWER = ("loss", "quantiles", "target_weights", "sample_weight", "label_smoothing")
+_NEWER_SETTINGS_OF_ALL = ("loss", "quantiles", "target_weights", "sample_weight", "label_smoothing")
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -22,6 +22,8 @@ class TaskSettings(Section):
     """Whether the model takes NaN in columns of numbers, as encoders make it with `impute: keep`."""
     smooths_labels: ClassVar[bool] = False
     """Whether `label_smoothing` changes the loss of training, as that of a task that derives from `Supervised`."""
+    newer_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings that came after the first runs of this kind: each is left out of the identity of a run while it has its default."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings of `train` in place of their usual defaults."""
     kind: str
@@ -73,7 +75,7 @@ class TaskSettings(Section):
 
     @property
     def pairs_rows(self) -> bool:
-        """Whether training computes rows in pairs, each row of an even place of a pass with the next one."""
+        """Whether training mixes pairs of rows: rows 2k and 2k + 1 of each pass."""
         return False
 
     @property
@@ -84,11 +86,8 @@ class TaskSettings(Section):
     @property
     def excluded_from_identity(self) -> set[str]:
         """Settings that change no model, and those that are newer than the identities of earlier runs, while they have their defaults."""
-        return {
-            "slices",
-            "metrics",
-            *(name for name in _NEWER if name in (fields := type(self).model_fields) and getattr(self, name) == fields[name].default),
-        }
+        fields, newer = type(self).model_fields, (*_NEWER_SETTINGS_OF_ALL, *self.newer_settings)
+        return {"slices", "metrics", *(name for name in newer if getattr(self, name) == fields[name].default)}
 
 
 class SequenceTaskSettings(TaskSettings):

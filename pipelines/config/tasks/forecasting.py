@@ -6,8 +6,8 @@ from pydantic import Field, PositiveInt, model_validator
 
 from pipelines.config.tasks.base import Probability, SequenceTaskSettings, check_heads
 
-OF_TRANSFORMER = ("patch", "layers", "heads", "width", "dropout")
-"""Settings of that network alone."""
+TRANSFORMER_SETTINGS = ("patch", "layers", "heads", "width", "dropout")
+"""Those that only the network `transformer` has."""
 
 
 class ForecastingSettings(SequenceTaskSettings):
@@ -15,6 +15,7 @@ class ForecastingSettings(SequenceTaskSettings):
     transformer (Nie et al. 2023). What other features of the row shift, for each step and series, is added."""
 
     implementation: ClassVar[str] = "pipelines.tasks.series.forecasting:Forecasting"
+    newer_settings: ClassVar[tuple[str, ...]] = ("network", "normalize")
     kind: Literal["forecasting"] = "forecasting"
     loss: Literal["auto", "quantiles"] = "auto"  # type: ignore[assignment]  # unlike other tasks of sequences, it has two
     """`auto` is the squared error of one forecast; `quantiles` forecasts each of `quantiles`, with the pinball loss."""
@@ -50,6 +51,5 @@ class ForecastingSettings(SequenceTaskSettings):
 
     @property
     def excluded_from_identity(self) -> set[str]:
-        newer = {"network": "dlinear", "normalize": "none"}
-        unused = set() if self.network == "transformer" else set(OF_TRANSFORMER)
-        return super().excluded_from_identity | unused | {name for name, default in newer.items() if getattr(self, name) == default}
+        unused = set() if self.network == "transformer" else set(TRANSFORMER_SETTINGS)
+        return super().excluded_from_identity | unused

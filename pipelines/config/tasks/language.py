@@ -11,6 +11,7 @@ class LanguageSettings(SequenceTaskSettings):
     """A language model for one packed column. It predicts each token from the previous ones in the window."""
 
     implementation: ClassVar[str] = "pipelines.tasks.sequences.language:Language"
+    newer_settings: ClassVar[tuple[str, ...]] = ("network", "tied", "cutoffs")
     kind: Literal["language"] = "language"
     network: Literal["gpt", "lstm"] = "gpt"
     """`gpt` is a transformer; `lstm` has LSTM layers, whose state is zero at the start of each window (Zaremba et al. 2014)."""
@@ -48,8 +49,3 @@ class LanguageSettings(SequenceTaskSettings):
                 f"cutoffs makes {len(self.cutoffs)} clusters, and width is {self.width}; set width to {narrowest} or more, or name fewer"
             )
         return self
-
-    @property
-    def excluded_from_identity(self) -> set[str]:
-        newer = {"network": "gpt", "tied": False, "cutoffs": ()}
-        return super().excluded_from_identity | {name for name, default in newer.items() if getattr(self, name) == default}

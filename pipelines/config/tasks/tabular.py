@@ -33,6 +33,7 @@ class TabularSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.tables.tabular:Tabular"
     smooths_labels: ClassVar[bool] = True
+    newer_settings: ClassVar[tuple[str, ...]] = ("terms_width",)
     kind: Literal["tabular"] = "tabular"
     hidden: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the hidden layers; an empty list makes a linear or logistic regression."""
@@ -61,5 +62,5 @@ class TabularSettings(TaskSettings):
 
     @property
     def excluded_from_identity(self) -> set[str]:
-        newer = {"number_embedding": self.number_embedding.kind == "none", "terms_width": not self.terms_width}
-        return super().excluded_from_identity | {name for name, is_default in newer.items() if is_default}
+        without_embedding = {"number_embedding"} if self.number_embedding.kind == "none" else set()
+        return super().excluded_from_identity | without_embedding

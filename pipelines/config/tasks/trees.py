@@ -14,6 +14,7 @@ class TreesSettings(TaskSettings):
     implementation: ClassVar[str] = "pipelines.tasks.tables.trees:Trees"
     needs_own_strategy: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
+    newer_settings: ClassVar[tuple[str, ...]] = ("terms",)
     train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 0.05, "epochs": 20}
     kind: Literal["trees"] = "trees"
     leaves: Annotated[int, Field(ge=2, le=512)] = 31
@@ -36,8 +37,3 @@ class TreesSettings(TaskSettings):
     4 bytes of memory for each."""
     monotone: dict[str, Literal[-1, 1]] = {}
     """Features that the output may only rise with (1) or fall with (-1): numbers, by the name of their column."""
-
-    @property
-    def excluded_from_identity(self) -> set[str]:
-        newer = {"terms"} if self.terms == type(self).model_fields["terms"].default else set()
-        return super().excluded_from_identity | newer

@@ -12,6 +12,7 @@ class VisionSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.images.vision:Vision"
     smooths_labels: ClassVar[bool] = True
+    newer_settings: ClassVar[tuple[str, ...]] = ("shift_pixels", "flips", "masked_pixels", "mixup")
     kind: Literal["vision"] = "vision"
     network: Literal["small", "fedavg", "resnet20", "resnet18", "resnet50"] = "small"
     """`small` has two 3x3 convolutions of 32 and 64 channels, and 128 hidden units; `fedavg` two of 5x5, and 512 hidden units, as in
@@ -37,8 +38,3 @@ class VisionSettings(TaskSettings):
         if len(set(self.flips)) < len(self.flips):
             raise ValueError(f"flips is {list(self.flips)}; name each axis once")
         return self
-
-    @property
-    def excluded_from_identity(self) -> set[str]:
-        newer = {"shift_pixels": 0, "flips": (), "masked_pixels": 0, "mixup": None}
-        return super().excluded_from_identity | {name for name, default in newer.items() if getattr(self, name) == default}

@@ -1,4 +1,4 @@
-"""Which divisions of a step into passes keep rows in pairs: two rows are one if the first is at an even place of its pass."""
+"""Refuses divisions of a step into passes that part pairs of rows. Rows 2k and 2k + 1 of a pass are a pair."""
 
 from pipelines.config.train.train import Train
 
@@ -6,9 +6,9 @@ _WHY = "but the task mixes rows with their neighbours, so that each pass needs a
 
 
 def check_row_pairs(train: Train) -> None:
-    """Raise ValueError if the passes of a step could part other pairs on one number of workers than on another.
+    """Raise ValueError unless every pass has an even number of rows, so that pairs are the same for any number of workers.
 
-    Where strategies do not read rows in the order of shards, no number of workers divides them otherwise."""
+    A strategy that does not read rows in the order of shards divides them alike on any number of workers, and may have odd passes."""
     if not train.strategy.reads_in_order:
         return
     if train.remainder == "keep":

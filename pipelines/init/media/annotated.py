@@ -142,9 +142,10 @@ def scale_size(height: int, width: int, largest: int) -> tuple[int, int]:
     return max(16, round(height * scale)), max(16, round(width * scale))
 
 
-def epochs_for_images(rows: int, images: int, most: int) -> int:
-    """Epochs that see about so many images, from 10 to `most`."""
-    return max(10, min(most, images // rows))
+def train_settings(rows: int, images: int, most_epochs: int, batch: int, rate: float) -> dict[str, Any]:
+    """The section `train` for so many rows: from 10 to `most_epochs` epochs, so that about so many `images` are seen."""
+    epochs = max(10, min(most_epochs, images // rows))
+    return {"workers": 2, "shards": 4, "epochs": epochs, "global_batch": batch, "lr": rate, "schedule": "one_cycle"}
 
 
 def choose_folder(files: Sequence[FoundFile], stems: set[str]) -> str | None:

@@ -42,6 +42,7 @@ class Corpus:
 
     @property
     def encoding(self) -> str:
+        """The encoding of those that are not UTF-8; empty if all are."""
         return max(text.encoding for text in self.texts)
 
     @property

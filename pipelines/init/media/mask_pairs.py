@@ -21,7 +21,7 @@ class MaskPairs:
 
 
 def pair_files(images: Mapping[str, FoundFile], masks: Mapping[str, FoundFile]) -> MaskPairs:
-    """The pairs of equal names."""
+    """The pairs of equal names, and the names that only one of the folders has. Both arguments are files by name."""
     return MaskPairs(
         tuple((images[name], masks[name]) for name in sorted(images.keys() & masks.keys())),
         tuple(sorted(images.keys() - masks.keys())),

@@ -71,10 +71,11 @@ def count_values(path: str, masks: Iterable[tuple[str, bytes]], files: MaskFiles
 
 
 def name_classes(values: Iterable[int], background: int, names: Mapping[int, str] | None = None) -> dict[str, Any]:
-    """The settings `classes` and `values`: the background, then the other values by size. A value without a name is called after it."""
+    """The settings `classes` and `values`: the background, then the other values by size. A value without a name is
+    `foreground` if it is the only one beside the background, else `value_N`."""
     foreground = sorted(set(values) - {background})
-    called = {foreground[0]: "foreground"} if len(foreground) == 1 else {value: f"value_{value}" for value in foreground}
-    classes = {background: "background", **called, **(names or {})}
+    default_names = {foreground[0]: "foreground"} if len(foreground) == 1 else {value: f"value_{value}" for value in foreground}
+    classes = {background: "background", **default_names, **(names or {})}
     return {"classes": [classes[value] for value in (background, *foreground)], "values": [background, *foreground]}
 
 

@@ -16,10 +16,10 @@ from pipelines.init.media.annotated import (
     AnnotatedRows,
     ChosenSettings,
     draft_annotated,
-    epochs_for_images,
     files_in,
     image_choice,
     scale_size,
+    train_settings,
 )
 from pipelines.init.media.classes import refuse_target
 from pipelines.init.media.contents import IMAGES, FolderContents, list_contents, spread
@@ -50,8 +50,6 @@ def draft_masks(request: Request) -> Draft | None:
     encoder = _encoder(values, size)
     faults = [fault for image, mask in sample if (fault := _fault(encoder, masks.read(mask), images.read(image)))]
     rows = len(files.pairs)
-    batch = 4 if rows < 1_000 else 8
-    training = {"workers": 2, "shards": 4, "epochs": epochs_for_images(rows, 3_000, 100), "global_batch": batch}
     background = f"the value {values.most_frequent} of masks is taken for the background, as the most frequent: classes begin with it"
     return draft_annotated(
         request,
@@ -68,7 +66,7 @@ def draft_masks(request: Request) -> Draft | None:
                 f"values of {len(sample)} masks: {values.shares(encoder['values'])} of the pixels; the first class is the background",
             ),
             task=ChosenSettings(_task(size), "flips: where a mirrored image could be one too"),
-            train={**training, "lr": 3e-3, "schedule": "one_cycle"},
+            train=train_settings(rows, images=3_000, most_epochs=100, batch=4 if rows < 1_000 else 8, rate=3e-3),
             rows=AnnotatedRows(rows, len(sample), faults, files.lone_images, files.lone_masks),
             introduction=(f"{rows:,} images with masks of {len(values.counts)} classes.",),
             assumptions=(background,),

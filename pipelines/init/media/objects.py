@@ -16,9 +16,9 @@ from pipelines.init.media.annotated import (
     AnnotatedRows,
     ChosenSettings,
     draft_annotated,
-    epochs_for_images,
     image_choice,
     scale_size,
+    train_settings,
 )
 from pipelines.init.media.file_table import SampledFiles
 from pipelines.init.media.pictures import look_at_images
@@ -53,19 +53,10 @@ def draft_objects(request: Request, labelled: LabelledImages) -> Draft:
     look = look_at_images(request.data, labelled.images)
     size = scale_size(look.height, look.width, LARGEST_SIDE)
     most_boxes = max(map(len, labelled.class_names.values()))
-    encoder = {
-        "encoder": "boxes",
-        "shape": list(size),
-        "classes": sorted(classes),
-        "most": min(MOST_BOXES, most_boxes + max(5, most_boxes // 4)),
-        "image": "image",
-    }
+    encoder = _encoder(size, sorted(classes), most_boxes)
     faults = list(_faults(encoder, labelled))
-    scale = size[0] / look.height
-    is_small = median(labelled.sides) * scale < SMALL_SIDE
-    task = {"kind": "detection", "stride": 4 if is_small else 8, "flips": [1], "zoom": 0.3, "jitter": 0.2}
-    epochs = epochs_for_images(labelled.rows, 10_000, 60)
-    training = {"workers": 2, "shards": 4, "epochs": epochs, "global_batch": 8, "lr": 2e-3, "schedule": "one_cycle"}
+    median_side = median(labelled.sides) * size[0] / look.height
+    task = {"kind": "detection", "stride": 4 if median_side < SMALL_SIDE else 8, "flips": [1], "zoom": 0.3, "jitter": 0.2}
     listed = ", ".join(f"{name} ({count:,})" for name, count in classes.most_common(5)) + (", …" if len(classes) > 5 else "")
     return draft_annotated(
         request,
@@ -77,10 +68,8 @@ def draft_objects(request: Request, labelled: LabelledImages) -> Draft:
             annotation=ChosenSettings(
                 encoder, f"at most {most_boxes} boxes in one of {len(labelled.class_names):,} images, with {len(classes)} classes"
             ),
-            task=ChosenSettings(
-                task, f"half of the boxes have a shorter side of less than {median(labelled.sides) * scale:.0f} pixels, as encoded"
-            ),
-            train=training,
+            task=ChosenSettings(task, f"half of the boxes have a shorter side of less than {median_side:.0f} pixels, as encoded"),
+            train=train_settings(labelled.rows, images=10_000, most_epochs=60, batch=8, rate=2e-3),
             rows=AnnotatedRows(labelled.rows, max(1, len(labelled.boxes)), faults),
             splits=labelled.splits,
             introduction=(
@@ -89,6 +78,12 @@ def draft_objects(request: Request, labelled: LabelledImages) -> Draft:
             ),
         ),
     )
+
+
+def _encoder(size: tuple[int, int], classes: Sequence[str], most_boxes: int) -> dict[str, Any]:
+    """Settings of the encoder, with room for a quarter more boxes than an image of the sample has."""
+    room = min(MOST_BOXES, most_boxes + max(5, most_boxes // 4))
+    return {"encoder": "boxes", "shape": list(size), "classes": list(classes), "most": room, "image": "image"}
 
 
 def _faults(encoder: dict[str, Any], labelled: LabelledImages) -> Iterable[str]:

@@ -4,7 +4,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipelines.config.messages.did_you_mean import name_list
@@ -29,9 +29,9 @@ class VolumeFolders:
     channel: str
     """One of CHANNELS."""
     files: MaskPairs
-    class_names: dict[int, str]
+    class_names: dict[int, str] = field(default_factory=dict)
     """By the value of labels; empty if no file says them."""
-    assumptions: tuple[str, ...]
+    assumptions: tuple[str, ...] = ()
 
     @property
     def image_files(self) -> tuple[FoundFile, ...]:
@@ -48,7 +48,7 @@ def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
         by_folder[file.folder].append(file)
     labels = [folder for folder in sorted(by_folder) if MASK_FOLDER.search(folder.rpartition("/")[2])]
     choices = [
-        VolumeFolders(image, label, channel, _pair(by_folder[image], by_folder[label], channel), {}, ())
+        VolumeFolders(image, label, channel, _pair(by_folder[image], by_folder[label], channel))
         for label in labels
         for image in sorted(by_folder.keys() - set(labels) - {""})
         for channel in CHANNELS
@@ -56,14 +56,8 @@ def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
     chosen = max(choices, key=lambda choice: len(choice.files.pairs), default=None)
     if chosen is None or not chosen.files.pairs:
         raise ConfigError(_missing_labels(contents, by_folder))
-    return VolumeFolders(
-        chosen.images,
-        chosen.labels,
-        chosen.channel,
-        chosen.files,
-        _class_names(contents, chosen.images),
-        tuple(_doubts(contents, volumes, chosen)),
-    )
+    assumptions = tuple(_doubts(contents, volumes, chosen))
+    return replace(chosen, class_names=_class_names(contents, chosen.images), assumptions=assumptions)
 
 
 def volume_name(file: FoundFile, channel: str = "") -> str:
@@ -78,8 +72,8 @@ def name_expression(channel: str) -> str:
 
 
 def _pair(images: Sequence[FoundFile], labels: Sequence[FoundFile], channel: str) -> MaskPairs:
-    named = {volume_name(file, channel): file for file in images}
-    return pair_files({name: file for name, file in named.items() if name}, {volume_name(file): file for file in labels})
+    images_by_name = {name: file for file in images if (name := volume_name(file, channel))}
+    return pair_files(images_by_name, {volume_name(file): file for file in labels})
 
 
 def _missing_labels(contents: FolderContents, by_folder: dict[str, list[FoundFile]]) -> str:
@@ -106,7 +100,8 @@ def _class_names(contents: FolderContents, images: str) -> dict[int, str]:
         names = {int(key if has_values_first else name): str(name if has_values_first else key).strip() for key, name in labels.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    return names if len({*names.values(), ""}) == len(names) + 1 > 2 else {}
+    are_distinct = len(set(names.values())) == len(names)
+    return names if len(names) >= 2 and all(names.values()) and are_distinct else {}
 
 
 def _doubts(contents: FolderContents, volumes: Sequence[FoundFile], chosen: VolumeFolders) -> list[str]:

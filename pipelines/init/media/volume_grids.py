@@ -68,14 +68,14 @@ def spacing_range(grids: Iterable[Grid]) -> tuple[float, float]:
 
 
 def _largest(grids: Sequence[Grid], spacing: Sequence[float] | None) -> tuple[int, ...]:
-    shapes = {(grid.shape, grid.spacing) for grid in grids}
-    return tuple(max(sides) for sides in zip(*(shape_at_spacing(shape, old, spacing) for shape, old in shapes), strict=True))
+    shapes = [shape_at_spacing(grid.shape, grid.spacing, spacing) for grid in set(grids)]
+    return tuple(max(sides) for sides in zip(*shapes, strict=True))
 
 
 def _coarsen(grids: Sequence[Grid], usual: Sequence[float]) -> tuple[float, ...]:
     """The least spacing with which the largest volume has few enough voxels: axes with short distances are resampled first."""
     least = min(usual)
-    while prod(_largest(grids, spacing := tuple(max(side, _round(least)) for side in usual))) > LARGEST_VOXELS:
+    while prod(_largest(grids, spacing := tuple(max(distance, _round(least)) for distance in usual))) > LARGEST_VOXELS:
         least *= _STEP
     return spacing
 

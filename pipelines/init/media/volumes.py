@@ -13,7 +13,7 @@ from pipelines.data.features.media.nifti import Grid, UnreadableError, extent, r
 from pipelines.data.features.media.volumes import Volume
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
-from pipelines.init.media.annotated import AnnotatedImages, AnnotatedRows, ChosenSettings, draft_annotated, epochs_for_images
+from pipelines.init.media.annotated import AnnotatedImages, AnnotatedRows, ChosenSettings, draft_annotated, train_settings
 from pipelines.init.media.classes import refuse_target
 from pipelines.init.media.contents import FolderContents, FoundFile, list_contents, spread
 from pipelines.init.media.mask_pairs import FilePair, join_query
@@ -41,15 +41,13 @@ def draft_volumes(request: Request) -> Draft | None:
     refuse_target(request, "in the labels")
     grids = _read_grids(contents, folders.image_files)
     voxels = float(np.median([np.prod(grid.shape) for grid in grids]))
-    labels = spread(folders.files.pairs, _affordable(voxels, LABEL_VOXELS, LEAST_LABELS, MOST_LABELS))
+    labels = spread(folders.files.pairs, _sample_size(voxels, LABEL_VOXELS, LEAST_LABELS, MOST_LABELS))
     values = count_values(request.data, ((label.name, _read(contents, label)) for _, label in labels), _LABELS)
     grid = choose_grid(grids)
     image, label = _encoders(grid, _classes(values, folders.class_names))
-    sample = spread(folders.files.pairs, _affordable(voxels, PAIR_VOXELS, LEAST_PAIRS, MOST_PAIRS))
+    sample = spread(folders.files.pairs, _sample_size(voxels, PAIR_VOXELS, LEAST_PAIRS, MOST_PAIRS))
     faults = [fault for pair in sample if (fault := _fault(contents, pair, image, label))]
     files, rows = folders.files, len(folders.files.pairs)
-    batch = 4 if rows < 1_000 else 8
-    training = {"workers": 2, "shards": 4, "epochs": epochs_for_images(rows, 3_000, 100), "global_batch": batch}
     return draft_annotated(
         request,
         AnnotatedImages(
@@ -59,7 +57,7 @@ def draft_volumes(request: Request) -> Draft | None:
             image=ChosenSettings(image, _grid_reason(grid, grids)),
             annotation=ChosenSettings(label, _label_reason(values, label["values"], len(labels))),
             task=_task(grid),
-            train={**training, "lr": 2e-3, "schedule": "one_cycle"},
+            train=train_settings(rows, images=3_000, most_epochs=100, batch=4 if rows < 1_000 else 8, rate=2e-3),
             rows=AnnotatedRows(rows, len(sample), faults, files.lone_images, files.lone_masks),
             introduction=(
                 f"{rows:,} volumes with labels of {len(label['classes'])} classes.",
@@ -109,9 +107,9 @@ def _read_label(content: bytes) -> np.ndarray:
     return numbers
 
 
-def _affordable(voxels: float, budget: int, least: int, most: int) -> int:
-    """How many volumes of so many voxels are within the budget."""
-    return int(np.clip(budget // voxels, least, most))
+def _sample_size(voxels: float, most_voxels: int, least: int, most: int) -> int:
+    """How many volumes of so many `voxels` have `most_voxels` together, from `least` to `most`."""
+    return int(np.clip(most_voxels // voxels, least, most))
 
 
 def _classes(values: MaskValues, names: dict[int, str]) -> dict[str, Any]:
@@ -175,7 +173,7 @@ def _doubts(label: dict[str, Any], grid: VolumeGrid, unread: int) -> list[str]:
                 f"values of {unread:,} labels were not read: with one that is not among dataset.target.label.values, a label is quarantined"
             )
     if grid.is_coarser:
-        spacing = " x ".join(f"{side:g}" for side in grid.spacing or ())
+        spacing = " x ".join(f"{distance:g}" for distance in grid.spacing or ())
         doubts.append(
             f"volumes are resampled to {spacing} mm, which loses detail: for more, lower spacing and raise shape in both encoders"
         )

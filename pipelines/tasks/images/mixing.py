@@ -13,7 +13,7 @@ from pipelines.tasks.constants import Constant
 from pipelines.tasks.row_random import random_integers
 
 _LEVELS = 4096
-"""Number of different shares."""
+"""Number of different shares, which are quantiles of the distribution."""
 _SHARE = 64
 """Purpose of random numbers, beyond those of the other changes of pictures."""
 
@@ -22,15 +22,15 @@ class Mixing:
     """Blends pictures by shares from the distribution Beta(alpha, alpha)."""
 
     def __init__(self, alpha: float) -> None:
-        self._shares = Constant(torch.from_numpy(beta_quantiles(alpha, _LEVELS)).float())
+        self._quantiles = Constant(torch.from_numpy(beta_quantiles(alpha, _LEVELS)).float())
 
     def mix(self, pictures: Tensor, keys: Tensor) -> Tensor:
         """Pictures of shape (rows, channels, height, width), blended; `keys` is ROW_KEYS, shape (rows,)."""
-        return torch.lerp(pictures[neighbours(keys)], pictures, self.own_shares(keys)[:, None, None, None])
+        return torch.lerp(pictures[neighbours(keys)], pictures, self.shares(keys)[:, None, None, None])
 
-    def own_shares(self, keys: Tensor) -> Tensor:
-        """The share of each row that is its own picture's, float32 of shape (rows,)."""
-        return self._shares.to(keys.device)[random_integers(keys, 1, _LEVELS, _SHARE)[:, 0]]
+    def shares(self, keys: Tensor) -> Tensor:
+        """The share that each row keeps of its picture, float32 of shape (rows,)."""
+        return self._quantiles.to(keys.device)[random_integers(keys, 1, _LEVELS, _SHARE)[:, 0]]
 
 
 def neighbours(keys: Tensor) -> Tensor:

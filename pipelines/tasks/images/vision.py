@@ -50,7 +50,7 @@ class Vision(Supervised):
         if self._mixing is None:
             return super().loss(model, batch)
         output, keys = model(batch).float(), batch[ROW_KEYS]
-        shares, order = self._mixing.own_shares(keys), neighbours(keys)
+        shares, order = self._mixing.shares(keys), neighbours(keys)
         losses, weights = self.row_losses(output, batch)
         other_losses, other_weights = self.row_losses(output, {**batch, **{name: batch[name][order] for name in self._label_columns}})
         if weights is None or other_weights is None:

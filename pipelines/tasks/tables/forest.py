@@ -126,7 +126,7 @@ class Forest(nn.Module):
     def add_trees(self, total: Tensor, inputs: Tensor, trees: range) -> Tensor:
         """`total`, float64 of shape (rows, outputs), plus the outputs of `trees`.
 
-        Sums have the same bits in one call or several, each of which but the last ends where a group of TREES_AT_ONCE for each output does.
+        Calls for consecutive `trees` give the same bits as one call, if all but the last end at a multiple of TREES_AT_ONCE · outputs.
         """
         if torch.compiler.is_exporting() and trees:
             return total + self._exported_leaf_values(inputs, trees).unflatten(1, (-1, self.outputs)).sum(1)

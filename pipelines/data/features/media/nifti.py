@@ -116,16 +116,16 @@ def _read_claim(content: bytes) -> _Claim:
     import nibabel  # noqa: PLC0415, only who reads volumes has it installed
 
     head = _unpack(content, _HEADER_BYTES)
-    name = _HEADERS.get(int.from_bytes(head[:4], "little"), _HEADERS.get(int.from_bytes(head[:4], "big")))
-    if name is None:
+    sizes = int.from_bytes(head[:4], "little"), int.from_bytes(head[:4], "big")
+    size = next((size for size in sizes if size in _HEADERS), None)
+    if size is None:
         raise UnreadableError("it is no NIfTI file")
     faults = (ValueError, OverflowError, KeyError, nibabel.spatialimages.HeaderDataError, nibabel.wrapstruct.WrapStructError)
     with np.errstate(all="ignore"):
         try:
             # Without nibabel's own check, which mends what it can and writes a line for each fault.
             # Without the extensions behind the header, of which only a part may be there.
-            size = next(size for size, header_name in _HEADERS.items() if header_name == name)
-            header: Any = getattr(nibabel, name).from_fileobj(BytesIO(head[:size]), check=False)
+            header: Any = getattr(nibabel, _HEADERS[size]).from_fileobj(BytesIO(head[:size]), check=False)
             claim = _Claim(header)
         except faults as error:
             raise UnreadableError("its header is damaged") from error
