@@ -20,12 +20,15 @@ MATRICES = "matrices"
 def hidden_matrices(model: nn.Module) -> set[Tensor]:
     """The weights of linear layers but the last, and but those that are an embedding, too, or part of an adaptive softmax.
 
-    Raises ConfigError if there are none.
+    A weight that is computed from other parameters, as of a layer with adapters or a weight norm, is none. Raises ConfigError if none is
+    trained.
     """
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     outputs = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
     weights_of_outputs = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
-    matrices = {layer.weight for layer in linear if layer.weight.ndim == 2} - weights_of_outputs
+    # Not `layer.weight`, which may be computed from other parameters: no optimizer changes that.
+    weights = [weight for layer in linear for name, weight in layer.named_parameters(recurse=False) if name == "weight"]
+    matrices = {weight for weight in weights if weight.ndim == 2} - weights_of_outputs
     if not any(matrix.requires_grad for matrix in matrices):
         raise ConfigError(
             "train.optimizer is muon, which changes matrices of linear layers before the last, and the model trains none; set it to adamw"
