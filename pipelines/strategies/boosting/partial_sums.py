@@ -18,7 +18,7 @@ class PartialSums:
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """float32 of shape (rows, outputs), from float32 of shape (rows, inputs)."""
-        forest, digest = self._forest, blake2b(inputs.contiguous().numpy()).digest()
+        forest, digest = self._forest, blake2b(inputs.contiguous().numpy().data).digest()
         trees, total = self._sums.get(digest, (0, forest.bias.repeat(len(inputs), 1)))
         full_groups = forest.count - forest.count % (TREES_AT_ONCE * forest.outputs)
         total = forest.add_trees(total, inputs, range(trees, full_groups))
