@@ -27,8 +27,8 @@ def hidden_matrices(model: nn.Module) -> set[Tensor]:
     outputs = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
     weights_of_outputs = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
     # Not `layer.weight`, which may be computed from other parameters: no optimizer changes that.
-    weights = [weight for layer in linear for name, weight in layer.named_parameters(recurse=False) if name == "weight"]
-    matrices: set[Tensor] = {weight for weight in weights if weight.ndim == 2} - weights_of_outputs
+    weights: list[Tensor] = [weight for layer in linear for name, weight in layer.named_parameters(recurse=False) if name == "weight"]
+    matrices = {weight for weight in weights if weight.ndim == 2} - weights_of_outputs
     if not any(matrix.requires_grad for matrix in matrices):
         raise ConfigError(
             "train.optimizer is muon, which changes matrices of linear layers before the last, and the model trains none; set it to adamw"
