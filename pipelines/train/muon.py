@@ -5,6 +5,7 @@ AdamW's has, so both take the same rate and weight decay (Liu et al. 2025, "Muon
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from pipelines.errors import ConfigError
+from pipelines.train.threads import one_thread
 
 MATRICES = "matrices"
 """Key of a group of parameters: whether they are the matrices of hidden layers."""
@@ -20,12 +22,15 @@ MATRICES = "matrices"
 def hidden_matrices(model: nn.Module) -> set[Tensor]:
     """The weights of linear layers, except those of the last layer, of an embedding that shares them, and of an adaptive softmax.
 
-    Raises ConfigError if there are none.
+    A weight that is computed from other parameters, as of a layer with adapters or a weight norm, is none. Raises ConfigError if none is
+    trained.
     """
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    of_tokens = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
-    excluded = {parameter for module in [*of_tokens, *linear[-1:]] for parameter in module.parameters()}
-    matrices = {layer.weight for layer in linear if layer.weight.ndim == 2} - excluded
+    outputs = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.AdaptiveLogSoftmaxWithLoss)]
+    weights_of_outputs = {parameter for module in [*outputs, *linear[-1:]] for parameter in module.parameters()}
+    # Not `layer.weight`, which may be computed from other parameters: no optimizer changes that.
+    weights: list[Tensor] = [weight for layer in linear for name, weight in layer.named_parameters(recurse=False) if name == "weight"]
+    matrices = {weight for weight in weights if weight.ndim == 2} - weights_of_outputs
     if not any(matrix.requires_grad for matrix in matrices):
         raise ConfigError(
             "train.optimizer is muon, which changes matrices of linear layers before the last, and the model trains none; set it to adamw"
@@ -55,4 +60,5 @@ class Muon(Optimizer):
             # Each time, since loading a checkpoint replaces both.
             optimizer.state = self.state
             optimizer.param_groups = [group for group in self.param_groups if group[MATRICES] == are_matrices]
-            optimizer.step()
+            with one_thread() if are_matrices else nullcontext():
+                optimizer.step()

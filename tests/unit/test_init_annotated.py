@@ -178,6 +178,24 @@ def test_images_without_masks_and_masks_without_images_are_told_and_allowed(tmp_
             write_masks,
         ),
         (
+            write_masks,
+            lambda folder: (folder / "images/3.jpeg").write_bytes(picture()),
+            "such as images/3.jpeg and images/3.jpg; keep one file of each name (1 have more)",
+            lambda folder: (folder / "images/3.jpeg").unlink(),
+        ),
+        (
+            write_xml,
+            lambda folder: (folder / "JPEGImages/3.jpeg").write_bytes(picture()),
+            "such as JPEGImages/3.jpeg and JPEGImages/3.jpg; keep one file of each name (1 have more)",
+            lambda folder: (folder / "JPEGImages/3.jpeg").unlink(),
+        ),
+        (
+            write_json,
+            lambda folder: (folder / "images/3.jpeg").write_bytes(picture()),
+            "such as images/3.jpeg and images/3.jpg; keep one file of each name (1 have more)",
+            lambda folder: (folder / "images/3.jpeg").unlink(),
+        ),
+        (
             write_xml,
             lambda folder: [file.write_text(xml(1, size=(9, 9))) for file in folder.glob("Annotations/?.xml")],
             "but its image has 40x30; correct those files",

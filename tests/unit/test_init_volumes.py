@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -54,7 +55,7 @@ def write_volumes(
     image, label = volume(np.ones(shape, np.float32)), volume(label_values(values))
     contents = {f"{folders[0]}/case_{number}{channel}{ending}": image for number in range(rows)}
     contents |= {f"{folders[1]}/case_{number}{ending}": label for number in range(rows)}
-    packed = {name: gzip.compress(content, 1) if name.endswith(".gz") else content for name, content in contents.items()}
+    packed = {name: gzip.compress(content, 1) if name.lower().endswith(".gz") else content for name, content in contents.items()}
     return write(folder, packed | files)
 
 
@@ -99,7 +100,7 @@ def test_volumes_with_labels_of_equal_names(tmp_path: Path) -> None:
     assert drafted.sections["task"] == {"kind": "segmentation", "depth": 1, "elastic": 2, "jitter": 0.3}
     assert "left and right of a body are not the same" in drafted.comments["task",]
     assert config.source.expect == {"has an image": "image IS NOT NULL", "has a label": "label IS NOT NULL"}
-    assert config.source.sql.count("[.]nii") == 2 and "FULL OUTER JOIN" in config.source.sql
+    assert config.source.sql.count("[.](?i:nii") == 2 and "FULL OUTER JOIN" in config.source.sql
     assert (drafted.sections["train"]["global_batch"], drafted.sections["train"]["epochs"]) == (4, 100)
     assert drafted.introduction[0] == "24 volumes with labels of 3 classes."
     assert drafted.assumptions == (
@@ -110,7 +111,7 @@ def test_volumes_with_labels_of_equal_names(tmp_path: Path) -> None:
     assert draft(tmp_path) == drafted
 
 
-@pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
+@pytest.mark.parametrize("ending", [".nii", ".nii.gz", ".NII", ".Nii.GZ"])
 @pytest.mark.parametrize(
     ("folders", "channel"),
     [(("imagesTr", "labelsTr"), ""), (("Task04/imagesTr", "Task04/labelsTr"), "_0000"), (("scans", "segmentations"), "")],
@@ -123,7 +124,7 @@ def test_layouts_of_challenges(tmp_path: Path, folders: tuple[str, str], channel
     valid_config(drafted)
     tables = drafted.sections["source"]["tables"]
     assert [table["path"] for table in tables.values()] == [f"{tmp_path}/{folder}" for folder in folders]
-    assert tables["images"]["options"] == {"pathGlobFilter": f"*{channel}.nii*"}
+    assert tables["images"]["options"] == {"pathGlobFilter": f"*{channel}{ending}"}
     assert name_expression(channel) in drafted.sections["source"]["query"]
     label = drafted.sections["dataset"]["target"]["label"]
     assert (label["classes"], label["values"]) == (["background", "front", "back", "both"], [0, 1, 2, 7])
@@ -146,11 +147,24 @@ def test_a_description_names_the_classes_if_it_names_all(tmp_path: Path, descrip
     assert drafted.sections["dataset"]["target"]["label"]["classes"] == classes
 
 
+def test_endings_are_those_of_the_files(tmp_path: Path) -> None:
+    """ETL reads what was drafted for: no `case_1.nii.json` beside a volume, and packed volumes beside others."""
+    write_volumes(tmp_path, rows=20, **{"images/case_1.nii.json": "{}"})
+    for file in tmp_path.glob("labels/case_1?.nii"):
+        file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes(), 1))
+        file.unlink()
+    tables = draft(tmp_path).sections["source"]["tables"]
+    assert [table["options"]["pathGlobFilter"] for table in tables.values()] == ["*.nii", "*{.nii,.nii.gz}"]
+    for ending in (".nii", ".nii.gz", ".NII", ".Nii.GZ"):
+        match = re.search(name_expression("").split("'")[1], f"a/case_1{ending}")
+        assert match and match[1] == "case_1"
+
+
 def test_channels_beside_the_first_and_other_files_are_left_out(tmp_path: Path) -> None:
     write_volumes(tmp_path, channel="_0000", **{"patients.csv": "a,b"})
     write(tmp_path, {f"images/case_{number}_0001.nii": b"" for number in range(24)})
     drafted = draft(tmp_path)
-    assert drafted.sections["source"]["tables"]["images"]["options"] == {"pathGlobFilter": "*_0000.nii*"}
+    assert drafted.sections["source"]["tables"]["images"]["options"] == {"pathGlobFilter": "*_0000.nii"}
     assert drafted.assumptions[:2] == (
         "files of other channels than _0000 are left out: 24, such as images/case_0_0001.nii",
         "files that are no volumes are left out: 1, such as patients.csv",
@@ -295,6 +309,11 @@ def test_what_would_be_quarantined_is_told_and_allowed(tmp_path: Path) -> None:
             rewrite("images/*", volume(np.full(SHAPE, np.nan, np.float32))),
             "most because of image: it has NaN or ±∞; correct those files",
             write_volumes,
+        ),
+        (
+            lambda folder: write(folder, {f"labels/case_{number}.nii.gz": b"" for number in (4, 7)}),
+            "such as labels/case_4.nii and labels/case_4.nii.gz; keep one file of each name (2 have more)",
+            remove("labels/*.gz"),
         ),
         (remove("labels/case_?.nii"), "14 volumes with a label do not fill three splits; add some", write_volumes),
     ],

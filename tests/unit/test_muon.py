@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.optim import AdamW
 
 from pipelines.config.train.train import Train
@@ -101,11 +102,22 @@ def test_groups_have_their_factors_and_frozen_parameters_have_none() -> None:
     ]
 
 
-@pytest.mark.parametrize("changes", [{"freeze": ["0.*", "2.*"]}, {"freeze": ["[02].weight"]}])
+@pytest.mark.parametrize("changes", [{"freeze": ["0.*", "2.*"]}, {"freeze": ["[02].weight"]}, {"lora": {"rank": 2, "targets": ["[02]"]}}])
 def test_a_model_without_a_matrix_to_train_is_one_line(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="optimizer is muon, which changes matrices of linear layers before"):
         check_fine_tuning(settings(**changes), Network())
     check_fine_tuning(settings(**changes, optimizer="adamw"), Network())
+
+
+def test_a_weight_that_is_computed_from_others_is_no_matrix() -> None:
+    model = Network()
+    vectors = spectral_norm(model[0]).parametrizations.weight[0]._u.clone()
+    assert hidden_matrices(model) == {model[2].weight}
+    assert torch.equal(model[0].parametrizations.weight[0]._u, vectors), "to read the weight would change its vectors"
+    train = settings(lora={"rank": 2, "targets": ["2"]})
+    with pytest.raises(ConfigError, match="and the model trains none; set it to adamw"):
+        check_fine_tuning(train, model)
+    check_fine_tuning(train, Network())
 
 
 @pytest.mark.parametrize("strategy", [{"kind": "sharded"}, {"kind": "parameter_server", "servers": 1}])

@@ -51,6 +51,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "or less, or make source.windows.history longer": ("unit/test_forecasting.py", 'task(network="transformer", patch=12)'),
     "which changes matrices of linear layers before the last": ("unit/test_muon.py", '**changes, optimizer="adamw"'),
     "optimizer is muon, which needs whole matrices": ("unit/test_muon.py", 'strategy=strategy, optimizer="adamw"'),
+    "have one name but for their endings": ("unit/test_init_volumes.py", 'remove("labels/*.gz")'),
     "those of aliases counted at each place; use fewer aliases": ("unit/test_config_faults.py", "test_fewer_aliases_are_read"),
     "stop other programs, and run again": ("unit/test_own_ray.py", "started_again"),
     "for a random split, remove dataset.split.group": ("unit/test_init_tables.py", "for a random split, remove dataset.split.group"),

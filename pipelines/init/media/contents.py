@@ -1,8 +1,8 @@
 """The files of a path, by kind. Reads names and sizes only."""
 
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -87,6 +87,19 @@ def name_ending(name: str) -> str:
     if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
         return f"{inner}{ending}"
     return ending
+
+
+def refuse_equal_names(path: str, files: Iterable[tuple[str, FoundFile]]) -> None:
+    """Raise ConfigError if two files, each after its name without the ending, have equal names: ETL would refuse the rows of both."""
+    by_name = defaultdict[str, list[FoundFile]](list)
+    for name, file in files:
+        by_name[name].append(file)
+    if repeats := [files for files in by_name.values() if len(files) > 1]:
+        first, second, *_ = repeats[0]
+        raise ConfigError(
+            f"{path}: several files have one name but for their endings, such as {first.name} and {second.name}; keep one file of each "
+            f"name ({len(repeats):,} have more)"
+        )
 
 
 def list_contents(path: str) -> FolderContents:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.data.sources.files.content import content
 from pipelines.errors import ConfigError
-from pipelines.init.media.contents import ARCHIVES, FolderContents, FoundFile, check_kinds, refuse_unreadable, spread
+from pipelines.init.media.contents import ARCHIVES, FolderContents, FoundFile, check_kinds, refuse_equal_names, refuse_unreadable, spread
 
 MOST_FILES = 300
 """The most files that are opened."""
@@ -50,7 +50,8 @@ def find_file_table(contents: FolderContents, kind: str, endings: Sequence[str])
 
 
 def folder_table(contents: FolderContents, folder: str, files: Sequence[FoundFile], most: int = MOST_FILES) -> SampledFiles:
-    """The table of files that lie in one folder below the path."""
+    """The table of files that lie in one folder below the path. Raises ConfigError if two have equal names but for their endings."""
+    refuse_equal_names(contents.path, ((file.stem, file) for file in files))
     settings = {"format": "binaryFile", "path": f"{contents.path}/{folder}", "options": {"pathGlobFilter": name_pattern(files)}}
     return SampledFiles(settings, tuple(files), tuple(spread(files, most)), lambda file: Path(contents.place(file)).read_bytes())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.errors import ConfigError
-from pipelines.init.media.contents import IMAGES, FolderContents, FoundFile
+from pipelines.init.media.contents import IMAGES, FolderContents, FoundFile, refuse_equal_names
 from pipelines.init.media.mask_pairs import MaskPairs, pair_files
 from pipelines.init.media.masks import MASK_FOLDER
 
@@ -32,6 +32,9 @@ class VolumeFolders:
     class_names: dict[int, str] = field(default_factory=dict)
     """By the value of labels; empty if no file says them."""
     assumptions: tuple[str, ...] = ()
+    image_pattern: str = ""
+    label_pattern: str = ""
+    """Patterns of the names of files, with the endings as they are written."""
 
     @property
     def image_files(self) -> tuple[FoundFile, ...]:
@@ -39,7 +42,8 @@ class VolumeFolders:
 
 
 def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
-    """The folders with most volumes that have labels. None if few of the files are volumes. Raises ConfigError if none have labels."""
+    """The folders with most volumes that have labels. None if few of the files are volumes. Raises ConfigError if none have labels, or if
+    two files of a folder have equal names but for their endings."""
     volumes = contents.select_endings(VOLUMES)
     if not volumes or 4 * len(volumes) < len(contents.files):
         return None
@@ -56,8 +60,13 @@ def find_volume_folders(contents: FolderContents) -> VolumeFolders | None:
     chosen = max(choices, key=lambda choice: len(choice.files.pairs), default=None)
     if chosen is None or not chosen.files.pairs:
         raise ConfigError(_missing_labels(contents, by_folder))
-    assumptions = tuple(_doubts(contents, volumes, chosen))
-    return replace(chosen, class_names=_class_names(contents, chosen.images), assumptions=assumptions)
+    return replace(
+        chosen,
+        class_names=_class_names(contents, chosen.images),
+        assumptions=tuple(_doubts(contents, volumes, chosen)),
+        image_pattern=_name_pattern(contents.path, by_folder[chosen.images], chosen.channel),
+        label_pattern=_name_pattern(contents.path, by_folder[chosen.labels], ""),
+    )
 
 
 def volume_name(file: FoundFile, channel: str = "") -> str:
@@ -68,7 +77,14 @@ def volume_name(file: FoundFile, channel: str = "") -> str:
 
 def name_expression(channel: str) -> str:
     """SQL for that name, over `path`."""
-    return f"regexp_extract(path, '([^/]+){channel}[.]nii([.]gz)?$', 1)"
+    return f"regexp_extract(path, '([^/]+){channel}[.](?i:nii([.]gz)?)$', 1)"
+
+
+def _name_pattern(path: str, files: Sequence[FoundFile], channel: str) -> str:
+    named = [(name, file) for file in files if (name := volume_name(file, channel))]
+    refuse_equal_names(path, named)
+    endings = sorted({file.name[-len(file.ending) :] for _, file in named})
+    return f"*{channel}{endings[0]}" if len(endings) == 1 else f"*{channel}{{{','.join(endings)}}}"
 
 
 def _pair(images: Sequence[FoundFile], labels: Sequence[FoundFile], channel: str) -> MaskPairs:

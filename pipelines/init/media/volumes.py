@@ -69,10 +69,11 @@ def draft_volumes(request: Request) -> Draft | None:
 
 
 def _source(contents: FolderContents, folders: VolumeFolders) -> dict[str, Any]:
-    tables = {}
-    for name, folder, channel in (("images", folders.images, folders.channel), ("labels", folders.labels, "")):
-        options = {"pathGlobFilter": f"*{channel}.nii*"}
-        tables[name] = {"format": "binaryFile", "path": f"{contents.path}/{folder}", "options": options}
+    places = {"images": (folders.images, folders.image_pattern), "labels": (folders.labels, folders.label_pattern)}
+    tables = {
+        name: {"format": "binaryFile", "path": f"{contents.path}/{folder}", "options": {"pathGlobFilter": pattern}}
+        for name, (folder, pattern) in places.items()
+    }
     return {"tables": tables, "query": join_query(name_expression(folders.channel), name_expression(""), "labels", "label")}
 
 

@@ -1,13 +1,13 @@
 """Compression `powersgd`: workers send low-rank factors of the matrices of a gradient."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.threads import one_thread
 
 
 class Flat:
@@ -78,17 +78,6 @@ class LowRank:
         for q, first in zip(self._q.pieces, self._first_q.pieces, strict=True):
             # A column that is zero, as after a step in which a matrix was, would stay zero: it is multiplied by every later M.
             q.copy_(torch.where(q.any(dim=0), q, first))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread inside: workers with different numbers of threads get the same bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _matrix(piece: Tensor) -> Tensor:
