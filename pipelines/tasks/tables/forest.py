@@ -129,7 +129,7 @@ class Forest(nn.Module):
         Calls for consecutive `trees` give the same bits as one call, if all but the last end at a multiple of TREES_AT_ONCE · outputs.
         """
         if torch.compiler.is_exporting() and trees:
-            return total + self._exported_leaf_values(inputs, trees).unflatten(1, (-1, self.outputs)).sum(1)
+            return total + self._leaf_values_of_graph(inputs, trees).unflatten(1, (-1, self.outputs)).sum(1)
         for values in self._leaf_values(inputs, trees):
             total = total + values.unflatten(1, (-1, self.outputs)).sum(1)
         return total
@@ -180,7 +180,7 @@ class Forest(nn.Module):
         }
         return Nodes(children=children.flatten(), roots=roots, **nodes)
 
-    def _exported_leaf_values(self, inputs: Tensor, trees: range) -> Tensor:
+    def _leaf_values_of_graph(self, inputs: Tensor, trees: range) -> Tensor:
         """The same of all trees at once: float64 of shape (rows, trees). Each row takes as many steps as the deepest tree has decisions: a
         graph has no loop that ends when the rows arrive."""
         roots = torch.arange(trees.start, trees.stop, device=inputs.device) * self._nodes
