@@ -181,8 +181,8 @@ class Forest(nn.Module):
         return Nodes(children=children.flatten(), roots=roots, **nodes)
 
     def _leaf_values_of_graph(self, inputs: Tensor, trees: range) -> Tensor:
-        """The same of all trees at once: float64 of shape (rows, trees). Each row takes as many steps as the deepest tree has decisions: a
-        graph has no loop that ends when the rows arrive."""
+        """Leaf values of all trees at once: float64 of shape (rows, trees). Each row takes as many steps as the deepest tree has decisions:
+        a graph has no loop that ends when the rows arrive."""
         roots = torch.arange(trees.start, trees.stop, device=inputs.device) * self._nodes
         feature, threshold, missing_left = self.feature.flatten(), self.threshold.flatten(), self.missing_left.flatten()
         left_child, right_child = self.left_child.flatten(), self.right_child.flatten()
