@@ -22,7 +22,7 @@ from pipelines.strategies.boosting.partial_sums import PartialSums
 from pipelines.tasks.data import Data
 from pipelines.tasks.tables.contributions import contributions
 from pipelines.tasks.tables.forest import Forest
-from pipelines.tasks.tables.traversal import ROWS_AT_ONCE
+from pipelines.tasks.tables.traversal import PAIRS_AT_ONCE
 from pipelines.tasks.tables.trees import Trees
 
 ROWS, VALUES = 3_000, 12
@@ -67,7 +67,7 @@ def test_a_forest_predicts_as_lightgbm_to_the_last_bit(outputs: int) -> None:
     assert forest.missing_left.any(), "and send NaN to the left"
 
 
-@pytest.mark.parametrize("rows", [0, 1, ROWS_AT_ONCE, 2 * ROWS_AT_ONCE + 1])
+@pytest.mark.parametrize("rows", [0, 1, PAIRS_AT_ONCE // 60, 2 * PAIRS_AT_ONCE // 60 + 1])
 def test_rows_that_stop_at_their_leaves_have_the_outputs_of_the_exported_graph(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     forest, *_ = grow(3)
     batch = {name: values[:rows].clone() for name, values in BATCH.items()}

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-ROWS_AT_ONCE = 1_024
-"""Rows that walk together: their pairs with 64 trees stay in a processor's cache."""
+PAIRS_AT_ONCE = 2**16
+"""Pairs that walk together, so that their numbers stay in a processor's cache."""
 _LEVELS_AT_ONCE = 3
 """Decisions between two looks at which pairs have arrived."""
 
@@ -35,7 +35,8 @@ def leaf_values(nodes: Nodes, inputs: Tensor) -> Tensor:
     """The value of each row's leaf in each tree: float64 of shape (rows, trees), from float32 of shape (rows, inputs)."""
     if not len(inputs):
         return nodes.value.new_empty(0, len(nodes.roots))
-    return torch.cat([nodes.value.take(_find_leaves(nodes, rows)) for rows in inputs.split(ROWS_AT_ONCE)])
+    rows_at_once = max(1, PAIRS_AT_ONCE // len(nodes.roots))
+    return torch.cat([nodes.value.take(_find_leaves(nodes, rows)) for rows in inputs.split(rows_at_once)])
 
 
 def _find_leaves(nodes: Nodes, inputs: Tensor) -> Tensor:
