@@ -40,6 +40,7 @@ _BLENDED: dict[str, Any] = {
     "task": {"kind": "vision", "mixup": 0.2},
 }
 CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
+    "{} is {}, but it is a number; write {} if that is meant": ({"train.epochs": True}, ({"train.epochs": 1},)),
     "and an epoch's last step may have an odd one; set it to drop": (
         {**_BLENDED, "train.remainder": "keep"},
         ({"train.remainder": "drop"},),

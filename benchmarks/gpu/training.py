@@ -100,7 +100,7 @@ def _row(name: str, variant: Variant, measured: Measured, device: str, workers: 
         "precision": variant.precision,
         "compiled": "yes" if variant.compiled else "no",
         "rows": "on the GPU" if variant.cached else "streamed",
-        "rows/s": round(measured.rows_per_second),
+        "rows/s": round(measured.rows_per_second, 1),  # of half precision on a processor, less than one
         "of a script by hand": measured.rows_per_second / measured.bare_rows_per_second,
         "waiting for data": measured.data_wait_fraction,
         "MFU": peak and measured.rows_per_second * measured.flops_per_row / peak / workers,

@@ -1,9 +1,9 @@
 """Base class of all config sections: frozen, without unknown keys, documented field by field."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, create_model, model_validator
 
 from pipelines.config.messages.wording import error_lines
 from pipelines.errors import ConfigError
@@ -46,6 +46,17 @@ class Section(BaseModel):
                 raise ConfigError("\n".join(error_lines(error, type(self), values, name, frozenset()))) from error
 
         __init__.__pydantic_base_init__ = True  # pydantic calls it for no section within another, whose errors have a place there
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_truth_for_numbers(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Refuse what pydantic takes for 1 and 0: `yes`, `no`, `true` and `false` of YAML."""
+        section = validate(values)
+        for name, value in values.items() if isinstance(values, dict) else ():
+            setting = getattr(section, name, None) if isinstance(value, bool) else None
+            if isinstance(setting, int | float) and not isinstance(setting, bool):
+                raise ValueError(f"{name} is {str(value).lower()}, but it is a number; write {setting:g} if that is meant")
+        return section
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
