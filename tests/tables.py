@@ -10,6 +10,7 @@ from pipelines.config.source.source import Source
 from pipelines.data.sources import tables
 from pipelines.data.sources.base import RawTable, raw_tables
 from pipelines.data.sources.tables import Tables
+from pipelines.spark.wide_tables import suit_columns
 
 
 def source(query: str = "SELECT 1", **tables: dict[str, Any]) -> Source:
@@ -21,7 +22,7 @@ def raw_table(settings: dict[str, Any]) -> RawTable[Any]:
 
 
 def read_tables(spark: SparkSession, settings: Source) -> Tables:
-    return tables.read_tables(spark, raw_tables(settings))
+    return tables.read_tables(spark, raw_tables(settings), suit_columns)
 
 
 def write(folder: Path, name: str, content: str | bytes) -> str:

@@ -52,8 +52,9 @@ class Section(BaseModel):
     def _refuse_truth_for_numbers(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         """Refuse what pydantic takes for 1 and 0: `yes`, `no`, `true` and `false` of YAML."""
         section = validate(values)
-        for name, value in values.items() if isinstance(values, dict) else ():
-            setting = getattr(section, name, None) if isinstance(value, bool) else None
+        truths = {name: value for name, value in values.items() if isinstance(value, bool)} if isinstance(values, dict) else {}
+        for name, value in truths.items():
+            setting = getattr(section, name, None)
             if isinstance(setting, int | float) and not isinstance(setting, bool):
                 raise ValueError(f"{name} is {str(value).lower()}, but it is a number; write {setting:g} if that is meant")
         return section

@@ -10,9 +10,9 @@ From a batch to new weights:
 3. `mesh`             maps workers to rows. `passes` runs a shard's forward passes, sets their dtype, and seeds them by step and shard.
 4. `reduce`           sums over workers, in a tree that is the same for any number of workers.
 5. `update`           divides and clips gradients and steps the optimizer, at the learning rate of `schedule`; `muon` is an optimizer of
-                      matrices, in one of the `threads`; `weight_average` averages the weights over steps. `fine_tuning` freezes parameters
-                      and gives others a rate of their own; `low_rank_adapters` trains low-rank changes in their place; `initial_fit` says
-                      which weights from elsewhere fit the model.
+                      matrices, and `threads` limits it to one; `weight_average` averages the weights over steps. `fine_tuning`
+                      freezes parameters and gives others a rate of their own; `low_rank_adapters` trains low-rank changes in their
+                      place; `initial_fit` says which weights from elsewhere fit the model.
 6. `buffers`          keeps the model's buffers, such as batch norm's statistics, equal on all workers; `batch_norm` normalises over the
                       rows of all workers, `frozen_batch_norm` by statistics that stay; `single_rows` refuses it where a pass would have
                       one row.

@@ -33,7 +33,7 @@ class Tables:
         return sum(self.parsed.values())
 
 
-def read_tables(spark: SparkSession, tables: RawTables, prepare: Callable[[DataFrame], None] = lambda rows: None) -> Tables:
+def read_tables(spark: SparkSession, tables: RawTables, prepare: Callable[[DataFrame], None]) -> Tables:
     """Read every table once, and register its valid rows as a view. `prepare` is called with each table's rows before they are read.
 
     Raises SourceError naming table and path if one is missing, unreadable or without rows; ConfigError for a

@@ -14,6 +14,7 @@ from pipelines.etl.query import analyse, run_query
 from pipelines.etl.run import check_unchanged, collect_sources
 from pipelines.etl.splits.splits import CONTENT, INTERNAL, ROW, SPLIT, TEST
 from pipelines.serving.registry.gates import Gate, equal
+from pipelines.spark.wide_tables import suit_columns
 
 
 def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) -> tuple[pa.Table, Gate]:
@@ -30,7 +31,7 @@ def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) 
     if not gate.holds:
         return pa.table({}), gate
     with source_errors(config.source):
-        read_tables(spark, tables)
+        read_tables(spark, tables, suit_columns)
         rows = accepted_rows(judge(run_query(spark, config, is_deterministic), config, is_deterministic)).where(f"{SPLIT} = {TEST}")
         table = rows.orderBy(ROW, CONTENT).limit(max_rows).drop(*INTERNAL).toArrow()
     check_unchanged(tables, before)

@@ -18,7 +18,7 @@ from pipelines.tasks.data import Batch
 from pipelines.tasks.tables.traversal import Nodes, leaf_values
 
 TREES_AT_ONCE = 64
-"""Trees whose decisions are computed together: those of 512 rows fit a processor's cache."""
+"""Trees of each output whose values are summed before they are added to the others."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ class Forest(nn.Module):
         """The outputs as float64, shape (rows, outputs), added tree by tree: the same bits as while the trees grew."""
         total = self.bias.repeat(inputs.shape[0], 1)
         for values in self._leaf_values(inputs, range(self._count)):
-            for of_round in values.split(self.outputs, dim=1):
-                total += of_round
+            for round_values in values.split(self.outputs, dim=1):
+                total += round_values
         return total
 
     def weights(self) -> dict[str, Tensor]:
