@@ -24,6 +24,8 @@ FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload(
     [
         "torch",
+        "torch._dynamo",  # an optimizer imports it at its first step
+        "torch.distributed.checkpoint.state_dict",
         "torchmetrics",
         "pipelines.train.loop",
         "pipelines.train.ddp.ddp",

@@ -2,8 +2,6 @@
 
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from pipelines.serving.http import haproxy
 # 4 partitions for a shuffle are enough.
 SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.sql.shuffle.partitions=4")
 SPARK = " ".join(["--master local[2] --driver-memory 2g", *[f"--conf {setting}" for setting in SETTINGS], "pyspark-shell"])
-OBJECT_STORE_BYTES = 128 * 2**20
 ENDPOINT = Endpoint(request_seconds=10.0, answer_seconds=20.0)
 """The limits of an endpoint's HAProxy, short: Ray kills a replica that hangs after 40 s, and its client is answered 500 then."""
 os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imported, which test modules do
@@ -35,27 +32,15 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    """A Ray of 4 CPUs in this process, with a token of its own, apart from any other Ray of the machine."""
-    import ray
+    """A Ray of 4 CPUs as a training starts it, with a token of its own, apart from any other Ray of the machine."""
+    from pipelines.launch.own_ray import own_ray, ray_folder
 
-    from pipelines.runtime.compat.ray import loopback_only
-
-    # Ray's sockets lie in this folder, and a socket's path has at most 107 characters: so not below TMPDIR.
-    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
-    (folder / "token").write_text(secrets.token_hex(32))
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / "token")
-    os.environ.pop("RAY_AUTH_TOKEN", None)
-    os.environ.pop("RAY_ADDRESS", None)
-    os.environ |= haproxy.variables(folder / "h", ENDPOINT)  # as an endpoint's own Ray has
-    with loopback_only():
-        ray.init(
-            "local",
-            num_cpus=4,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _temp_dir=str(folder / "ray"),  # which Ray opens to everyone
-            _system_config={"worker_niceness": 0},
-        )
-    yield
-    ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
+    with ray_folder() as folder:
+        token = Path(folder).with_name("token")
+        token.write_text(secrets.token_hex(32))
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+        os.environ.pop("RAY_AUTH_TOKEN", None)
+        os.environ.pop("RAY_ADDRESS", None)
+        os.environ |= haproxy.variables(token.with_name("h"), ENDPOINT)  # as an endpoint's own Ray has
+        with own_ray(cpus=4, _temp_dir=folder):
+            yield
