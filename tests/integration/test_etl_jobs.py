@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from disks import small_file_system
 from people import ROWS, write_pipeline
+from pyspark.sql import SparkSession
 from waiting import wait_until
 
+from pipelines.config import load
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import open_version, versions
 from pipelines.errors import DatasetError
+from pipelines.etl.run import run
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,10 +61,10 @@ def content(folder: Path) -> tuple[Manifest, dict[tuple[str, int], str]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, uri: str) -> Path:
-    """The folder of a dataset that one job on one core makes."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, uri: str) -> Path:
+    """The folder of a dataset that the tests' session makes, on two cores."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    finish(start(write_pipeline(folder, uri), "local[1]"))
+    run(load(write_pipeline(folder, uri)))
     return folder / "data"
 
 

@@ -58,9 +58,8 @@ def answer(code: str, folder: Path, *places: Path) -> list[str]:
 
 def copy_without(kind: str, folder: Path) -> Path:
     """A copy of the source tree in which a strategy's folder is missing."""
-    left_out = shutil.ignore_patterns("__pycache__")
     for name in ("pipelines", "conf"):
-        shutil.copytree(ROOT / name, folder / name, ignore=left_out)
+        shutil.copytree(ROOT / name, folder / name)  # with what Python has compiled
     shutil.rmtree(folder / "pipelines/strategies" / kind)
     return folder
 
