@@ -41,8 +41,8 @@ test-all: java $(spark) $(server) ## run all tests: every combination, signals i
 	@python -m pytest $(processes) $(ARGS)
 	@$(MAKE) --no-print-directory test-cluster ARGS=tests/cluster/test_cluster.py
 
-test-quick: $(installed) ## run tests in two minutes: no Spark, no Ray, no worker groups
-	@python -m pytest -m "not slow" tests/unit $(ARGS)
+test-quick: $(installed) ## run the quick tests: no Spark, no Ray, no worker groups; five minutes
+	@python -m pytest $(processes) -m "not slow and not full" tests/unit $(ARGS)
 
 docs: pages $(docs) ## generate pages from the code, then build the site in build/site; a broken link or anchor is an error
 	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build

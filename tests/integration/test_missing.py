@@ -1,6 +1,7 @@
 """Numbers that are missing and kept so: from a CSV with empty cells to trees with a side for them, through every door, to the page."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +9,18 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from promotions import finished_run
 from pyspark.sql import SparkSession
 from sklearn.metrics import roc_auc_score
+from slices import train_and_log
 from stores import new_store
 from test_export import predict_alone
-from torch import Tensor
 
 from pipelines import api
 from pipelines.config import Config, parse
 from pipelines.data.loader.reader import Reader
+from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
-from pipelines.etl.run import run
 from pipelines.launch.spark_baseline import fit_baseline
 from pipelines.report.evaluation import add_raw_rows, pack, read_splits, unpack
 from pipelines.report.figures.svg_figures import draw_figures
@@ -28,14 +28,10 @@ from pipelines.report.pictures import worst_tables
 from pipelines.serving.export.run import export
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor
-from pipelines.tasks.bind import build_task
 from pipelines.tasks.details import EvaluationData
-from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Hooks
-from pipelines.train.loop import Loop
-from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import Strategy
+from pipelines.train.threads import one_thread
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = 3_000
@@ -93,12 +89,28 @@ def make_config(folder: Path, impute: str = "keep", kind: str = "trees") -> Conf
     return parse(values, "hidden")
 
 
-def train(config: Config, folder: Path, hooks: Hooks) -> dict[str, Tensor]:
-    version = open_version(config.dataset.path, config.data_identity)
-    task = build_task(config.task, version.manifest)
-    strategy = create_strategy(config.train, task, WorkerContext())
-    assert Loop(config, version, task, strategy, Checkpoints(RunDirectory(str(folder)), WorkerContext(), 2), hooks).run().finished
-    return strategy.weights()
+@dataclass(frozen=True)
+class LoggedModel:
+    """Trees that are trained on the rows, and what they predict of them."""
+
+    rows: pd.DataFrame
+    config: Config
+    manifest: Manifest
+    strategy: Strategy
+    evaluations: dict[str, EvaluationData]
+    run_id: str
+    uri: str
+    predictions: pd.DataFrame
+
+
+@pytest.fixture(scope="module")
+def model(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LoggedModel:
+    folder = tmp_path_factory.mktemp("missing")
+    rows, config, hooks = write_rows(folder / "raw"), make_config(folder), Keeps()
+    with one_thread():
+        manifest, _, strategy, run_id, uri = train_and_log(config, folder, hooks)
+        predictions = mlflow.pyfunc.load_model(uri).predict(rows.drop(columns="rich"))
+    return LoggedModel(rows, config, manifest, strategy, hooks.evaluations, run_id, uri, predictions)
 
 
 def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -106,45 +118,50 @@ def json_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return [{name: None if pd.isna(value) else value for name, value in row.items()} for _, row in rows.astype(object).iterrows()]
 
 
-def test_p7_missing_numbers_reach_trees_and_are_predicted_alike_through_every_door(spark: SparkSession, tmp_path: Path) -> None:
-    raw, config, hooks = write_rows(tmp_path / "raw"), make_config(tmp_path), Keeps()
-    manifest = run(config)
-    assert not manifest.quarantined and {name for name, fitted in manifest.encoders.items() if fitted.column.missing} == {
-        "income", "age", "age_by_rank", "twice"
-    }  # fmt: skip
-    version = open_version(config.dataset.path, config.data_identity)
-    encoded = Reader(version, "train").read(0)
+def test_missing_numbers_stay_so_in_the_dataset(model: LoggedModel) -> None:
+    assert not model.manifest.quarantined
+    columns = {name for name, fitted in model.manifest.encoders.items() if fitted.column.missing}
+    assert columns == {"income", "age", "age_by_rank", "twice"}
+    encoded = Reader(open_version(model.config.dataset.path, model.config.data_identity), "train").read(0)
     assert 0.2 < np.isnan(encoded["income"]).mean() < 0.7 and (np.isnan(encoded["age"]) == np.isnan(encoded["twice"])).all()
-    weights = train(config, tmp_path / "checkpoints", hooks)
 
-    run_id, uri = finished_run(config, weights)
-    model = mlflow.pyfunc.load_model(uri)
-    by_model = model.predict(raw.drop(columns="rich"))
-    assert by_model["refused"].isna().all()
-    assert roc_auc_score(raw["rich"], by_model["probability_true"]) > 0.9
-    api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "raw")], keep=["id"])
+
+def test_p7_they_reach_trees_and_are_predicted_alike_through_every_door(model: LoggedModel, tmp_path: Path) -> None:
+    expected = model.predictions["probability_true"]
+    assert model.predictions["refused"].isna().all()
+    assert roc_auc_score(model.rows["rich"], expected) > 0.9
+    (raw,) = (table.path for table in model.config.source.tables.values())
+    api.predict(model.config, model.uri, str(tmp_path / "out"), [str(raw)], keep=["id"])
     by_spark = api.open_predictions(str(tmp_path / "out")).to_table().to_pandas().set_index("id").sort_index()
-    np.testing.assert_allclose(by_spark["probability_true"], by_model["probability_true"], rtol=1e-6)
+    np.testing.assert_allclose(by_spark["probability_true"], expected, rtol=1e-6)
 
-    rows = json_rows(raw.drop(columns="rich").head(300))
-    served = ServedModel(Predictor(config.task, manifest, weights), "1", "ab" * 32, rows[0])
+    rows = json_rows(model.rows.drop(columns="rich").head(300))
+    served = ServedModel(Predictor(model.config.task, model.manifest, model.strategy.weights()), "1", "ab" * 32, rows[0])
     (answers,) = served.answers([rows])
-    np.testing.assert_allclose([answer["probability_true"] for answer in answers], by_model["probability_true"].head(300), rtol=1e-6)
+    np.testing.assert_allclose([answer["probability_true"] for answer in answers], expected.head(300), rtol=1e-6)
 
-    folder = export(config, run_id, "onnx")
+
+@pytest.mark.full
+def test_p7_an_exported_graph_predicts_them_alike(model: LoggedModel) -> None:
+    rows = json_rows(model.rows.drop(columns="rich").head(300))
+    folder = export(model.config, model.run_id, "onnx")
     assert max(row["max_difference"] for row in json.loads((folder / "parity.json").read_text())["rows"]) < 1e-4
     queried = [{**row, "twice": row["age"] and 2 * row["age"]} for row in rows]
     ended = predict_alone(folder, stdin="\n".join(map(json.dumps, queried)))
     assert ended.returncode == 0, ended.stderr
     by_script = [json.loads(line)["probability_true"] for line in ended.stdout.splitlines()]
-    np.testing.assert_allclose(by_script, by_model["probability_true"].head(300), atol=1e-6)
-    with pytest.raises(ConfigError, match=r"features\.income keeps missing numbers, which models of Spark ML .* set its impute to median"):
-        fit_baseline(config)
+    np.testing.assert_allclose(by_script, model.predictions["probability_true"].head(300), atol=1e-6)
 
-    tables = hooks.evaluations["test"].tables
-    assert set(tables["importance"]["feature"]) == {"income", "age", "twice", "job"}
-    assert "importance" not in hooks.evaluations["validation"].tables
-    evaluation = hooks.evaluations["test"]
+
+def test_models_of_spark_ml_refuse_them(model: LoggedModel) -> None:
+    with pytest.raises(ConfigError, match=r"features\.income keeps missing numbers, which models of Spark ML .* set its impute to median"):
+        fit_baseline(model.config)
+
+
+def test_the_page_names_the_features_that_moved_a_prediction(model: LoggedModel, tmp_path: Path) -> None:
+    evaluation, version = model.evaluations["test"], open_version(model.config.dataset.path, model.config.data_identity)
+    assert set(evaluation.tables["importance"]["feature"]) == {"income", "age", "twice", "job"}
+    assert "importance" not in model.evaluations["validation"].tables
     unpack(pack(evaluation.summary, evaluation.tables), tmp_path / "evaluation" / "test")
     add_raw_rows(tmp_path / "evaluation", version.filesystem, version.root, version.manifest.attempt)
     splits = read_splits(tmp_path / "evaluation")

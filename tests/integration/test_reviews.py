@@ -2,11 +2,13 @@
 raw."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 from reviews import make_reviews
@@ -19,6 +21,7 @@ from pipelines import api
 from pipelines.config import Config, parse
 from pipelines.serving.export.run import export
 from pipelines.train.hooks import Hooks
+from pipelines.train.threads import one_thread
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = 1_500
@@ -54,32 +57,56 @@ def make_config(folder: Path, kind: str) -> Config:
     return parse(values, "reviews")
 
 
-@pytest.mark.parametrize("kind", ["tabular", pytest.param("trees", marks=pytest.mark.full)])
-def test_p7_texts_beside_numbers_and_categories_are_predicted_alike_through_every_door(
-    kind: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    rows = make_reviews(ROWS, seed=0).to_pandas()
-    (tmp_path / "raw").mkdir()
-    rows.to_csv(tmp_path / "raw" / "rows.csv", index=False)
-    config = make_config(tmp_path, kind)
-    manifest, result, _, run_id, uri = train_and_log(config, tmp_path, Hooks())
-    assert not manifest.quarantined and result.metrics["test/auc"] > 0.95, "more than words or price alone tell"
+@dataclass(frozen=True)
+class LoggedModel:
+    """A model that is trained on the reviews."""
 
-    # A price that no review has, a text without known words, a category that is unknown.
-    raw = rows.drop(columns="again")
+    rows: pd.DataFrame
+    config: Config
+    auc: float
+    run_id: str
+    uri: str
+
+
+@pytest.fixture(scope="module", params=["tabular", pytest.param("trees", marks=pytest.mark.full)])
+def model(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LoggedModel:
+    folder = tmp_path_factory.mktemp(request.param)
+    rows, config = make_reviews(ROWS, seed=0).to_pandas(), make_config(folder, request.param)
+    (folder / "raw").mkdir()
+    rows.to_csv(folder / "raw" / "rows.csv", index=False)
+    with one_thread():
+        manifest, result, _, run_id, uri = train_and_log(config, folder, Hooks())
+    assert not manifest.quarantined
+    return LoggedModel(rows, config, result.metrics["test/auc"], run_id, uri)
+
+
+def odd_rows(model: LoggedModel) -> pd.DataFrame:
+    """The reviews, with a price that none had, a text without known words, and a category that is unknown."""
+    raw = model.rows.drop(columns="again")
     raw.loc[0, "price"], raw.loc[1, "text"], raw.loc[2, "category"] = 1e4, "", "boat"
-    by_model = mlflow.pyfunc.load_model(uri).predict(raw)
+    return raw
+
+
+def test_p7_texts_beside_numbers_and_categories_are_predicted_alike_by_mlflow_and_spark(model: LoggedModel, tmp_path: Path) -> None:
+    assert model.auc > 0.95, "more than words or price alone tell"
+    raw = odd_rows(model)
+    by_model = mlflow.pyfunc.load_model(model.uri).predict(raw)
     assert by_model["refused"].isna().all()
-    assert roc_auc_score(rows["again"], by_model["probability_true"]) > 0.95
-    raw.to_csv(tmp_path / "raw" / "rows.csv", index=False)
-    api.predict(config, uri, str(tmp_path / "out"), [str(tmp_path / "raw")], keep=["id"])
+    assert roc_auc_score(model.rows["again"], by_model["probability_true"]) > 0.95
+    raw.to_csv(tmp_path / "rows.csv", index=False)
+    api.predict(model.config, model.uri, str(tmp_path / "out"), [str(tmp_path / "rows.csv")], keep=["id"])
     by_spark = api.open_predictions(str(tmp_path / "out")).to_table().to_pandas().set_index("id").sort_index()
     filled = raw["text"] != ""  # CSV has NULL for it, which is refused
     np.testing.assert_allclose(by_spark["probability_true"][filled], by_model["probability_true"][filled], rtol=1e-6)
 
-    folder = export(config, run_id, "onnx")
+
+@pytest.mark.full
+def test_p7_an_exported_graph_predicts_them_alike(model: LoggedModel) -> None:
+    raw = odd_rows(model)
+    folder = export(model.config, model.run_id, "onnx")
     assert max(row["max_difference"] for row in json.loads((folder / "parity.json").read_text())["rows"]) < 1e-4
     ended = predict_alone(folder, stdin="\n".join(map(json.dumps, raw.head(200).to_dict("records"))))
     assert ended.returncode == 0, ended.stderr
     by_script = [json.loads(line)["probability_true"] for line in ended.stdout.splitlines()]
-    np.testing.assert_allclose(by_script, by_model["probability_true"].head(200), atol=1e-6)
+    by_model = mlflow.pyfunc.load_model(model.uri).predict(raw.head(200))
+    np.testing.assert_allclose(by_script, by_model["probability_true"], atol=1e-6)

@@ -289,7 +289,7 @@ def test_blocks_are_the_layers(folder: Path) -> None:
 def test_without_the_library_one_line_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface, "find_spec", lambda name: None)
     huggingface._sizes.cache_clear()
-    assert "transformers, which is not installed; pip install -c constraints.txt '.[huggingface]'" in line(lambda: task(folder))
+    assert "transformers, which is not installed; pip install 'lockstep-pipelines[huggingface]'" in line(lambda: task(folder))
 
 
 def test_a_network_that_counts_on_padding_needs_one(tmp_path: Path) -> None:

@@ -370,6 +370,7 @@ def test_odd_texts_are_texts(odd: str, columns: dict[str, Values], random: np.ra
     assert table_settings(result)["options"] == {"header": True}
 
 
+@pytest.mark.full
 def test_texts_of_several_lines_are_read_where_the_first_bytes_end_inside_one(
     random: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -385,7 +386,9 @@ def test_texts_of_several_lines_are_read_where_the_first_bytes_end_inside_one(
         assert features(result)["note"]["encoder"] == "terms" and "max_quarantined" not in result.sections["source"]
 
 
-@pytest.mark.parametrize("kind", ["lines", "one line", "compressed"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("lines", marks=pytest.mark.full), "one line", pytest.param("compressed", marks=pytest.mark.full)]
+)
 def test_a_first_record_longer_than_the_sample_is_read(
     kind: str, random: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,8 +115,9 @@ except Exception as error:
     assert "did you mean together_later? (got together_latre)" in refused
 
 
+@pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [FOLDERS[0], *(pytest.param(kind, marks=pytest.mark.full) for kind in FOLDERS[1:])])
+@pytest.mark.parametrize("kind", FOLDERS)
 def test_without_its_folder_everything_else_works(tmp_path: Path, kind: str) -> None:
     code = f"""{TRAINS}
 import pipelines.api, pipelines.commands, pipelines.launch.replay, pipelines.launch.run, pipelines.launch.verify

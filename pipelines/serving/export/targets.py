@@ -62,5 +62,5 @@ def target_writer(target: str) -> Write:
             raise
         extra = target.partition("-")[0]
         raise ExportError(
-            f"--to {target} needs {error.name}, which is not installed; pip install -c constraints.txt '.[{extra}]'"
+            f"--to {target} needs {error.name}, which is not installed; pip install 'lockstep-pipelines[{extra}]'"
         ) from error

@@ -33,7 +33,7 @@ def import_lightgbm() -> Any:
     """The module. Raises ConfigError if it is not installed."""
     if find_spec("lightgbm") is None:
         raise ConfigError(
-            f"task.kind trees needs lightgbm, which is not installed on {socket.gethostname()}; pip install -c constraints.txt '.[trees]'"
+            f"task.kind trees needs lightgbm, which is not installed on {socket.gethostname()}; pip install 'lockstep-pipelines[trees]'"
         )
     import lightgbm  # noqa: PLC0415, only who grows trees has it installed
 

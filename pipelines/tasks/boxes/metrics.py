@@ -14,7 +14,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 log = logging.getLogger(__name__)
 
-MISSING = "it needs faster-coco-eval, which is not installed; pip install -c constraints.txt '.[detection]'"
+MISSING = "it needs faster-coco-eval, which is not installed; pip install 'lockstep-pipelines[detection]'"
 NO_TRUE_BOX = "no row has a box"
 COUNTED_BOXES = 100
 """Boxes of a row that count, the best ones, as at COCO."""

@@ -23,7 +23,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.supervised import Supervised
 
-MISSING = "it needs transformers, which is not installed; pip install -c constraints.txt '.[huggingface]'"
+MISSING = "it needs transformers, which is not installed; pip install 'lockstep-pipelines[huggingface]'"
 _OLD_ENDINGS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 """Of the first published checkpoints, which the library renames as well."""
 

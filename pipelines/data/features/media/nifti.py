@@ -21,7 +21,7 @@ _GZIP = b"\x1f\x8b"
 _HEADERS, _HEADER_BYTES = {348: "Nifti1Header", 540: "Nifti2Header"}, 540
 """By the header's size, which is its first number in either byte order."""
 _NO_AFFINE = "its orientation is no valid affine matrix"
-MISSING = "it needs nibabel, which is not installed; pip install -c constraints.txt '.[medical]'"
+MISSING = "it needs nibabel, which is not installed; pip install 'lockstep-pipelines[medical]'"
 
 
 class UnreadableError(ValueError):

@@ -76,7 +76,7 @@ class SheetReader:
 def check_openpyxl(place: str) -> None:
     """Raises ConfigError, about what is at `place` of the config or the file system, unless openpyxl is installed."""
     if find_spec("openpyxl") is None:
-        raise ConfigError(f"{place}: Excel needs openpyxl, which is not installed; pip install -c constraints.txt '.[excel]'")
+        raise ConfigError(f"{place}: Excel needs openpyxl, which is not installed; pip install 'lockstep-pipelines[excel]'")
 
 
 def sheet_headers(path: str) -> dict[str, tuple[int, list[str]]]:
