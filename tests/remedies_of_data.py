@@ -304,17 +304,20 @@ def shares_of_documents(documents: int, longest: int) -> None:
 
 def model(**about: Any) -> Model:
     metadata = {"pipeline": "adult", "source": {"query": VALUES["source"]["query"]}, "table": "", **about}
-    return Model("models:/adult/1", metadata, Path(), pa.schema([]), pa.schema([]))
+    return Model("models:/adult/1", metadata, Path(), pa.schema([]), pa.schema([]), "ab" * 32)
+
+
+SNAPSHOT = "0123456789ab"
 
 
 def predictions(folder: Path, **changes: Any) -> str:
     """The folder of an output with one committed snapshot."""
-    root = str(folder / "out" / "snapshot")
+    root = str(folder / "out" / SNAPSHOT)
     Path(root, "data-a").mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"y": [1.0, 2.0]}), f"{root}/data-a/part.parquet")
     values = {
-        "snapshot": "snapshot", "attempt": "a", "model": "", "model_digest": "", "dataset_digest": "", "settings": {}, "inputs": {},
-        "files": {"snapshot/data-a/part.parquet": 2}, "quarantine": {}, "rows_parsed": 2, "rows_in": 2, "rows_out": 2, "refused": {},
+        "snapshot": SNAPSHOT, "attempt": "a", "model": "", "model_digest": "", "dataset_digest": "", "settings": {}, "inputs": {},
+        "files": {f"{SNAPSHOT}/data-a/part.parquet": 2}, "quarantine": {}, "rows_parsed": 2, "rows_in": 2, "rows_out": 2, "refused": {},
     }  # fmt: skip
     output.commit_predictions(Attempt(LocalFileSystem(), root, "a"), output.Predictions(**{**values, **changes}), {})
     return str(folder / "out")
@@ -322,9 +325,9 @@ def predictions(folder: Path, **changes: Any) -> str:
 
 def alter_predictions(folder: Path, removed: bool = False) -> Any:
     if removed:
-        shutil.rmtree(folder / "out" / "snapshot")
+        shutil.rmtree(folder / "out" / SNAPSHOT)
         return output.open_predictions(predictions(folder))
-    path = Path(predictions(folder), "snapshot", "manifest.json")
+    path = Path(predictions(folder), SNAPSHOT, "manifest.json")
     path.write_bytes(path.read_bytes().replace(b'"rows_in": 2', b'"rows_in": 3'))
     return output.open_predictions(str(folder / "out"))
 

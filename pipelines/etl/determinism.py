@@ -23,6 +23,7 @@ _FLOAT_AGGREGATES = {
 # Aggregates that depend on the order of rows, which Spark does not mark as nondeterministic.
 _ORDERED = {
     "first", "first_value", "last", "last_value", "any_value", "collect_list", "collect_set", "array_agg", "listagg", "string_agg", "mode",
+    "max_by", "min_by", "histogram_numeric",
 }  # fmt: skip
 _SORTS = {"array_sort", "sort_array"}
 _CLOCK = {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now"}

@@ -35,5 +35,5 @@ def column_profile(statistics: Statistics) -> dict[str, Any]:
         profile["infinite"] = statistics.infinite
     if statistics.counts is not None:
         frequent = statistics.counts.slice(0, _MOST_FREQUENT)
-        profile |= {"distinct": len(statistics.counts), "most_frequent": dict(zip(*frequent.to_pydict().values(), strict=True))}
+        profile |= {"distinct": statistics.distinct, "most_frequent": dict(zip(*frequent.to_pydict().values(), strict=True))}
     return profile

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.data.features.raw import python_rows
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import REPORT_SCHEMA, Attempt, Report, merge_reports
 from pipelines.etl.quality import REASON
@@ -52,7 +53,7 @@ def _count_refused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 def _records(rows: pa.RecordBatch) -> list[str]:
     """The query's columns of each row as JSON."""
-    values = rows.drop_columns([name for name in rows.schema.names if name in INTERNAL]).to_pylist()
+    values = python_rows(rows.drop_columns([name for name in rows.schema.names if name in INTERNAL]))
     return [json.dumps(_jsonable(row), ensure_ascii=False) for row in values]
 
 

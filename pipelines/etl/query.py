@@ -53,7 +53,7 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
         check_columns(dataset, schema)
         plan = query_execution(rows).analyzed()
     refuse_nondeterminism("source.query", plan)
-    query_warnings = set(plan_warnings(plan))
+    query_warnings = {*plan_warnings(plan), *_place_warnings(plan, tables)}
     warnings = [f"source.query: {warning}" for warning in sorted(query_warnings)]
     for name in source.expect:
         # The plan of the condition contains that of the query.
@@ -62,6 +62,19 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     with source_errors(source, "dataset.split"):
         splits.assign_split(splits.add_identity(rows, config.dataset.key), config.dataset.split)
     return tuple(warnings)
+
+
+def _place_warnings(plan: JavaObject, tables: RawTables) -> Iterator[str]:
+    """Columns of whole files that the query hands on, though a copy of the files has others."""
+    if any(table.settings.format == "binaryFile" for table in tables.values()) and kind(plan) == "Project":
+        names = {expression.name() for expression in items(plan.projectList()) if kind(expression) == "AttributeReference"}
+        if "path" in names:
+            yield (
+                "path is another one where the files are copied to, and so is the dataset; take their name, such as "
+                "regexp_extract(path, '[^/]+$', 0)"
+            )
+        if "modificationTime" in names:
+            yield "modificationTime is another one where the files are copied to, and so is the dataset; leave it out"
 
 
 def _expectation_warnings(spark: SparkSession, config: Config, name: str, rows: DataFrame) -> Iterator[str]:

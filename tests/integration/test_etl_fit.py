@@ -84,11 +84,14 @@ def test_a_repeated_key_is_noticed(spark: SparkSession, most_rows: float, distin
 def test_only_the_most_frequent_values_reach_the_driver_where_they_are_many(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     features = {"word": {"encoder": "vocabulary", "max_size": 3}}
     rows = table(spark)
-    expected, _ = fit(rows, dataset(features=features))
-    monkeypatch.setattr(gathering, "COUNTS_ON_DRIVER", 0)
+    expected, profile_of_all = fit(rows, dataset(features=features))
     monkeypatch.setattr(gathering, "DISTINCT_ON_DRIVER", 3)
+    by_driver = fit(rows, dataset(features=features))
+    monkeypatch.setattr(gathering, "COUNTS_ON_DRIVER", 0)
     encoders, profile = fit(rows, dataset(features=features))
-    assert encoders == expected and profile["word"]["distinct"] == 3
+    assert (encoders, profile) == by_driver, "whoever sums the counts, and however many partitions there are"
+    assert encoders == expected and len(profile["word"]["most_frequent"]) == 3
+    assert profile["word"]["distinct"] == profile_of_all["word"]["distinct"] > 3
 
 
 def test_the_profile_describes_the_training_split(spark: SparkSession) -> None:

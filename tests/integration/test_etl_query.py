@@ -46,6 +46,7 @@ def run_rows(spark: SparkSession, query: str) -> DataFrame:
         ("SELECT 1 AS i, stddev(i) AS x FROM t", "stddev of floating point numbers"),
         ("SELECT 1 AS i, first(x) AS x FROM t", "first() depends on the order of rows"),
         ("SELECT 1 AS i, any_value(x) AS x FROM t", "any_value() depends"),
+        ("SELECT i, max_by(s, x) AS s FROM t GROUP BY i", "max_by() depends"),
         ("SELECT 1 AS i, collect_list(x)[0] AS x FROM t", "collect_list() depends"),
         ("SELECT * FROM t LIMIT 1", "LIMIT or OFFSET without ORDER BY"),
         ("SELECT * FROM t TABLESAMPLE (5 ROWS)", "LIMIT or OFFSET without ORDER BY"),
@@ -347,6 +348,19 @@ def test_tables_of_every_format_have_their_columns_before_they_are_read(spark: S
     query = """SELECT p.i + p.part AS i, q.x, images.class, files.length, one.value, archives.content, lines.value AS line, records.a.b
         FROM p, q, images, files, one, archives, lines, records"""
     assert analysis_warnings(spark, config(query, tables=tables)) == ()
+
+
+def test_p6_where_a_file_lies_and_when_it_was_written_is_no_part_of_a_dataset(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "1.jpg").write_bytes(b"1")
+    tables = {"files": {"format": "binaryFile", "path": str(tmp_path)}}
+    query = "SELECT length AS i, 0.5D AS x, {} FROM files"
+    (warning,) = analysis_warnings(spark, config(query.format("path"), tables=tables))
+    assert "source.query: path is another one where the files are copied to" in warning
+    (warning,) = analysis_warnings(spark, config(query.format("modificationTime"), tables=tables))
+    assert "modificationTime is another one where the files are copied to" in warning and warning.endswith("; leave it out")
+    assert analysis_warnings(spark, config(query.format("regexp_extract(path, '[^/]+$', 0) AS s"), tables=tables)) == ()
+    (warning, _) = analysis_warnings(spark, config("SELECT *, length AS i, 0.5D AS x FROM files", tables=tables))
+    assert "path" in warning or "modificationTime" in warning
 
 
 @pytest.mark.parametrize("conf", sorted(Path(__file__).parents[2].glob("conf/*.yaml")), ids=lambda path: path.stem)

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -20,7 +22,7 @@ from pipelines.serving.http.batches import RequestBatches
 from pipelines.serving.http.counters import Counters, ReplicaCounts
 from pipelines.serving.http.forms import RequestError, parse_rows, read_body
 from pipelines.serving.http.schema import endpoint_page, openapi
-from pipelines.serving.http.served_model import ServedModel, example_row
+from pipelines.serving.http.served_model import ServedModel, _json_rows, example_row
 from pipelines.serving.model import REFUSED, Predictor
 from pipelines.serving.model.signature import input_example
 from pipelines.tasks.bind import build_task
@@ -290,3 +292,13 @@ def test_a_request_whose_client_is_gone_is_not_computed() -> None:
         return await last
 
     assert asyncio.run(cancel_second()) == [3] and computed == [[1], [3]]
+
+
+def test_one_number_that_json_lacks_costs_no_other_row_its_answer() -> None:
+    """A forecast or an image is a list; so are its parts."""
+    predicted = pd.DataFrame({"forecast": [[1.0, float("nan")], np.array([[np.inf], [2.0]]), None], "prediction": [0.5, -np.inf, np.nan]})
+    assert json.loads(json.dumps(_json_rows(predicted), allow_nan=False)) == [
+        {"forecast": [1.0, None], "prediction": 0.5},
+        {"forecast": [[None], [2.0]], "prediction": None},
+        {"forecast": None, "prediction": None},
+    ]

@@ -96,6 +96,15 @@ def test_the_header_must_name_the_schema() -> None:
     assert records("name,age\n", dialect, start=False) == [("name,age", None, 1)]
 
 
+@pytest.mark.parametrize("dialect", [Dialect(header=True, comment="#"), Dialect(skip=9)], ids=["comments", "skipped lines"])
+def test_a_header_behind_the_first_part_of_a_file_is_no_record(dialect: Dialect) -> None:
+    """The next part would take it for one, and its lines to skip for records."""
+    with pytest.raises(SourceError, match=r"people.csv: comments and lines to skip fill its first part, .* options: {multiLine: true}"):
+        list(cut([b"#\n" * 5], dialect, "people.csv", end=False))
+    assert not list(cut([b"#\n" * 5], dialect, "people.csv"))
+    assert not replace(dialect, multiline=True).splits, "one task reads the file"
+
+
 def test_comments_are_left_out() -> None:
     assert records("#x\n1\n", Dialect(comment="#")) == [("1", None, 2)]
 

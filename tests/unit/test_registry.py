@@ -27,7 +27,7 @@ from pipelines.serving.model.predictor import Predictor
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry import alias, measure
 from pipelines.serving.registry.gates import Judgement, at_least, at_most, bounds, skip_reasons
-from pipelines.serving.registry.measure import Predictions, _is_no_worse, _judge_slices, judge_predictions
+from pipelines.serving.registry.measure import Predictions, _is_no_worse, _judge_slices, _reproduces_logged_metric, judge_predictions
 from pipelines.serving.registry.run import rollback
 from pipelines.serving.registry.target import ComparisonTarget, bootstrap_comparison, class_metric, quantity_metric
 
@@ -55,6 +55,16 @@ def test_metrics_judge_predictions() -> None:
     assert class_metric("loss", truth, probabilities)(ones) == pytest.approx(-np.log([0.9, 0.6, 0.2]).mean())
     values, predicted = np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0])
     assert [quantity_metric(name, values, predicted)(ones) for name in ("mae", "mse", "rmse")] == pytest.approx([1, 5 / 3, (5 / 3) ** 0.5])
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_metric_of_a_quantity_is_reproduced_in_its_own_units(scale: float) -> None:
+    truth = scale * np.array([1.0, 2.0, 4.0])
+    predictions = Predictions(pa.table({"y": truth}), truth, pa.table({"prediction": truth + scale * np.array([0.1, -0.2, 0.3])}))
+    target = ComparisonTarget("rmse", "y", None, ())  # type: ignore[arg-type]
+    value = target.metric_by_weights(truth, predictions.table)(np.ones(3))
+    assert _reproduces_logged_metric(target, predictions, value * 1.0005).holds
+    assert not _reproduces_logged_metric(target, predictions, value * 0.2).holds
 
 
 def test_a_bootstrap_tells_a_worse_model_from_an_equal_one() -> None:

@@ -55,6 +55,35 @@ def test_an_archive_that_breaks_off_is_named(tmp_path: Path, name: str, cut: int
         list(read_members(str(path), SCHEMA))
 
 
+HEADERS = {"a/": 0, "a/one.wav": 512, "a/two.wav": 3_072, "three": 3_584}
+"""Where the headers of the archive begin."""
+
+
+@pytest.mark.parametrize("cut", [HEADERS["a/two.wav"], HEADERS["three"], HEADERS["three"] + 200])
+def test_an_archive_that_is_cut_between_files_or_in_a_header_is_not_whole(tmp_path: Path, cut: int) -> None:
+    path = Path(write(tmp_path / "x.tar"))
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(SourceError, match=r"x.tar is not a whole tar archive: "):
+        list(read_members(str(path), SCHEMA))
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+def test_no_damaged_header_is_taken_for_the_end(tmp_path: Path, header: int) -> None:
+    path = Path(write(tmp_path / "x.tar"))
+    content = bytearray(path.read_bytes())
+    content[header] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=r"x.tar is not a whole tar archive: bad checksum"):
+        list(read_members(str(path), SCHEMA))
+
+
+def test_archives_that_follow_each_other_are_read_as_one(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "1.tar"), write(tmp_path / "2.tar", files={"more": b"2"})
+    (tmp_path / "x.tar").write_bytes(Path(first).read_bytes() + Path(second).read_bytes())
+    members = pa.Table.from_batches(read_members(str(tmp_path / "x.tar"), SCHEMA), SCHEMA)
+    assert members["path"].to_pylist() == [*FILES, "more"]
+
+
 @pytest.mark.parametrize("content", [b"", b"no archive at all" * 100])
 def test_other_files_are_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.tar").write_bytes(content)

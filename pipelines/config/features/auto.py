@@ -10,9 +10,9 @@ COLUMN_KINDS = ("number", "text", "boolean", "time", "array")
 
 
 class AutoSettings(EncoderSettings):
-    """The encoders that `lockstep init` would choose for the column, one or two, from the rows of the training split; for texts `sequence`. ETL chooses when it
-    makes a version, and the manifest has the choice. In a pattern, constants, identifiers, near copies of the target and columns that no
-    encoder takes are left out, each with its reason in the log and the manifest."""
+    """The encoders that `lockstep init` would choose for the column, one or two, from the rows of the training split; for texts `sequence`.
+    ETL chooses when it makes a version, and the manifest has the choice. In a pattern, constants, identifiers, near copies of the target
+    and columns that no encoder takes are left out, each with its reason in the log and the manifest."""
 
     implementation: ClassVar[str] = ""
     encoder: Literal["auto"] = "auto"

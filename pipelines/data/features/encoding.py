@@ -14,6 +14,7 @@ from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.config.plugins import import_class, is_class_path
 from pipelines.data.features.base import Encoder, Input, Packer
+from pipelines.data.features.raw import python_value
 from pipelines.data.features.statistics import COUNTS, WORDS, Statistics
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError, SourceError
@@ -205,7 +206,7 @@ def _add_reasons(
     """Add a reason for each row that this output refuses and that has no reason yet."""
     words = reasons.to_pylist()
     for row in np.flatnonzero(pc.and_(pc.is_null(output), pc.is_null(reasons)).to_numpy(zero_copy_only=False)):
-        raw = [column[int(row)].as_py() for column in inputs]
+        raw = [python_value(column[int(row)]) for column in inputs]
         values = {name: _short(value) for name, value in zip(names, raw, strict=True)}
         words[row] = prefix + (", ".join(f"{name} {value}" for name, value in values.items()) if len(values) > 1 else values[names[0]])
         words[row] += f": {why}" if (why := fault(*raw)) else ""

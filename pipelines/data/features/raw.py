@@ -3,6 +3,8 @@
 Both use the same functions, so the values that are counted are the values that are encoded.
 """
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -70,6 +72,26 @@ def numbers(values: pa.Array) -> np.ndarray:
     if types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0
+
+
+def python_value(value: pa.Scalar) -> Any:
+    """The value as Python has it; a time beyond the year 9999, which Python lacks, as text."""
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        try:
+            return str(value.cast(pa.string()))
+        except pa.ArrowException:  # of a struct or a list
+            return f"a {value.type} with a time that Python lacks"
+
+
+def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows as Python has them, by `python_value` where it lacks a value."""
+    try:
+        return rows.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [[python_value(value) for value in column] for column in rows.columns]
+        return [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def missing_values(values: pa.Array) -> int:

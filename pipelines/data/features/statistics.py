@@ -54,6 +54,8 @@ class Statistics:
     maximum: float | None = None
     counts: pa.Table | None = None
     """(value, count) of each value as text, or of its pieces; the most frequent first, ties by value."""
+    distinct: int = 0
+    """Number of different values or pieces, also of those that `counts` lacks because it has only the most frequent ones."""
     pieces: int = 0
     """Number of all pieces of text that were counted, also of those that `counts` lacks because it has only the most frequent ones."""
     terms: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -183,12 +185,18 @@ def combine_summaries(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def statistics_from_summary(
-    summary: dict[str, Any], counts: pa.Table | None = None, terms: Mapping[str, pa.Table] | None = None
+    summary: dict[str, Any],
+    counts: pa.Table | None = None,
+    terms: Mapping[str, pa.Table] | None = None,
+    most: int | None = None,
+    distinct: int | None = None,
 ) -> Statistics:
     """The statistics of one column from the summary of all its rows, the table of its counts, and those of its `terms` by statistic.
 
+    Of each table, the `most` frequent are kept. If that has been done already, `distinct` tells how many counts there were.
     Sums are exact; only the final division rounds.
     """
+    summed = None if counts is None else _most_frequent_first(counts)
     numeric = summary["rows"] - summary["nulls"] - summary["infinite"] if MOMENTS in summary["needs"] else 0
     moments: dict[str, float] = {}
     if numeric:
@@ -203,9 +211,10 @@ def statistics_from_summary(
         summary["rows"],
         summary["nulls"],
         summary["infinite"],
+        distinct=distinct or (0 if summed is None else len(summed)),
         pieces=summary["pieces"],
-        counts=None if counts is None else _most_frequent_first(counts),
-        terms={need: _most_frequent_first(table) for need, table in (terms or {}).items()},
+        counts=None if summed is None else summed.slice(0, most),
+        terms={need: _most_frequent_first(table).slice(0, most) for need, table in (terms or {}).items()},
         sample=ascending_numbers(summary) if SAMPLE in summary["needs"] else None,
         **moments,
     )

@@ -4,6 +4,7 @@ The query is parsed in the Databricks dialect, which is Spark's with ANSI mode, 
 to have the same meaning in both engines are translated; ETL then compares their values.
 """
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -74,6 +75,14 @@ def to_duckdb_sql(expression: exp.Expr) -> str:
 def columns_in(expression: exp.Expr) -> set[str]:
     """The raw columns that an expression reads."""
     return {column.name for column in expression.find_all(exp.Column)}
+
+
+def condition_columns(sql: str) -> set[str]:
+    """The columns that a condition of Spark SQL reads. Of one that sqlglot cannot parse, all of its words: it may read any."""
+    try:
+        return columns_in(_parse(sql))
+    except UntranslatableError:
+        return set(re.findall(r"\w+", sql))
 
 
 def literals_in(expression: exp.Expr) -> set[str]:

@@ -55,7 +55,9 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
         partial(summarize_partition, column_needs, hashed_columns, list(missing_in), bool(dataset.key)), GATHERED
     )
     collect = _collect_in_one_job if most_rows * _counts_of_a_row(dataset, column_needs) <= COUNTS_ON_DRIVER else _collect
-    summaries, keys_repeat, counted = collect(task_results, dataset)
+    counting = VocabularySettings | SequenceSettings | TermsSettings
+    most = max([DISTINCT_ON_DRIVER, *(settings.max_size for settings in dataset.encoders.values() if isinstance(settings, counting))])
+    summaries, keys_repeat, counted, distinct = collect(task_results, dataset, most)
     names = [count_name(column, need) for column, needed in column_needs.items() for need in count_statistics(needed)]
     counts = _counts_by_column(counted, names)
     statistics = {
@@ -63,6 +65,8 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
             summaries[column],
             counts.get(column),
             {need: counts[count_name(column, need)] for need in needed if term_rule(need)},
+            most,  # however many tasks there were
+            distinct.get(column),
         )
         for column, needed in column_needs.items()
         if column in summaries
@@ -78,26 +82,27 @@ def gather(rows: DataFrame, dataset: Dataset, missing_in: Collection[str] = (), 
     return RowSummary(by_split, refused, statistics, schema, samples, **contents, values=values, missing=missing, keys_repeat=keys_repeat)
 
 
-def _collect(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any], bool, pa.Table]:
-    """Collect the summaries by column, whether a key repeats, and the counts of values."""
+Collected = tuple[dict[str, Any], bool, pa.Table, dict[str, int]]
+"""The summaries by column, whether a key repeats, the counts of values, and how many different ones the columns have that lack some."""
+
+
+def _collect(task_results: DataFrame, dataset: Dataset, most: int) -> Collected:
     task_results.persist()
     try:
         summaries, number_of_counts = collect_summaries(task_results)
         hashes = task_results.where("hashes IS NOT NULL").selectExpr("column AS bucket", "hashes")
         keys_repeat = bool(dataset.key) and has_repeated_key(hashes, sum(summaries.get(SPLIT, [])))
-        counting = VocabularySettings | SequenceSettings | TermsSettings
-        sizes = [settings.max_size for settings in dataset.encoders.values() if isinstance(settings, counting)]
-        return summaries, keys_repeat, _sum_counts(task_results, number_of_counts, max([DISTINCT_ON_DRIVER, *sizes]))
+        return summaries, keys_repeat, *_sum_counts(task_results, number_of_counts, most)
     finally:
         task_results.unpersist()
 
 
-def _collect_in_one_job(task_results: DataFrame, dataset: Dataset) -> tuple[dict[str, Any], bool, pa.Table]:
+def _collect_in_one_job(task_results: DataFrame, dataset: Dataset, most: int) -> Collected:
     """Collect the same of few rows: the driver takes all results of the tasks, and merges them."""
     results = task_results.toArrow()
     hashes = results.filter(pc.is_valid(results["hashes"])).select(["column", "hashes"]).rename_columns(["bucket", "hashes"])
     counts = results.filter(pc.is_valid(results["value"])).select(["column", "value", "count"])
-    return merge_summaries(results), bool(dataset.key) and repeats_in_bucket(hashes.to_batches()), counts
+    return merge_summaries(results), bool(dataset.key) and repeats_in_bucket(hashes.to_batches()), counts, {}
 
 
 def _select_columns(rows: DataFrame, dataset: Dataset, schema: pa.Schema, column_needs: Needs) -> tuple[DataFrame, list[str]]:
@@ -128,14 +133,19 @@ def _counts_of_a_row(dataset: Dataset, column_needs: Needs) -> int:
     return len(column_needs) + sum(settings.length for settings in dataset.encoders.values() if isinstance(settings, TermsSettings))
 
 
-def _sum_counts(task_results: DataFrame, number_of_counts: int, most: int) -> pa.Table:
-    """(column, value, count), each value once or more often; the `most` frequent of a column where there are very many."""
+def _sum_counts(task_results: DataFrame, number_of_counts: int, most: int) -> tuple[pa.Table, dict[str, int]]:
+    """(column, value, count), each value once or more often. Where there are very many, the `most` frequent of a column, and the number of
+    all by column."""
     counts = task_results.where("value IS NOT NULL").select("column", "value", "count")
     if number_of_counts > COUNTS_ON_DRIVER:
         summed = counts.groupBy("column", "value").agg(F.sum("count").alias("count"))
-        rank = F.row_number().over(Window.partitionBy("column").orderBy(F.desc("count"), "value"))
-        counts = summed.withColumn("rank", rank).where(F.col("rank") <= most).drop("rank")
-    return counts.toArrow()
+        column = Window.partitionBy("column")
+        columns = {"rank": F.row_number().over(column.orderBy(F.desc("count"), "value")), "distinct": F.count(F.lit(1)).over(column)}
+        ranked = summed.withColumns(columns).where(F.col("rank") <= most).toArrow()
+        firsts = ranked.filter(pc.equal(ranked["rank"], 1))
+        distinct = dict(zip(firsts["column"].to_pylist(), firsts["distinct"].to_pylist(), strict=True))
+        return ranked.drop_columns(["rank", "distinct"]), distinct
+    return counts.toArrow(), {}
 
 
 def _counts_by_column(counts: pa.Table, columns: list[str]) -> dict[str, pa.Table]:

@@ -3,6 +3,7 @@
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,6 +30,8 @@ class Model:
     """The columns that it takes."""
     outputs: pa.Schema
     """The columns that it gives, `refused` among them."""
+    files_digest: str
+    """Of all files of the model: equal weights predict otherwise with other settings of the task, encoders or code."""
 
     @property
     def takes(self) -> Takes:
@@ -48,11 +51,17 @@ def fetch_model(config: Config, uri: str, folder: str) -> Model:
     with ModelProcess(files) as process:
         about, inputs, outputs = process.about, process.inputs, process.outputs
     archive = Path(folder, f"model-{about['digest'][:12]}-{uuid4().hex[:8]}.tar")
-    model = Model(uri, about, archive, inputs, outputs)
+    model = Model(uri, about, archive, inputs, outputs, _files_digest(Path(files), about))
     check_model_pipeline(config, model)
     with tarfile.open(archive, "w") as tar:
         tar.add(files, "model", filter=lambda entry: None if "__pycache__" in entry.name else entry)
     return model
+
+
+def _files_digest(folder: Path, about: Mapping[str, Any]) -> str:
+    """The digest of the list of digests; of a model without one, that of its weights."""
+    listed = folder / "digests.json"
+    return sha256(listed.read_bytes()).hexdigest() if listed.exists() else str(about["digest"])
 
 
 def name_features(config: Config, model: Model) -> Config:

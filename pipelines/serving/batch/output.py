@@ -9,6 +9,7 @@ A snapshot is named by the model, the input and the settings. If the input has g
 snapshot before.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,6 +34,7 @@ from pipelines.errors import CorruptError, DatasetError
 from pipelines.etl.quality import reason_lines
 
 FORMAT = 1
+_SNAPSHOT = re.compile(r"[0-9a-f]{12}")
 _REMEDY = "remove its folder, and run jobs/predict.py again"
 
 
@@ -124,9 +126,14 @@ def read_predictions(filesystem: FileSystem, root: str) -> Predictions | None:
         raise CorruptError(f"{path} is not a manifest of predictions as it was written: {first}; {_REMEDY}") from error
 
 
+def _snapshot_folders(filesystem: FileSystem, folder: str) -> list[str]:
+    """The folders with names of snapshots. What else lies in the folder of an output is the user's."""
+    return [entry.path for entry in storage.entries(filesystem, folder) if not entry.is_file and _SNAPSHOT.fullmatch(entry.base_name)]
+
+
 def snapshots(filesystem: FileSystem, folder: str) -> list[Predictions]:
     """All committed snapshots of an output, the latest to be made or confirmed first."""
-    manifests = [manifest for entry in storage.entries(filesystem, folder) if (manifest := read_predictions(filesystem, entry.path))]
+    manifests = [manifest for path in _snapshot_folders(filesystem, folder) if (manifest := read_predictions(filesystem, path))]
     return sorted(
         manifests, key=lambda manifest: confirmation_time(filesystem, f"{folder}/{manifest.snapshot}", manifest.created), reverse=True
     )
@@ -161,10 +168,10 @@ def _without(files: tuple[Any, ...], checksums: Counter[str]) -> tuple[Any, ...]
 
 def sweep(filesystem: FileSystem, folder: str) -> None:
     """Remove the files of attempts that died a day ago or more."""
-    for entry in storage.entries(filesystem, folder):
+    for path in _snapshot_folders(filesystem, folder):
         with suppress(CorruptError):
-            manifest = read_predictions(filesystem, entry.path)
-            remove_dead_attempts(filesystem, entry.path, manifest.attempt if manifest else "")
+            manifest = read_predictions(filesystem, path)
+            remove_dead_attempts(filesystem, path, manifest.attempt if manifest else "")
 
 
 def open_predictions(path: str) -> pads.Dataset:

@@ -171,7 +171,7 @@ def _settings(source: InputTables, model: Model, keep: tuple[str, ...]) -> dict[
     if query and section.windows:
         query["windows"] = section.windows.model_dump(mode="json")
     tables = {name: dumped["tables"][name] for name in source.tables}
-    return {"format": output.FORMAT, "model": model.about["digest"], "takes": model.takes, "tables": tables, "keep": list(keep), **query}
+    return {"format": output.FORMAT, "model": model.files_digest, "takes": model.takes, "tables": tables, "keep": list(keep), **query}
 
 
 def _write(spark: SparkSession, source: InputTables, model: Model, job: Job, snapshot: str) -> Predictions:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.messages.did_you_mean import name_list
+from pipelines.data.features.raw import python_rows
 from pipelines.data.sources.text.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError
 from pipelines.etl.raw_schema import raw_schema
@@ -40,6 +41,6 @@ def _fit(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     for batch in batches:
         table, reasons = fitting_rows(batch, schema)
         faults = [reason and drop_value(reason) for reason in reasons.to_pylist()]
-        records = [reason and json.dumps(batch.slice(row, 1).to_pylist()[0], default=str) for row, reason in enumerate(faults)]
+        records = [reason and json.dumps(python_rows(batch.slice(row, 1))[0], default=str) for row, reason in enumerate(faults)]
         columns = [column.combine_chunks() for column in table.columns] + [pa.array(faults, pa.string()), pa.array(records, pa.string())]
         yield pa.RecordBatch.from_arrays(columns, [*schema.names, PROBLEM, RECORD])

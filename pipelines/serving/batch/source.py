@@ -12,7 +12,7 @@ from pipelines.config import Config, home
 from pipelines.config.load import with_absolute_paths
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.config.source.source import FileTableSettings, Table
-from pipelines.data.rowwise.translate import rowwise
+from pipelines.data.rowwise.translate import condition_columns, rowwise
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.sources.base import RawTables, raw_tables
 from pipelines.data.sources.source_errors import source_errors, table_errors
@@ -193,4 +193,7 @@ def applicable(config: Config) -> dict[str, str]:
     targets = {column for name, settings in dataset.target.items() for column in settings.inputs(name)} - features
     if config.source.windows and config.source.windows.horizon:
         targets |= set(config.source.windows.columns)
-    return {name: text for name, text in config.source.expect.items() if not any(target.lower() in text.lower() for target in targets)}
+    hidden = {target.lower() for target in targets}
+    return {
+        name: text for name, text in config.source.expect.items() if not {column.lower() for column in condition_columns(text)} & hidden
+    }

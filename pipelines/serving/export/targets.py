@@ -61,6 +61,4 @@ def target_writer(target: str) -> Write:
         if (error.name or "").partition(".")[0] == "pipelines":
             raise
         extra = target.partition("-")[0]
-        raise ExportError(
-            f"--to {target} needs {error.name}, which is not installed; pip install 'lockstep-pipelines[{extra}]'"
-        ) from error
+        raise ExportError(f"--to {target} needs {error.name}, which is not installed; pip install 'lockstep-pipelines[{extra}]'") from error

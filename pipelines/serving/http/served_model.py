@@ -163,8 +163,10 @@ def _json_rows(predicted: pd.DataFrame) -> list[JsonRow]:
 
 
 def _plain(value: Any) -> Any:
-    """A list in place of an array."""
-    return _finite(value.tolist() if isinstance(value, np.ndarray) else value)
+    """A list in place of an array, and in lists too, what is not finite becomes NULL."""
+    if isinstance(value, np.ndarray | list):
+        return [_plain(item) for item in value]
+    return _finite(value.item() if isinstance(value, np.generic) else value)
 
 
 def _finite(value: Any) -> Any:

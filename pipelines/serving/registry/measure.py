@@ -1,5 +1,6 @@
 """Has models predict the test rows, each in a process of its own with its own code, for the gates that need predictions."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -86,7 +87,9 @@ def judge_predictions(
 
 def _reproduces_logged_metric(target: ComparisonTarget, predictions: Predictions, logged: float) -> Gate:
     value = target.metric_by_weights(predictions.truth, predictions.table)(np.ones(len(predictions.truth)))
-    is_near = abs(value - logged) <= 1e-3 * max(1.0, abs(logged))
+    # A quantity has units: what is near follows them, down to the digits of its float32.
+    absolute = 1e-3 if target.classes else 1e-5 * float(np.abs(predictions.truth).max(initial=0.0))
+    is_near = math.isclose(value, logged, rel_tol=1e-3, abs_tol=absolute)
     return Gate(f"{target.metric} of the model from raw rows", is_near, value, f"the run's test/{target.metric}, {logged:.6g},")
 
 

@@ -82,8 +82,8 @@ def _reason_against(settings: EncoderSettings, statistics: Statistics, missing: 
     if isinstance(settings, BinarySettings | VocabularySettings | HashSettings) and counts is not None:
         if len(counts) == 1 and not missing:
             return f"constant, always {counts['value'][0].as_py()[:40]}"
-        if is_category and len(counts) > IDENTIFIER_SHARE * filled:
-            return many_texts(len(counts), filled)
+        if is_category and statistics.distinct > IDENTIFIER_SHARE * filled:
+            return many_texts(statistics.distinct, filled)
     if missing and (isinstance(settings, SequenceSettings) or _is_array(settings)):
         return "has NULL, which its encoder refuses: coalesce() in the query"
     return ""
@@ -96,7 +96,7 @@ def _correct(settings: EncoderSettings, statistics: Statistics, missing: int, is
     if missing and isinstance(settings, NumericSettings) and not isinstance(settings, QuantileSettings) and settings.impute == "none":
         return settings if _is_array(settings) else settings.model_copy(update={"impute": "mean"})
     if is_category and statistics.counts is not None:
-        encoder = category_encoder(len(statistics.counts))
+        encoder = category_encoder(statistics.distinct)
         values = {"encoder": encoder} if isinstance(encoder, str) else encoder
         return encoder_settings({**values, "column": settings.column})
     return settings

@@ -7,6 +7,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -69,14 +70,15 @@ class TarReader(DataSourceReader):
 def read_members(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Batches of the schema's columns, of `path` (the file's name in the archive) and `content`.
 
-    Raises SourceError if the file is no tar archive, or is truncated.
+    Raises SourceError if the file is no tar archive, is cut, or has a damaged header. Archives that follow each other are read as one.
     """
     names: list[str] = []
     contents: list[bytes] = []
     pending_bytes = 0
     try:
-        with content(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        with content(path) as stream, tarfile.open(fileobj=stream, mode="r|", ignore_zeros=True, tarinfo=_strict_header()) as archive:
             for member in archive:
+                archive.members = []  # it would keep all
                 if not member.isreg():
                     continue
                 if member.size > MEMBER_BYTES:
@@ -96,6 +98,28 @@ def read_members(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         raise SourceError(f"{path} is not a whole tar archive: {error}; get the file again") from error
     if names:
         yield _batch(names, contents, schema)
+
+
+def _strict_header() -> type[tarfile.TarInfo]:
+    """The class of the headers of one archive, which raise ReadError where `tarfile` takes a damaged header, or none at all, for the end:
+    the files behind it would be lost. Blocks of zeros are the end."""
+
+    class StrictHeader(tarfile.TarInfo):
+        is_after_end = False
+
+        @classmethod
+        def frombuf(cls, buf: Any, encoding: str, errors: str) -> Any:
+            is_cut = not buf and not cls.is_after_end
+            cls.is_after_end = not any(buf)
+            try:
+                header = super().frombuf(buf, encoding, errors)
+            except tarfile.HeaderError as error:
+                if not cls.is_after_end or is_cut:
+                    raise tarfile.ReadError("it has no end" if is_cut else str(error)) from error
+                raise
+            return header
+
+    return StrictHeader
 
 
 def _batch(names: list[str], contents: list[bytes], schema: pa.Schema) -> pa.RecordBatch:

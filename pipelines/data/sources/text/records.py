@@ -62,12 +62,12 @@ class Dialect:
         return not self.whole_file and not self.multiline and codecs.lookup(self.encoding).name == "utf-8"
 
 
-def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True) -> Iterator[pa.RecordBatch]:
+def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True, end: bool = True) -> Iterator[pa.RecordBatch]:
     """Batches of SCHEMA: record, its fault (NULL if none), number of its first line in `blocks`, from 1.
 
-    With `start` the blocks are the beginning of a file, with byte order mark and header. Raises SourceError
-    for a header with other columns, a record larger than RECORD_BYTES, and text that is not in a declared encoding other
-    than UTF-8.
+    With `start` the blocks are the beginning of a file, with byte order mark and header, and with `end` its end. Raises SourceError for a
+    header with other columns, one that lies behind the blocks, a record larger than RECORD_BYTES, and text that is not in a declared
+    encoding other than UTF-8.
     """
     lines, header = 0, dialect.header and start
     for data, line_ends, record_ends in _complete(_as_utf8(blocks, dialect.encoding, path, start), dialect, path):
@@ -84,6 +84,11 @@ def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True
             batch, header = batch.slice(1), False
         if len(batch):
             yield batch
+    if start and not end and (header or lines < dialect.skip):
+        raise SourceError(
+            f"{path}: comments and lines to skip fill its first part, which a task reads by itself; set options: {{multiLine: true}}, and "
+            "one task reads the file"
+        )
 
 
 def _as_utf8(blocks: Iterable[bytes], encoding: str, path: str, start: bool) -> Iterator[bytes]:

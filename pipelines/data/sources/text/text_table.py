@@ -187,7 +187,8 @@ def examine(examiner: Examiner | None, looks: Mapping[str, str], batch: pa.Recor
 
 def _cut(dialect: Dialect, examiner: Examiner, names: tuple[str, ...], ranges: list[tuple[int, Range]]) -> Iterator[pa.RecordBatch]:
     for number, part in ranges:
-        batches = cut(lines(part.file.path, part.start, part.stop), dialect, part.file.path, start=part.start == 0)
+        is_first, is_last = part.start == 0, part.stop >= part.file.bytes
+        batches = cut(lines(part.file.path, part.start, part.stop), dialect, part.file.path, is_first, is_last)
         yield from _add_ranges(batches, examiner, number, names)
 
 

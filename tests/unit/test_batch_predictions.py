@@ -1,0 +1,87 @@
+"""Batch prediction on the driver: its folder, what names a snapshot, and which expectations hold for rows to predict."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.config import parse
+from pipelines.data.features.raw import python_rows
+from pipelines.data.rowwise.translate import condition_columns
+from pipelines.data.versions import storage
+from pipelines.errors import DatasetError
+from pipelines.serving.batch.model import _files_digest
+from pipelines.serving.batch.output import open_predictions, sweep
+from pipelines.serving.batch.source import applicable
+
+OLD = 1_000_000_000
+"""A time of long ago."""
+
+
+def write_old(file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("kept")
+    for path in (file, file.parent):
+        os.utime(path, (OLD, OLD))
+    return file
+
+
+def test_only_dead_attempts_of_snapshots_are_removed(tmp_path: Path) -> None:
+    user_files = [
+        write_old(tmp_path / name) for name in ("raw/data-2019/x.parquet", "raw/rows-old.parquet", "0123456789ab-copy/data-a/x", ".gitkeep")
+    ]
+    dead = write_old(tmp_path / "0123456789ab" / "data-a" / "x.parquet")
+    filesystem, folder = storage.locate(str(tmp_path))
+    sweep(filesystem, folder)
+    assert all(file.read_text() == "kept" for file in user_files) and not dead.exists()
+
+
+def test_other_files_in_its_folder_do_not_hide_that_there_are_none(tmp_path: Path) -> None:
+    write_old(tmp_path / ".gitkeep")
+    with pytest.raises(DatasetError, match=r"holds no predictions; run jobs/predict.py first"):
+        open_predictions(str(tmp_path))
+
+
+def test_a_model_of_equal_weights_with_other_settings_is_another_one(tmp_path: Path) -> None:
+    about = {"digest": "ab" * 32}
+    assert _files_digest(tmp_path, about) == about["digest"], "models of earlier versions list no digests"
+    digests = []
+    for config in ("1", "2"):
+        (tmp_path / "digests.json").write_text(f'{{"model": "abab", "files": {{"artifacts/config.json": "{config}"}}}}')
+        digests.append(_files_digest(tmp_path, about))
+    assert digests[0] != digests[1]
+
+
+@pytest.mark.parametrize(
+    ("condition", "columns"),
+    [
+        ("quantity > 0", {"quantity"}),
+        ("`the price` BETWEEN 0 AND y", {"the price", "y"}),
+        ("label = 'y'", {"label"}),
+        ("MAP(1, y)[", {"MAP", "1", "y"}),
+    ],
+)
+def test_columns_of_a_condition(condition: str, columns: set[str]) -> None:
+    assert condition_columns(condition) == columns
+
+
+def test_an_expectation_is_dropped_only_if_it_reads_the_target() -> None:
+    expect = {"some": "quantity > 0", "target": "Y IN (0, 1)", "both": "quantity > y", "text": "kind <> 'y'"}
+    values: dict[str, Any] = {
+        "name": "t",
+        "source": {"tables": {"t": {"format": "csv", "path": "t.csv", "schema": "quantity int, kind string, y int"}}, "expect": expect},
+        "dataset": {"path": "data", "features": {"quantity": "identity"}, "target": {"y": "binary"}},
+        "task": {"kind": "tabular"},
+    }
+    assert set(applicable(parse(values, "t"))) == {"some", "text"}
+
+
+def test_times_that_python_lacks_are_text() -> None:
+    times = pa.array([0, 1_700_000_000_000_000_000], pa.timestamp("us", "UTC"))
+    nested = pa.array([{"at": value} for value in (0, 1_700_000_000_000_000_000)], pa.struct([("at", pa.timestamp("us"))]))
+    first, second = python_rows(pa.record_batch([times, nested, pa.array([1, 2])], ["time", "nested", "number"]))
+    assert first == {"time": datetime(1970, 1, 1, tzinfo=UTC), "nested": {"at": datetime(1970, 1, 1)}, "number": 1}
+    assert isinstance(second["time"], str) and isinstance(second["nested"], str) and second["number"] == 2
