@@ -46,7 +46,7 @@ def run_rows(spark: SparkSession, query: str) -> DataFrame:
         ("SELECT 1 AS i, stddev(i) AS x FROM t", "stddev of floating point numbers"),
         ("SELECT 1 AS i, first(x) AS x FROM t", "first() depends on the order of rows"),
         ("SELECT 1 AS i, any_value(x) AS x FROM t", "any_value() depends"),
-        ("SELECT i, max_by(s, x) AS s FROM t GROUP BY i", "max_by() depends"),
+        ("SELECT i, max_by(x, s) AS x FROM t GROUP BY i", "max_by() depends"),
         ("SELECT 1 AS i, collect_list(x)[0] AS x FROM t", "collect_list() depends"),
         ("SELECT * FROM t LIMIT 1", "LIMIT or OFFSET without ORDER BY"),
         ("SELECT * FROM t TABLESAMPLE (5 ROWS)", "LIMIT or OFFSET without ORDER BY"),
