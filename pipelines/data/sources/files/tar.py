@@ -20,6 +20,7 @@ from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files.content import content
 from pipelines.data.sources.files.file_table import FileTable
 from pipelines.errors import ConfigError, SourceError
+from pipelines.runtime.compat.python import forget_members
 
 BATCH_BYTES = 4 * 2**20
 MEMBER_BYTES = 2**30
@@ -78,7 +79,7 @@ def read_members(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
         with content(path) as stream, tarfile.open(fileobj=stream, mode="r|", ignore_zeros=True, tarinfo=_strict_header()) as archive:
             for member in archive:
-                archive.members = []  # it would keep all
+                forget_members(archive)
                 if not member.isreg():
                     continue
                 if member.size > MEMBER_BYTES:
