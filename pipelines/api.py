@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 
 Config = build_config
+_ETL_WORKER_MODULES = ("pipelines.data.sources.text.text_table", "pipelines.etl.statistics.gather", "pipelines.etl.write")
+"""What Spark's Python workers import as they start."""
 
 
 def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> configs.Config:
@@ -105,7 +107,7 @@ def prepare(config: configs.Config) -> Manifest:
     Raises ConfigError before it reads anything if the task does not fit the columns. What only the rows decide is a warning at the end."""
     from pipelines.spark.early_start import started_early
 
-    with started_early(config.name, "pipelines.data.sources.text.text_table", "pipelines.etl.statistics.gather", "pipelines.etl.write"):
+    with started_early(config.name, *_ETL_WORKER_MODULES):
         return _prepare(config)
 
 

@@ -53,7 +53,7 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
         check_columns(dataset, schema)
         plan = query_execution(rows).analyzed()
     refuse_nondeterminism("source.query", plan)
-    query_warnings = {*plan_warnings(plan), *_place_warnings(plan, tables)}
+    query_warnings = {*plan_warnings(plan), *_place_warnings(spark, plan, tables)}
     warnings = [f"source.query: {warning}" for warning in sorted(query_warnings)]
     for name in source.expect:
         # The plan of the condition contains that of the query.
@@ -64,10 +64,12 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
     return tuple(warnings)
 
 
-def _place_warnings(plan: JavaObject, tables: RawTables) -> Iterator[str]:
+def _place_warnings(spark: SparkSession, plan: JavaObject, tables: RawTables) -> Iterator[str]:
     """Columns of whole files that the query hands on, though a copy of the files has others."""
-    if any(table.settings.format == "binaryFile" for table in tables.values()) and kind(plan) == "Project":
+    other_tables = [name for name, table in tables.items() if table.settings.format != "binaryFile"]
+    if len(other_tables) < len(tables) and kind(plan) == "Project":
         names = {expression.name() for expression in items(plan.projectList()) if kind(expression) == "AttributeReference"}
+        names -= {column for name in other_tables for column in spark.table(f"`{name}`").columns}
         if "path" in names:
             yield (
                 "path is another one where the files are copied to, and so is the dataset; take their name, such as "

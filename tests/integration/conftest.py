@@ -14,8 +14,6 @@ from pipelines.serving.http import haproxy
 # 4 partitions for a shuffle are enough.
 SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.sql.shuffle.partitions=4")
 SPARK = " ".join(["--master local[2] --driver-memory 2g", *[f"--conf {setting}" for setting in SETTINGS], "pyspark-shell"])
-WORKER_MODULES = ("pipelines.data.sources.text.text_table", "pipelines.etl.statistics.gather", "pipelines.etl.write")
-"""What Spark's Python workers have imported, as those of an ETL's own Spark have."""
 ENDPOINT = Endpoint(request_seconds=10.0, answer_seconds=20.0)
 """The limits of an endpoint's HAProxy, short: Ray kills a replica that hangs after 40 s, and its client is answered 500 then."""
 os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imported, which test modules do
@@ -23,12 +21,13 @@ os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imp
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    from pipelines.api import _ETL_WORKER_MODULES
     from pipelines.spark.context import start_context
     from pipelines.spark.session import session
 
     os.environ["PYSPARK_SUBMIT_ARGS"] = SPARK
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")  # for Spark's workers; of the store that tests start
-    start_context("tests", WORKER_MODULES)
+    start_context("tests", _ETL_WORKER_MODULES)
     spark = session("tests")
     yield spark
     spark.stop()

@@ -359,6 +359,8 @@ def test_p6_where_a_file_lies_and_when_it_was_written_is_no_part_of_a_dataset(sp
     (warning,) = analysis_warnings(spark, config(query.format("modificationTime"), tables=tables))
     assert "modificationTime is another one where the files are copied to" in warning and warning.endswith("; leave it out")
     assert analysis_warnings(spark, config(query.format("regexp_extract(path, '[^/]+$', 0) AS s"), tables=tables)) == ()
+    listed = {**tables, "listed": {"format": "csv", "path": "/nowhere.csv", "schema": "path string"}}
+    assert analysis_warnings(spark, config("SELECT length AS i, 0.5D AS x, listed.path FROM files, listed", tables=listed)) == ()
     (warning, _) = analysis_warnings(spark, config("SELECT *, length AS i, 0.5D AS x FROM files", tables=tables))
     assert "path" in warning or "modificationTime" in warning
 

@@ -61,6 +61,7 @@ def test_a_model_of_equal_weights_with_other_settings_is_another_one(tmp_path: P
         ("quantity > 0", {"quantity"}),
         ("`the price` BETWEEN 0 AND y", {"the price", "y"}),
         ("label = 'y'", {"label"}),
+        ("person.age > 0", {"person", "age"}),
         ("MAP(1, y)[", {"MAP", "1", "y"}),
     ],
 )

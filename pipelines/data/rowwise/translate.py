@@ -78,9 +78,10 @@ def columns_in(expression: exp.Expr) -> set[str]:
 
 
 def condition_columns(sql: str) -> set[str]:
-    """The columns that a condition of Spark SQL reads. Of one that sqlglot cannot parse, all of its words: it may read any."""
+    """The columns that a condition of Spark SQL reads, with what stands before their dots, which may be a struct. Of a condition that
+    sqlglot cannot parse, all words: it may read any."""
     try:
-        return columns_in(_parse(sql))
+        return {part.name for column in _parse(sql).find_all(exp.Column) for part in column.parts}
     except UntranslatableError:
         return set(re.findall(r"\w+", sql))
 

@@ -8,7 +8,6 @@ from pipelines.runtime.compat import present
 
 present(threading, "_shutdown")
 present(atexit, "_run_exitfuncs")
-present(tarfile.TarFile, "next")  # which appends to `members`
 
 
 def finish_threads_and_exit_functions() -> None:

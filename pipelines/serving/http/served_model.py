@@ -164,9 +164,11 @@ def _json_rows(predicted: pd.DataFrame) -> list[JsonRow]:
 
 def _plain(value: Any) -> Any:
     """A list in place of an array, and in lists too, what is not finite becomes NULL."""
-    if isinstance(value, np.ndarray | list):
-        return [_plain(item) for item in value]
-    return _finite(value.item() if isinstance(value, np.generic) else value)
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list):  # of whole numbers, a mask has very many
+        return [item if isinstance(item, int) else _plain(item) for item in value]
+    return _finite(value)
 
 
 def _finite(value: Any) -> Any:

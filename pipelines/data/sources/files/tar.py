@@ -102,22 +102,22 @@ def read_members(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _strict_header() -> type[tarfile.TarInfo]:
-    """The class of the headers of one archive, which raise ReadError where `tarfile` takes a damaged header, or none at all, for the end:
-    the files behind it would be lost. Blocks of zeros are the end."""
+    """The class of the headers of one archive. They raise ReadError where `tarfile` takes a damaged header, or none at all, for the end,
+    and would lose the files behind it. Blocks of zeros are the end."""
 
     class StrictHeader(tarfile.TarInfo):
         is_after_end = False
 
         @classmethod
         def frombuf(cls, buf: Any, encoding: str, errors: str) -> Any:
-            is_cut = not buf and not cls.is_after_end
-            cls.is_after_end = not any(buf)
             try:
                 header = super().frombuf(buf, encoding, errors)
             except tarfile.HeaderError as error:
-                if not cls.is_after_end or is_cut:
-                    raise tarfile.ReadError("it has no end" if is_cut else str(error)) from error
+                if any(buf) or not (buf or cls.is_after_end):
+                    raise tarfile.ReadError(str(error) if buf else "it has no end") from error
+                cls.is_after_end = True
                 raise
+            cls.is_after_end = False
             return header
 
     return StrictHeader
