@@ -35,24 +35,26 @@ class _SyncBatchNorm(BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
-        output, mean, variance = _Normalise.apply(input, self.weight, self.bias, self.eps)
-        self._update_running_moments(mean, variance)
+        output, count, mean, variance = _Normalise.apply(input, self.weight, self.bias, self.eps)
+        self._update_running_moments(count, mean, variance)
         return output
 
-    def _update_running_moments(self, mean: Tensor, variance: Tensor) -> None:
+    def _update_running_moments(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Without waiting for the device. A pass without a variance changes nothing: the last passes of a small step may have no rows."""
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            self.num_batches_tracked += 1
-            share = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked)
-            self.running_mean.lerp_(mean.to(self.running_mean), share)
-            self.running_var.lerp_(variance.to(self.running_var), share)
+            self.num_batches_tracked += (has_variance := count > 1).any()
+            for running, values in ((self.running_mean, mean.to(self.running_mean)), (self.running_var, variance.to(self.running_var))):
+                share = self.momentum if self.momentum is not None else self.num_batches_tracked.clamp(min=1).reciprocal().to(running)
+                running.copy_(torch.where(has_variance, running.lerp(values, share), running))
 
 
 class _Normalise(torch.autograd.Function):
     """Collective in forward and backward. Computes bf16 and fp16 in float32, and returns the dtype of the input."""
 
     @staticmethod
-    def forward(ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the output, the mean, and the unbiased variance; the last two are float64 of shape (channels,)."""
+    def forward(ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Returns the output, the count of values, their mean, and their unbiased variance; the last three are float64 of shape
+        (channels,)."""
         values = _at_least_float32(input)
         count, mean, squares = _global_moments(values)
         scale = torch.rsqrt(squares / count.clamp(min=1) + eps).to(values.dtype)
@@ -61,8 +63,8 @@ class _Normalise(torch.autograd.Function):
         if weight is not None and bias is not None:
             output = output * _broadcast(weight, values) + _broadcast(bias, values)
         variance = squares / (count - 1).clamp(min=1)
-        ctx.mark_non_differentiable(mean, variance)
-        return output.to(input.dtype), mean, variance
+        ctx.mark_non_differentiable(count, mean, variance)
+        return output.to(input.dtype), count, mean, variance
 
     @staticmethod
     @once_differentiable

@@ -35,8 +35,6 @@ def check_single_rows(settings: Train, task: Task, rows: int) -> None:
 
     Without values, on the meta device. A model that computes only with values is checked by its first pass of a single row.
     """
-    if settings.sync_batch_norm:
-        return
     size = next((size for size in _step_sizes(settings, rows) if 1 in _fewest_pass_rows(settings, size)), None)
     if size is None or not _refuses_single_row(settings, task):
         return
@@ -58,13 +56,23 @@ def _step_sizes(settings: Train, rows: int) -> Iterator[int]:
 
 
 def _fewest_pass_rows(settings: Train, size: int) -> Iterator[int]:
-    """The fewest rows of a pass of each worker that has rows, in a step of `size` rows, for every number of workers."""
-    ends = [shard * size // settings.shards for shard in range(settings.shards + 1)]
+    """The fewest rows that a batch norm gets in a pass with rows, in a step of `size` rows, for every number of workers: of each worker
+    that has rows or, if batch norm is synchronised, of all together."""
+    passes = settings.grad_accum_steps
     for count in settings.strategy.blocks_of_shards(settings):
-        for unit in range(count):
-            shards = shard_range(unit, count, settings.shards)
-            if rows := ends[shards.stop] - ends[shards.start]:
-                yield rows // min(settings.grad_accum_steps, rows)
+        rows_by_unit = _rows_by_unit(settings, size, count)
+        if settings.sync_batch_norm and count > 1:
+            totals = [sum(rows // passes + (number < rows % passes) for rows in rows_by_unit) for number in range(passes)]
+            yield min(total for total in totals if total)
+        else:
+            yield from (rows // min(passes, rows) for rows in rows_by_unit if rows)
+
+
+def _rows_by_unit(settings: Train, size: int, count: int) -> list[int]:
+    """The rows of each of `count` blocks of shards in a step of `size` rows."""
+    ends = [shard * size // settings.shards for shard in range(settings.shards + 1)]
+    blocks = (shard_range(unit, count, settings.shards) for unit in range(count))
+    return [ends[shards.stop] - ends[shards.start] for shards in blocks]
 
 
 def _refuses_single_row(settings: Train, task: Task) -> bool:

@@ -20,6 +20,8 @@ KINDS: dict[str, tuple[type[nn.Module], tuple[int, ...]]] = {
     "2d": (nn.BatchNorm2d, (4, 3)),
     "3d": (nn.BatchNorm3d, (2, 3, 2)),
 }
+FEW = {"none": 0, "one": 1}
+"""Rows of all workers in a pass that has no variance."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "cumulative": {"momentum": None},
     "still": {"momentum": 0.0},
@@ -58,6 +60,16 @@ def gradients_by_name(module: nn.Module) -> dict[str, Tensor]:
     return {f"gradient of {name}": values.grad for name, values in module.named_parameters() if values.grad is not None}
 
 
+def run_few(module: nn.Module, rows: int, context: WorkerContext) -> dict[str, Tensor]:
+    """The statistics after a pass of few rows, all of them on the last rank, which come first, and again after one with all rows."""
+    few = values("rows")[: rows if context.rank == WORKERS - 1 else 0]
+    statistics = []
+    for inputs in (few, values("rows").split(SHARES["unequal"])[context.rank], few):
+        module(inputs)
+        statistics.append({name: buffer.clone() for name, buffer in module.named_buffers()})
+    return {f"{name} {number}": buffer for number, buffers in enumerate(statistics) for name, buffer in buffers.items()}
+
+
 def cases() -> dict[str, tuple[Callable[[], nn.Module], Tensor, str]]:
     """By name: the module, all workers' values, and how they are shared."""
     results: dict[str, tuple[Callable[[], nn.Module], Tensor, str]] = {}
@@ -80,6 +92,9 @@ def worker_results(context: WorkerContext) -> dict[str, dict[str, Tensor]]:
     for name, (make, inputs, share) in cases().items():
         worker_inputs, first = inputs.split(SHARES[share])[context.rank], sum(SHARES[share][: context.rank])
         results[name] = run_passes(convert_sync_batch_norm(make()), worker_inputs, first)
+    for momentum in (0.1, None):
+        for name, rows in FEW.items():
+            results[f"{name}, {momentum}"] = run_few(convert_sync_batch_norm(norm("rows", momentum=momentum)), rows, context)
     compiled = convert_sync_batch_norm(norm())
     compiled.compile(backend="eager")
     results["compiled"] = run_passes(compiled, values().split(SHARES["unequal"])[context.rank], sum(SHARES["unequal"][: context.rank]))
@@ -110,6 +125,22 @@ def assert_whole(answers: list[dict[str, Tensor]], expected: dict[str, Tensor], 
 def test_it_is_the_norm_of_the_whole_batch(workers: list[dict[str, dict[str, Tensor]]], name: str) -> None:
     make, inputs, _ = cases()[name]
     assert_whole([answer[name] for answer in workers], run_passes(make(), inputs))
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("few", FEW)
+def test_a_pass_without_a_variance_changes_no_statistics(
+    workers: list[dict[str, dict[str, Tensor]]], few: str, momentum: float | None
+) -> None:
+    whole = norm("rows", momentum=momentum)
+    first = {name: buffer.clone() for name, buffer in whole.named_buffers()}
+    whole(values("rows"))
+    for answer in workers:
+        statistics = answer[f"{few}, {momentum}"]
+        for name, buffer in whole.named_buffers():
+            assert torch.equal(statistics[f"{name} 0"], first[name])
+            torch.testing.assert_close(statistics[f"{name} 1"], buffer, rtol=1e-9, atol=1e-9)
+            assert torch.equal(statistics[f"{name} 2"], statistics[f"{name} 1"])
 
 
 @pytest.mark.parametrize("name", [f"{half}{of}" for half in HALVES for of in ("", " weights")])

@@ -115,6 +115,11 @@ SINGLE = {"rows": 72, "task": {"batch_norm": True}, "remainder": "keep"}
         ({"strategy": "ddp", "workers": 2}, False),
         ({"strategy": "ddp", "workers": [2, 8]}, True),
         ({"strategy": "ddp", "workers": 8, "sync_batch_norm": True}, False),
+        ({"strategy": "ddp", "workers": 8, "sync_batch_norm": True, "grad_accum_steps": 4}, False),  # whose last passes have no rows
+        ({"strategy": "ddp", "workers": 1, "sync_batch_norm": True, "grad_accum_steps": 8}, True),
+        ({"strategy": "ddp", "workers": 2, "sync_batch_norm": True, "rows": 65}, True),
+        ({"strategy": "sharded", "workers": 2, "sync_batch_norm": True, "rows": 67, "grad_accum_steps": 2}, True),
+        ({"strategy": "ddp", "workers": 2, "sync_batch_norm": True, "rows": 66, "grad_accum_steps": 2}, False),
         ({"strategy": "ddp", "workers": 2, "grad_accum_steps": 4}, True),
     ],
     ids=str,

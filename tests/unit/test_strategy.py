@@ -127,6 +127,8 @@ def steps_in_a_group(context: WorkerContext) -> dict[str, Any]:
     results["fp16"] = one_step(context, train(precision="fp16"), SHARES["unequal"])
     for name, shares in SHARES.items():
         results[f"batch norm, {name}"] = one_step(context, train(sync_batch_norm=True), shares, batch_norm=True)
+    few_rows = train(sync_batch_norm=True, shards=1, grad_accum_steps=12)
+    results["passes without rows"] = one_step(context, few_rows, SHARES["equal"], batch_norm=True)
     results["own batch norm"] = one_step(context, train(), SHARES["equal"], batch_norm=True)
     ddp._CPU_BUCKET_MB = 1e-4
     results["many buckets, in memory"] = two_steps(context, in_memory=True)
@@ -209,6 +211,15 @@ def test_sums_are_of_all_workers_with_gradients_of_several_buckets(group: list[d
         for group_sums, alone_sums in zip(sums, alone, strict=True):
             assert group_sums[2:5] == pytest.approx(alone_sums[2:5], rel=1e-5)
             assert group_sums[5:] == [3.0, 0.0, 3.0]
+
+
+def test_passes_without_rows_leave_batch_norm_statistics_as_on_one_worker(group: list[dict[str, Any]]) -> None:
+    torch.manual_seed(0)
+    alone = task(batch_norm=True).model()
+    for number in range(8):
+        alone({name: values[number::8] for name, values in rows().items()})
+    for weights, _ in (answer["passes without rows"] for answer in group):
+        assert_same({name: weights[name] for name, _ in alone.named_buffers()}, dict(alone.named_buffers()))
 
 
 class Sparse(nn.Module):
