@@ -208,12 +208,18 @@ class Saved:
     def __init__(self, folder: Path) -> None:
         self.folder, self.state = folder / "run", {"model": {"w": torch.ones(3)}}
         self.checkpoints = Checkpoints(RunDirectory(str(self.folder)), WorkerContext(), 2)
-        record = Record(step=1, position={}, order={}, dataset_digest="", state={}, best=True)
+        record = Record(step=1, position={}, order={}, dataset_digest="", state={"epochs": 1, "best_epoch": 1}, best=True)
         self.name = Path(self.checkpoints.commit(self.checkpoints.begin(self.state, record))).name
 
-    def load(self, digest: str) -> None:
-        name, record = self.checkpoints.best() or pytest.fail("there is no checkpoint")
-        self.checkpoints.load(name, replace(record, digests=dict.fromkeys(record.digests, digest)), self.state)
+    def alter(self) -> None:
+        """Write another digest into its record."""
+        name, record = self.checkpoints.best(1)
+        altered = replace(record, digests=dict.fromkeys(record.digests, "0" * 64))
+        (self.folder / name / "record.json").write_bytes(checkpoints.to_json(altered))
+
+    def load_best(self) -> bool:
+        self.checkpoints.load_best(1, self.state)
+        return True
 
     def restore(self) -> Any:
         return self.checkpoints.restore(self.state)
@@ -440,8 +446,15 @@ def as_the_user() -> None:
 
 CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "{}/{}: {}; remove {} to start anew": (
-        lambda folder: Saved(folder).load("0" * 64),
+        lambda folder: (saved := Saved(folder)).alter() or saved.load_best(),
         (lambda folder: Saved(folder).start_anew(),),
+    ),
+    "the best one, {}; restore it from a backup, or remove": (
+        lambda folder: (saved := Saved(folder)).damage() and saved.load_best(),
+        (
+            lambda folder: (saved := Saved(folder)).mend(saved.damage()) or saved.load_best(),
+            lambda folder: (saved := Saved(folder)).damage() and saved.start_anew(),
+        ),
     ),
     "and no other checkpoint is left; {}remove {} to start anew": (
         lambda folder: (saved := Saved(folder)).damage() and saved.restore(),

@@ -48,7 +48,8 @@ class Snapshots:
             run.saver.commit()
 
     def resume(self) -> None:
-        """Continue from the newest checkpoint, if there is one. Raises TrainingError if it is not of this dataset and order."""
+        """Continue from the newest checkpoint, if there is one. Raises TrainingError if it is not of this dataset and order, or
+        the best epoch's is missing."""
         run, state = self._run, self._strategy.state_dict()
         newest = self._checkpoints.restore(state)
         if newest is None:
@@ -61,6 +62,8 @@ class Snapshots:
                 f"{name} has dataset {record.dataset_digest[:12]} in order {record.order}, but this run has {self._version.digest[:12]} "
                 f"in order {order}; a run can only resume with the same rows in the same order: remove the run's folder to start anew"
             )
+        if best_epoch := record.state["best_epoch"]:
+            self._checkpoints.best(best_epoch)  # else the run would miss it only at its end
         self._checkpoints.forget_after(record.step)
         self._strategy.load_state_dict(state)
         run.loader.load_state_dict(record.position)
@@ -70,9 +73,7 @@ class Snapshots:
         run.hooks.resend(record.unsent)
 
     def load_best(self) -> None:
-        """Load the weights of the best epoch."""
-        best = self._checkpoints.best()
-        assert best is not None, "the first epoch is always saved as the best so far"
+        """Load the weights of the best epoch. Raises TrainingError if its checkpoint is missing or damaged."""
         state = self._strategy.state_dict()
-        self._checkpoints.load(*best, state)
+        self._checkpoints.load_best(self._run.state.best_epoch, state)
         self._strategy.load_state_dict(state)

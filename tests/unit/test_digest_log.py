@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,8 @@ def saved(tmp_path: Path) -> Callable[[int], tuple[str, Record]]:
     checkpoints = Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), keep=5)
 
     def save(step: int) -> tuple[str, Record]:
-        record = Record(step=step, position={}, order={}, dataset_digest="", state={}, losses=[float(step)])
+        state = {"epochs": step, "best_epoch": step}
+        record = Record(step=step, position={}, order={}, dataset_digest="", state=state, best=True, losses=[float(step)])
         saving = checkpoints.begin({"model": {"w": torch.full((3,), float(step))}}, record)
         checkpoints.commit(saving)
         return saving.name, record
@@ -42,12 +44,39 @@ def test_a_checkpoint_whose_tensors_are_others_is_passed_over(
     file.write_bytes(to_json(altered))
     blamed = rf"{newest}: model.w not as in the record, though every file is as it was written, .*; remove .* to start anew"
     with pytest.raises(TrainingError, match=blamed):
-        checkpoints.load(newest, altered, state)
+        checkpoints.load_best(2, state)
     actual = checkpoints.restore(state)
     assert actual is not None and actual[1].step == 1
     assert state["model"]["w"].tolist() == [1.0, 1.0, 1.0]
     assert f"{newest} cannot be used, using the previous checkpoint: model.w not as in the record" in caplog.text
     assert not file.exists()
+
+
+def save_progress(folder: Path, keep: int, step: int, **state: int) -> list[int]:
+    """Save a checkpoint of that progress, the best one if its epoch is the best. Returns the steps of all, newest first."""
+    checkpoints = Checkpoints(RunDirectory(str(folder)), WorkerContext(), keep)
+    is_best = state["epochs"] == state["best_epoch"]
+    checkpoints.commit(checkpoints.begin({"model": {}}, Record(step, {}, {}, "", state, is_best)))
+    return [record.step for _, record in checkpoints._complete()]
+
+
+def test_every_checkpoint_that_is_kept_has_its_best_one(tmp_path: Path) -> None:
+    save_progress(tmp_path, 2, 10, epochs=1, best_epoch=1)
+    assert save_progress(tmp_path, 2, 20, epochs=2, best_epoch=1) == [20, 10]
+    assert save_progress(tmp_path, 2, 30, epochs=3, best_epoch=3) == [30, 20, 10], "if the third is damaged, a run goes on from the second"
+    assert save_progress(tmp_path, 2, 40, epochs=4, best_epoch=3) == [40, 30]
+    assert save_progress(tmp_path, 1, 50, epochs=5, best_epoch=3) == [50, 30]
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_of_two_checkpoints_of_one_step_the_validated_one_is_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str) -> None:
+    """A run that was stopped at an epoch's end validates when it resumes."""
+    endings = iter(names)
+    monkeypatch.setattr("pipelines.train.checkpoint.checkpoints.uuid4", lambda: SimpleNamespace(hex=next(endings)))
+    save_progress(tmp_path, 1, 300, epochs=2, best_epoch=1, validated=200)
+    save_progress(tmp_path, 1, 300, epochs=3, best_epoch=1, validated=300)
+    ((name, record),) = Checkpoints(RunDirectory(str(tmp_path)), WorkerContext(), 1)._complete()
+    assert (name[-1], record.state["validated"]) == (names[1], 300)
 
 
 def test_a_trail_holds_every_step_s_loss_and_every_save(tmp_path: Path, saved: Callable[[int], tuple[str, Record]]) -> None:

@@ -302,6 +302,26 @@ def test_when_all_checkpoints_are_damaged_nothing_starts_anew(home: Path, tmp_pa
             fit_alone(training(home, epochs=2), tmp_path)
 
 
+@pytest.mark.parametrize(("name", "first_step"), [(RECORD, None), ("__0_0.distcp", 2 * EPOCH + 6)])
+def test_a_damaged_checkpoint_of_the_best_epoch_is_named_with_its_remedy(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, first_step: int | None
+) -> None:
+    """Without its record, before the run goes on for hours; a damage of its tensors is seen when they are read, at the end."""
+    monkeypatch.setattr("pipelines.train.state.improves", lambda value, best, direction: best is None)
+    config = training(home, epochs=3)
+    fit_alone(config, tmp_path, stop_after=2 * EPOCH + 4)
+    best = min((tmp_path / "checkpoints").iterdir())
+    content, hooks = (best / name).read_bytes(), Recorder()
+    flip(best / name)
+    refused = "the checkpoint of epoch 1, the best one, .*damaged.*; restore it from a backup, or remove"
+    with pytest.raises(TrainingError, match=refused):
+        fit(WorkerContext(), config, str(tmp_path), hooks)
+    assert min(hooks.curve, default=None) == first_step
+    (best / name).write_bytes(content)
+    fitted, _, _ = fit_alone(config, tmp_path)
+    assert (fitted.finished, fitted.best_epoch) == (True, 1)
+
+
 def test_a_store_that_fails_for_a_while_costs_no_checkpoint(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hooks, pauses = Recorder(), list[float]()
 

@@ -51,7 +51,7 @@ class Checkpoint(Section):
     every_seconds: Annotated[float, Field(gt=0)] | None = None
     """Seconds between checkpoints; with `every_steps` as well, whichever is due first."""
     keep: PositiveInt = 2
-    """Number of newest checkpoints to keep; the best one is kept too."""
+    """Number of newest checkpoints to keep; with each, the best one until then is kept too."""
 
 
 class Training(Section):

@@ -114,8 +114,7 @@ class Checkpoints:
             try:
                 self._load(name, state)
             except CheckpointException as error:
-                causes = [failure[0] for failure in error.failures.values()]
-                if any(isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError) for cause in causes):
+                if _is_store_failure(error):
                     with _name_path_in_errors(self._directory, name):
                         raise
                 log.warning("%s is damaged, using the previous checkpoint: %s", name, _cause(error))
@@ -144,21 +143,36 @@ class Checkpoints:
         if self._context.rank == 0:
             forget_steps_after(self._directory, step)
 
-    def best(self) -> tuple[str, Record] | None:
-        """Name and record of the complete checkpoint with the best validation metric, the same on all workers; None if there
-        is none."""
-        best = next((pair for pair in self._complete() if pair[1].best), None) if self._context.rank == 0 else None
-        return broadcast_from_rank0(best, self._group)
+    def best(self, epoch: int) -> tuple[str, Record]:
+        """Name and record of the complete checkpoint of the best epoch, `epoch`, the same on all workers. Raises TrainingError if there is
+        none."""
+        best = broadcast_from_rank0(_best_of(self._complete(), epoch) if self._context.rank == 0 else None, self._group)
+        if best is None:
+            raise self._lost_best(epoch, "is missing, or its record is damaged")
+        return best
 
-    def load(self, name: str, record: Record, state: dict[str, Any]) -> None:
-        """Fill `state`, which has the right names and shapes, with the checkpoint's tensors, saved by any number of workers.
+    def load_best(self, epoch: int, state: dict[str, Any]) -> None:
+        """Fill `state`, which has the right names and shapes, with the tensors of the best epoch's checkpoint, saved by any number of
+        workers.
 
-        Raises TrainingError if the digest of a tensor is not the recorded one.
+        Raises TrainingError if the store fails, or the checkpoint is missing or damaged, or the digest of a tensor is not the recorded one.
         """
-        with _name_path_in_errors(self._directory, name):
+        name, record = self.best(epoch)
+        try:
             self._load(name, state)
+        except CheckpointException as error:
+            if _is_store_failure(error):
+                with _name_path_in_errors(self._directory, name):
+                    raise
+            raise self._lost_best(epoch, f"{name}, is damaged ({_cause(error)})") from error
         if reason := self._describe_alterations(record, state):
             raise TrainingError(f"{self._directory.path}/{name}: {reason}; remove {self._directory.path} to start anew")
+
+    def _lost_best(self, epoch: int, fault: str) -> TrainingError:
+        return TrainingError(
+            f"{self._directory.path}: the checkpoint of epoch {epoch}, the best one, {fault}; restore it from a backup, or remove "
+            f"{self._directory.path} to start anew"
+        )
 
     def _fingerprint(self, staged: dict[str, Any], record: Record) -> Fingerprints:
         return fingerprints(staged, record) if self._context.world_size > 1 else {}
@@ -185,7 +199,7 @@ class Checkpoints:
         return f"{names} not as in the record, though every file is as it was written, so that the workers had parted when they saved it"
 
     def _complete(self) -> list[tuple[str, Record]]:
-        """Names and records of complete checkpoints, newest first."""
+        """Names and records of complete checkpoints, newest first. Of the same step, one may be before the validation, and one after."""
         checkpoints = []
         for name, content in self._records():
             if (values := from_json(content)) is not None:
@@ -194,7 +208,7 @@ class Checkpoints:
                         f"{self._directory.path}/{name} has format {values['format']}, newer than {FORMAT}: upgrade Lockstep"
                     )
                 checkpoints.append((name, Record(**values)))
-        return sorted(checkpoints, key=lambda pair: pair[1].step, reverse=True)
+        return sorted(checkpoints, key=lambda pair: (pair[1].step, pair[1].state.get("validated", 0)), reverse=True)
 
     def _find_damaged(self) -> list[str]:
         """Names of checkpoints whose record is damaged."""
@@ -205,12 +219,26 @@ class Checkpoints:
         return [(name, content) for name in names if (content := self._directory.get(f"{name}/{RECORD}")) is not None]
 
     def _prune(self) -> None:
-        """Keep the newest few and the best; remove the others, and incomplete ones."""
+        """Keep the newest few, each with the best one until then, which a run that continues from it may end with; remove the others, and
+        incomplete ones."""
         complete = self._complete()
-        keep = [name for name, _ in complete[: self._keep]] + [name for name, record in complete if record.best][:1]
+        newest = complete[: self._keep]
+        best = filter(None, (_best_of(complete, record.state.get("best_epoch", 0)) for _, record in newest))
+        kept = {name for name, _ in (*newest, *best)}
         for base in self._directory.names("checkpoints"):
-            if f"checkpoints/{base}" not in keep:
+            if f"checkpoints/{base}" not in kept:
                 self._directory.remove(f"checkpoints/{base}")
+
+
+def _best_of(checkpoints: list[tuple[str, Record]], epoch: int) -> tuple[str, Record] | None:
+    """The checkpoint of that epoch, if it was saved as the best so far."""
+    return next((pair for pair in checkpoints if pair[1].best and pair[1].state.get("epochs") == epoch), None)
+
+
+def _is_store_failure(error: CheckpointException) -> bool:
+    """Whether the store has failed a worker; a file that is gone is a damage."""
+    causes = [failure[0] for failure in error.failures.values()]
+    return any(isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError) for cause in causes)
 
 
 @contextmanager
