@@ -309,6 +309,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     ),
     "bytes, and an experiment's name at most": ({"tracking.experiment": "x" * 300}, ({"tracking.experiment": "x" * 200},)),
     "begins or ends with a blank": ({"tracking.experiment": "x "}, ({"tracking.experiment": "x"},)),
+    "letters, digits, blanks, . _ : - and /; rename it": (
+        {"tracking.tags": {"owner@team": "x"}},
+        ({"tracking.tags": {"owner team": "x"}},),
+    ),
+    "is one of a path; remove it from the name": ({"tracking.tags": {"team/": "x"}}, ({"tracking.tags": {"team": "x"}},)),
     "between slashes, as a path would": ({"tracking.experiment": "../x"}, ({"tracking.experiment": "x"},)),
     "compile is true, which strategy": ({**LOCAL, "train.compile": True}, ({"train.compile": False},)),
     "workers is {}; write the smaller number first": ({"train.workers": [4, 2]}, ({"train.workers": [2, 4]},)),

@@ -55,9 +55,9 @@ def main() -> None:
 def run_etl(folder: Path, archive: Path) -> bool:
     """Run a small ETL in a folder, wait until its Java has ended, and return whether that wrote the archive."""
     people = [f"{row},{20 + row % 60},{('baker', 'smith', 'clerk')[row % 3]},{('yes', 'no')[row % 2]}" for row in range(ROWS)]
-    (folder / "people.csv").write_text("\n".join(["id,age,work,rich", *people, "x,1,2,3,4,5"]))
-    (folder / "towns.csv").write_text("\n".join(["id,town", *(f"{row},town {row % 7}" for row in range(ROWS))]))
-    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    (folder / "people.csv").write_text("\n".join(["id,age,work,rich", *people, "x,1,2,3,4,5"]), encoding="utf-8")
+    (folder / "towns.csv").write_text("\n".join(["id,town", *(f"{row},town {row % 7}" for row in range(ROWS))]), encoding="utf-8")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
     variables = {
         "LOCKSTEP_HOME": str(folder),
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -29,4 +29,4 @@ def write(file: Path, text: str) -> Path:
 
 def content(file: Path) -> str:
     """The secret in a file."""
-    return file.read_text().strip()
+    return file.read_text(encoding="utf-8").strip()

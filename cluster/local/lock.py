@@ -42,7 +42,9 @@ def main() -> None:
     compiled = subprocess.run([sys.executable, "-m", "uv", *COMPILE.split()], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if compiled.returncode:
         sys.exit(compiled.returncode)
-    LOCK.write_text(HEADER + lock_text(compiled.stdout, versions_by_package((ROOT / "constraints.txt").read_text())))
+    LOCK.write_text(
+        HEADER + lock_text(compiled.stdout, versions_by_package((ROOT / "constraints.txt").read_text(encoding="utf-8"))), encoding="utf-8"
+    )
 
 
 def lock_text(compiled: str, versions: Mapping[str, str]) -> str:

@@ -32,13 +32,13 @@ def initialise(folder: Path) -> None:
     if not (data / "PG_VERSION").exists():
         _create(data, folder)
     # Any address, with a password: the command line limits the addresses that the server listens on.
-    (data / "pg_hba.conf").write_text("host all all all scram-sha-256\n")
+    (data / "pg_hba.conf").write_text("host all all all scram-sha-256\n", encoding="utf-8")
 
 
 def _create(data: Path, folder: Path) -> None:
     superuser = data.with_name("postgres-password.new")  # beside the data, since initdb needs an empty folder
     try:
-        write(superuser, secret(folder, "postgres-password").read_text())
+        write(superuser, secret(folder, "postgres-password").read_text(encoding="utf-8"))
         if _as_owner():
             shutil.chown(superuser, _OWNER)
         login = ["--username=postgres", "--auth=scram-sha-256", f"--pwfile={superuser}"]

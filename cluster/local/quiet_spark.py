@@ -55,12 +55,12 @@ def install_options() -> Path | None:
     They cannot run one in a folder whose name has a space.
     """
     file, empty = spark_home() / "conf" / "spark-env.sh", spark_home() / "empty-conf"
-    if " " in str(file) or (file.exists() and "Lockstep" not in file.read_text()):
+    if " " in str(file) or (file.exists() and "Lockstep" not in file.read_text(encoding="utf-8", errors="replace")):
         return None
     for folder in (file.parent, empty):
         folder.mkdir(exist_ok=True)
     options = {"options": " ".join(SHORT_JOB_OPTIONS), "archive": archive_path(), "archive_options": " ".join(archive_options())}
-    file.write_text(SPARK_ENV.format(**options, empty=empty))
+    file.write_text(SPARK_ENV.format(**options, empty=empty), encoding="utf-8")
     return file
 
 

@@ -51,7 +51,7 @@ def answers(address: str, headers: dict[str, str]) -> bool:
 def authorization() -> dict[str, str]:
     """The header with the token that Ray's own commands would send."""
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray/auth_token")
-    token = os.environ.get("RAY_AUTH_TOKEN") or (path.read_text().strip() if path.exists() else "")
+    token = os.environ.get("RAY_AUTH_TOKEN") or (path.read_text(encoding="utf-8").strip() if path.exists() else "")
     return {"Authorization": f"Bearer {token}"}
 
 

@@ -84,7 +84,7 @@ class Service:
         for file in (self.log, self._pid_file):
             file.parent.mkdir(parents=True, exist_ok=True)
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_"))}
-        with self.log.open("a") as output:
+        with self.log.open("a", encoding="utf-8") as output:
             started = subprocess.Popen(
                 self.command,
                 cwd=self.folder,
@@ -102,7 +102,7 @@ class Service:
         while (state := self.state()) != "up":
             if state == "down" or time.monotonic() > deadline:
                 why = "ended" if state == "down" else f"did not answer within {START_SECONDS:.0f} s"
-                log_end = self.log.read_text(errors="replace")[-LAST_WORDS:]
+                log_end = self.log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS:]
                 raise NotStartedError(f"{self.name} {why}; the end of {self.log}:\n{log_end}")
             time.sleep(0.3)
 

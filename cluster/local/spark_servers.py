@@ -62,7 +62,7 @@ def write_conf(places: Places) -> None:
         lines = [f"{key} {value}\n" for key, value in settings.items()]
         write(private(places.folder / "conf" / name) / "spark-defaults.conf", "".join(lines))
     write(places.folder / "conf/spark-servers/metrics.properties", PROMETHEUS)
-    quiet = SETTINGS.read_text()
+    quiet = SETTINGS.read_text(encoding="utf-8")
     write(places.folder / "conf/spark/log4j2.properties", quiet)
     write(places.folder / "conf/spark-servers/log4j2.properties", quiet.replace("rootLogger.level = error", "rootLogger.level = info"))
 

@@ -22,7 +22,7 @@ class TextFiles(Collector):
     def collect(self) -> Iterator[Metric]:
         metrics: dict[str, Metric] = {}
         for file in sorted(self._folder.glob("*.prom")):
-            for metric in text_string_to_metric_families(file.read_text()):
+            for metric in text_string_to_metric_families(file.read_text(encoding="utf-8")):
                 metrics.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type)).samples += metric.samples
         yield from metrics.values()
 

@@ -24,7 +24,7 @@ def main() -> None:
     documents = [*FIRST, *(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/**/*.md"))]
     shown = set(documents)
     for path in documents:
-        text = (ROOT / path).read_text()
+        text = (ROOT / path).read_text(encoding="utf-8")
         _write(page_of(path), ("---\nhide: [navigation]\n---\n\n" if path == "README.md" else "") + within_site(text, path))
         shown |= {target for target in targets(text, path) if not target.startswith("docs/")}
     for path in sorted(shown.difference(documents)):
@@ -70,12 +70,12 @@ def source_page(path: str) -> str:
             f"{one.name}/" if one.is_dir() else one.name for one in file.iterdir() if not one.name.startswith(("__pycache__", "."))
         )
         return heading + "\n".join(f"- `{name}`" for name in names) + "\n"
-    return f"{heading}````{LANGUAGES.get(file.suffix, 'text')}\n{file.read_text().rstrip()}\n````\n"
+    return f"{heading}````{LANGUAGES.get(file.suffix, 'text')}\n{file.read_text(encoding='utf-8').rstrip()}\n````\n"
 
 
 def _write(page: str, text: str) -> None:
     (PAGES / page).parent.mkdir(parents=True, exist_ok=True)
-    (PAGES / page).write_text(text)
+    (PAGES / page).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`tracking`: where MLflow stores the results."""
 
 import os
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, PositiveFloat
@@ -9,6 +10,9 @@ from pipelines.config.section import Section, Text
 
 EXPERIMENT_CHARACTERS = 200
 """MLflow's tables take a few more, and name a folder in which files have names as well."""
+
+TAG_CHARACTERS = 250
+"""Of the name of a tag in MLflow."""
 
 
 def _check_experiment(name: str) -> str:
@@ -21,6 +25,17 @@ def _check_experiment(name: str) -> str:
     return name
 
 
+def _check_tags(tags: dict[str, str]) -> dict[str, str]:
+    for name in tags:
+        if len(name) > TAG_CHARACTERS or not re.fullmatch(r"[\w .:/-]+", name):
+            raise ValueError(
+                f"has the tag {name!r}, but a name has 1 to {TAG_CHARACTERS} letters, digits, blanks, . _ : - and /; rename it"
+            )
+        if wrong := [part for part in name.split("/") if part in ("", ".", "..")] or re.match(r"\.\.", name):
+            raise ValueError(f"has the tag {name!r}, whose part {wrong[0]!r} is one of a path; remove it from the name")
+    return tags
+
+
 class Tracking(Section):
     """Address of MLflow, and experiment and tags of a run."""
 
@@ -30,7 +45,7 @@ class Tracking(Section):
     """MLflow experiment, such as adult, team/adult or Databricks' /Shared/adult; by default, the name of the pipeline."""
     run_name: str = ""
     """Name of the runs in MLflow; by default, such as `churn 2026-11-25 21:04 ddp lr=0.003`."""
-    tags: dict[str, str] = {}
+    tags: Annotated[dict[str, str], AfterValidator(_check_tags)] = {}
     """Tags to set on every run, in addition to those that record its origin."""
     log_every_seconds: PositiveFloat = 5.0
     """Interval in seconds at which training metrics are sent, in batches."""

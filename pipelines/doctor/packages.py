@@ -51,7 +51,11 @@ def version_notes() -> Reading:
     if not TESTED.is_file():
         return Reading("the tested versions are listed in a checkout only")
     names = {Requirement(text).name for text in requires(_DISTRIBUTION) or ()}
-    tested = {name: number for name, number in re.findall(r"^([\w.-]+)==([^\s;\\]+)", TESTED.read_text(), re.MULTILINE) if name in names}
+    tested = {
+        name: number
+        for name, number in re.findall(r"^([\w.-]+)==([^\s;\\]+)", TESTED.read_text(encoding="utf-8"), re.MULTILINE)
+        if name in names
+    }
     changes = {name: present for name in tested if (present := _version(name)) and present.partition("+")[0] != tested[name]}
     if not changes:
         return Reading("all as tested")

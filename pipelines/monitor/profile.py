@@ -44,7 +44,7 @@ class PeaksByPhase:
 
 def _peak() -> int:
     with suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
+        for line in _STATUS.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return 0
@@ -52,7 +52,7 @@ def _peak() -> int:
 
 def _reset() -> None:
     with suppress(OSError):  # then every phase has the peak so far
-        _CLEAR.write_text(_RESET_PEAK)
+        _CLEAR.write_text(_RESET_PEAK, encoding="utf-8")
 
 
 class StepProfiler:

@@ -49,7 +49,7 @@ def _data_page(uri: str, run_id: str) -> str:
     with TemporaryDirectory() as name:
         download(uri, run_id, Path(name), (DATA_PAGE,))
         try:
-            return (Path(name) / DATA_PAGE).read_text()
+            return (Path(name) / DATA_PAGE).read_text(encoding="utf-8")
         except FileNotFoundError as error:
             raise TrackingError(
                 f"run {run_id} is an ETL without {DATA_PAGE}: it ended before its page was drawn; name another run of jobs/etl.py"

@@ -48,7 +48,7 @@ def _file(run: MlflowRun, version: Version, collect_into: Callable[[Path], None]
                         (folder / FOLDER / split / f"{figure.name}.svg").write_bytes(figure.svg)
             run.file_folder(name)
         with TemporaryDirectory() as name:
-            (Path(name) / REPORT).write_text(run_page(read_run_data(run.uri, run.run_id), figures, is_finishing=True))
+            (Path(name) / REPORT).write_text(run_page(read_run_data(run.uri, run.run_id), figures, is_finishing=True), encoding="utf-8")
             run.file_folder(name)
     except Exception as error:
         _warn(run, error)

@@ -1,6 +1,7 @@
 """Mean and deviation of the metrics of a cross-validation, in numbers and in words."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite, nan
 from statistics import fmean, stdev
 
 MEAN, DEVIATION = "_mean", "_std"
@@ -14,8 +15,8 @@ def summarize_metrics(metrics: FoldMetrics) -> dict[str, float]:
     """Mean of each metric over the folds where it is defined, and its sample standard deviation over at least two."""
     summary: dict[str, float] = {}
     for name, values in values_by_name(metrics).items():
-        summary[f"{name}{MEAN}"] = fmean(values)
-        if len(values) > 1:
+        summary[f"{name}{MEAN}"] = _mean(values)
+        if len(values) > 1 and all(map(isfinite, values)):
             summary[f"{name}{DEVIATION}"] = stdev(values)
     return summary
 
@@ -56,7 +57,13 @@ def split_values(metrics: FoldMetrics, split: str) -> dict[str, list[float]]:
 
 def describe_mean(values: Sequence[float]) -> str:
     """`0.912 ± 0.008`; without a deviation for one fold."""
-    return f"{fmean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")
+    deviation = stdev(values) if len(values) > 1 and all(map(isfinite, values)) else nan
+    return f"{_mean(values):.4g}" + (f" ± {deviation:.2g}" if len(values) > 1 else "")
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean; an infinite value or NaN if a value is, which `fmean` may refuse."""
+    return fmean(values) if all(map(isfinite, values)) else sum(values) / len(values)
 
 
 def _count_text(values: Sequence[float], folds: int) -> str:

@@ -120,7 +120,7 @@ def collect(directory: str, folder: Path) -> None:
         log.warning("%s cannot be read, so the page has only what MLflow has: %s", directory, error)
         return
     if values := unseal_or_none(contents.pop(ATTEMPTS, b"")):
-        (folder / ATTEMPTS).write_text(json.dumps({"attempts": values.get("attempts", [])}))
+        (folder / ATTEMPTS).write_text(json.dumps({"attempts": values.get("attempts", [])}), encoding="utf-8")
     for name, content in contents.items():
         try:
             unpack(content, folder / FOLDER / name.removeprefix(f"{FOLDER}-").removesuffix(".zip"))
@@ -147,4 +147,4 @@ def _values(file: Path) -> dict[str, Any]:
 def _samples(folder: Path) -> dict[str, str]:
     files = sorted(folder.glob("*.txt"))
     chosen = files if len(files) <= _MOST_SAMPLES else [*files[: _MOST_SAMPLES // 2], *files[-_MOST_SAMPLES // 2 :]]
-    return {file.stem: file.read_text(errors="replace") for file in chosen}
+    return {file.stem: file.read_text(encoding="utf-8", errors="replace") for file in chosen}

@@ -48,9 +48,9 @@ def memory() -> Reading:
     total, free = int(machine.total), int(machine.available)
     for limit, use in _CGROUPS:
         with suppress(OSError, ValueError):  # no such cgroup, or "max"
-            bound = int(Path(limit).read_text())
+            bound = int(Path(limit).read_text(encoding="utf-8"))
             if bound < total:
-                total, free = bound, min(free, bound - int(Path(limit).with_name(use).read_text()))
+                total, free = bound, min(free, bound - int(Path(limit).with_name(use).read_text(encoding="utf-8")))
     text = f"{size_text(free)} free of {size_text(total)}"
     fault = (
         f"memory: {text}, and an ETL or a training takes {size_text(LEAST_MEMORY_BYTES)}; free some, or give the machine or container more"

@@ -71,7 +71,7 @@ def write_files(weights: Mapping[str, Tensor], folder: Path, most_bytes: int) ->
         save_file(group, file)
     file_of_tensor = {name: file.name for group, file in zip(groups, files, strict=True) for name in group}
     index = {"metadata": {"total_size": sum(tensor.nbytes for tensor in weights.values())}, "weight_map": file_of_tensor}
-    (folder / WEIGHTS_INDEX).write_text(json.dumps(index, indent=1))
+    (folder / WEIGHTS_INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
     return [folder / WEIGHTS_INDEX, *files]
 
 

@@ -129,8 +129,9 @@ def folder_name(experiment: str) -> str:
 
 
 def key(name: str) -> str:
-    """The name with `_` in place of characters that MLflow does not allow in keys."""
-    return re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII)
+    """The name with `_` in place of characters that MLflow does not allow in keys, and without empty parts between slashes."""
+    parts = re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII).split("/")
+    return "/".join(part for part in parts if part not in ("", ".", "..")) or "_"
 
 
 def log_params(client: MlflowClient, run_id: str, settings: Mapping[str, Any]) -> None:

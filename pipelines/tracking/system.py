@@ -45,7 +45,10 @@ def counters(folder: Path) -> Mapping[str, tuple[int, int]]:
     for package in folder.glob("intel-rapl:*"):
         try:
             if package.name.count(":") == 1:  # others are parts of a package
-                energies[package.name] = int((package / "energy_uj").read_text()), int((package / "max_energy_range_uj").read_text())
+                energies[package.name] = (
+                    int((package / "energy_uj").read_text(encoding="utf-8")),
+                    int((package / "max_energy_range_uj").read_text(encoding="utf-8")),
+                )
         except (OSError, ValueError):
             continue
     return energies

@@ -4,11 +4,20 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from stores import new_store
 
 from pipelines import api
+from pipelines.config.load import parse, with_absolute_paths
+from pipelines.config.reading import from_yaml
+from pipelines.data.versions.columns import read_column
+from pipelines.data.versions.versions import open_version
+from pipelines.init.draft import Request
+from pipelines.init.drafting import draft_config
+from pipelines.init.yaml_text import yaml_text
 
 ROWS = 600
 
@@ -41,3 +50,21 @@ def test_a_file_becomes_a_model_without_an_edit(tmp_path: Path, monkeypatch: pyt
     assert 0.5 < result.metrics["test/auc"] <= 1
     served = api.load_model(config, result.model)
     assert len(served.predict(served.input_example)) > 0
+
+
+@pytest.mark.usefixtures("spark")
+def test_names_and_values_that_sql_would_misread_become_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
+    random = np.random.default_rng(5)
+    length, years = random.lognormal(0, 1, ROWS), random.choice([20230101, 20240101], ROWS)
+    days = np.datetime64("2024-01-01") + random.integers(0, 600, ROWS).astype("timedelta64[D]")
+    frame = pa.table({"Sepal.Length": length, "where": length[::-1], "date": days, "date_month": length, "y": years})
+    pq.write_table(frame, tmp_path / "t.parquet")
+    draft = draft_config(Request(os.fspath(tmp_path / "t.parquet"), "y", "iris-v2.1"))
+    config = with_absolute_paths(parse(from_yaml(yaml_text(draft)), "test"), tmp_path)
+    assert {"Sepal_Length", "date_month", "date_month_2", "date_day"} <= config.dataset.features.keys()
+    manifest = api.prepare(config)
+    version = open_version(config.dataset.path)
+    target = manifest.encoders["y"].column
+    positive = sum(int(read_column(version, split, target).sum()) for split in manifest.splits)
+    assert positive in (np.sum(years == 20230101), np.sum(years == 20240101)) and not manifest.quarantined

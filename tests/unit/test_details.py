@@ -172,6 +172,14 @@ def test_many_classes_are_counted_without_pairs() -> None:
     assert sum(evaluation.tables["classes"]["rows"]) == 200 and evaluation.tables["classes"]["correct"][0] == 1
 
 
+@pytest.mark.parametrize("settings", [{"class_weights": "balanced"}, {"class_weights": [1, 2]}, {"sample_weight": "weight"}])
+def test_a_loss_with_weights_has_no_outcomes(settings: dict[str, Any]) -> None:
+    rows = torch.zeros(4, 1), batch(4, rich=torch.arange(4) % 2, sex=torch.ones(4))
+    outcomes = add_batches(binary(TabularSettings(**settings)), rows).result("test", {}).tables["outcomes"]
+    assert "accuracy" in outcomes and "loss" not in outcomes, "the mean of unweighted losses is another figure"
+    assert "loss" in add_batches(binary(TabularSettings()), rows).result("test", {}).tables["outcomes"]
+
+
 def test_a_quantity_is_sampled_in_the_units_of_the_query() -> None:
     details = QuantityDetails(TabularSettings(), PRICE, target_kind(PRICE))
     evaluation = add_batches(details, (torch.tensor([[1.0], [2.0]]), batch(2, price=[1.5, 2.0]))).result("test", {})

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,13 @@ def test_mean_and_deviation_are_of_the_folds_where_a_metric_is_defined() -> None
     assert metrics_line(dict.fromkeys(range(1, 7), METRICS[1]), "test", 2) == "test auc 0.9 ± 0, loss 0.5 ± 0 over 3 folds, 2 times"
     assert metrics_line(METRICS, "train", 1) == fold_table(METRICS, "train") == ""
     assert fold_table(METRICS, "test").splitlines()[-1] == "| 3 | undefined | 0.8 |"
+
+
+def test_an_infinite_metric_has_no_deviation() -> None:
+    metrics = {1: {"test/rmse": inf, "test/r2": -inf}, 2: {"test/rmse": 1.0, "test/r2": inf}}
+    summary = summarize_metrics(metrics)
+    assert summary.keys() == {"test/rmse_mean", "test/r2_mean"} and summary["test/rmse_mean"] == inf and isnan(summary["test/r2_mean"])
+    assert metrics_line(metrics, "test", 1) == "test rmse inf ± nan, r2 nan ± nan over 2 folds"
 
 
 def test_p8_a_cross_validation_is_resumed_with_its_read_finished_runs_and_ends_once(version: Version, tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ def test_an_explanation_is_of_raw_features() -> None:
                 "wide": FittedEncoder(feature={"encoder": "fourier"}, inputs=("raw",), state={}, column=COLUMNS[1])}  # fmt: skip
     named = Trees(trees.settings, Data((*COLUMNS, column), encoders=encoders))
     forest, booster, inputs = grow(1)
+    assert named.explain(forest, {name: values[:1] for name, values in BATCH.items()}).contributions.shape == (1, 2), "also of one row"
     tables = named.explain(forest, {name: values[:9] for name, values in BATCH.items()}).tables(list(range(10, 19)))
     gain = booster.feature_importance("gain")
     importance = dict(zip(tables["importance"]["feature"], tables["importance"]["gain"], strict=True))

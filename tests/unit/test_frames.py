@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import SourceError
+from pipelines.notebook.first_config import first_config
 from pipelines.notebook.frames import is_frame, plain_table, store_frame
 
 FRAME = pd.DataFrame(
@@ -116,3 +117,12 @@ def test_columns_that_no_table_holds_are_one_line(frame: pd.DataFrame, line: str
 def test_what_is_neither_a_frame_nor_a_path_is_one_line(data: Any) -> None:
     with pytest.raises(SourceError, match=rf"data is of type {type(data).__name__}; pass a path, or a frame, as by pandas.DataFrame"):
         is_frame(data)
+
+
+@pytest.mark.parametrize("feature", [[0.5, 0.25] * 50, [f"word word{number}" for number in range(100)]], ids=["number", "text"])
+def test_a_task_with_rates_of_its_own_has_none_of_the_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feature: list[Any]) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
+    frame = pd.DataFrame({"a": feature, "b": np.arange(100) % 7, "left": ["yes", "no"] * 50})
+    drafted, chosen = (first_config(frame, "left", {}, "", task).train for task in (None, "trees"))
+    assert (chosen.lr, chosen.epochs, chosen.workers) == (0.05, 20, drafted.workers) and drafted.lr != chosen.lr
+    assert first_config(frame, "left", {"train.lr": 0.5}, "", "trees").train.lr == 0.5

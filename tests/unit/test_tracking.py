@@ -8,12 +8,14 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from threading import enumerate as enumerate_threads
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from loopback import free_port
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 from mlflow.server import app
+from mlflow.utils.validation import _validate_tag_name
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 from stores import new_store
@@ -32,8 +35,12 @@ from pipelines import api, tracking
 from pipelines.config import Config, parse
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError
+from pipelines.launch import run as driver
+from pipelines.launch.run import Result
+from pipelines.notebook.fitted_model import FittedModel
 from pipelines.runtime.interrupts import handle_signals
-from pipelines.tracking.client import connect
+from pipelines.tracking import liveness
+from pipelines.tracking.client import connect, key
 from pipelines.tracking.history import history as recorded_history
 from pipelines.tracking.history import read_training
 from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT
@@ -90,6 +97,19 @@ def test_p6_a_run_names_its_dataset_and_its_config(uri: str, version: Version) -
     files = {file.path for file in MlflowClient(uri).list_artifacts(run.run_id)}
     assert files == {"config.json", "manifest.json", "profile.json"}
     assert stored_run.info.artifact_uri.startswith(Path(uri.removeprefix("sqlite:///")).parent.as_uri())
+
+
+@pytest.mark.parametrize("name", ["encoder/", "/a//b", "./a", "a/../b", "/", "größe", "a@b", "a:b c"])
+def test_a_key_is_one_that_mlflow_takes(name: str) -> None:
+    _validate_tag_name(key(name))
+
+
+def test_a_page_is_a_file_also_where_its_folders_have_blanks(version: Version, tmp_path: Path) -> None:
+    (tmp_path / "mein Büro").mkdir()
+    uri = new_store(tmp_path / "mein Büro")
+    run = begin(uri, version, "first try")
+    model = FittedModel(config(uri, "first try"), version.manifest, Result(run.run_id, "", "", {}, 0, 0.0))
+    assert Path(model.page).with_name("config.json").exists()
 
 
 def test_what_people_see_of_a_run(uri: str, version: Version) -> None:
@@ -208,6 +228,43 @@ def test_the_same_command_while_it_runs_is_refused(uri: str, version: Version) -
     assert begin(uri, version, "twice").run_id == run.run_id
     run.end("FINISHED")
     assert not begin(uri, version, "twice").is_resumed
+
+
+def test_a_run_that_is_killed_already_is_not_resumed_while_its_workers_save(
+    uri: str, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, statuses = begin(uri, version, "saving"), []
+
+    def interrupt(trainer: Any, directory: Any, progress: Any, interrupted: Callable[[], None], *polls: Any) -> dict[str, Any]:
+        interrupted()
+        statuses.append(MlflowClient(uri).get_run(run.run_id).info.status)
+        with pytest.raises(TrackingError, match=f"run {run.run_id} is already training this model"):
+            begin(uri, version, "saving")
+        return {"finished": True}
+
+    for name in ("create_trainer", "WorkerMonitor", "Preemption"):
+        monkeypatch.setattr(driver, name, MagicMock())
+    monkeypatch.setattr(driver, "watch", interrupt)
+    driver._train_on_workers(config(uri, "saving"), version, run, MagicMock(), MagicMock())
+    assert statuses == ["KILLED"]
+    run.end("KILLED")
+    assert begin(uri, version, "saving").run_id == run.run_id
+
+
+def test_a_command_leaves_a_run_alone_that_another_one_has_resumed(
+    uri: str, version: Version, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after its machine was suspended for a while."""
+    run = begin(uri, version, "taken over")
+    tags = {HEARTBEAT: json.dumps({"time": time.time(), "host": "elsewhere", "process": 1})}
+    run.tag(tags)
+    monkeypatch.setattr(liveness, "BEAT_SECONDS", 0.02)
+    with liveness.beating(run.client, run.run_id):
+        wait_until(lambda: "heartbeat" not in {thread.name for thread in enumerate_threads()}, "the heartbeat to end")
+    run.end("KILLED")
+    stored_run = MlflowClient(uri).get_run(run.run_id)
+    assert (stored_run.info.status, stored_run.data.tags[HEARTBEAT]) == ("RUNNING", tags[HEARTBEAT])
+    assert f"run {run.run_id} stays as it is: it was resumed by process 1 on elsewhere" in caplog.text
 
 
 def test_a_run_on_another_machine_is_dead_when_its_heartbeat_is_old(uri: str, version: Version) -> None:
@@ -400,6 +457,7 @@ def begin_again(uri: str, version: Version, storage: str) -> str:
     assert experiment is not None
     (run,) = MlflowClient(uri).search_runs([experiment.experiment_id])
     MlflowClient(uri).set_terminated(run.info.run_id, "KILLED")
+    MlflowClient(uri).set_tag(run.info.run_id, HEARTBEAT, "")
     return begin(uri, version, "moved", storage=storage).folder
 
 

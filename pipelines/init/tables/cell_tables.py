@@ -15,7 +15,7 @@ from pipelines.data.sources.cells.cell_files import CellFault, FileReader
 from pipelines.data.sources.cells.database import DatabaseReader, table_sizes
 from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl, sheet_headers
 from pipelines.errors import SourceError
-from pipelines.init.tables.column_names import column_names, sql_name
+from pipelines.init.tables.column_names import column_names, renaming_query, sql_name
 from pipelines.init.tables.sample import even_files
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import type_column
@@ -80,11 +80,7 @@ def _table(
     if left_out:
         doubts = (*doubts, f"{name_list(left_out)}: values of several types, or bytes or times of day, so left out")
     schema = ", ".join(f"{sql_name(name)} {column.ddl}" for name, column in columns)
-    is_renamed = any(name != column.name for name, column in columns)
-    selected = ", ".join(
-        sql_name(name) if name == column.name else f"{sql_name(name)} AS {sql_name(column.name)}" for name, column in columns
-    )
-    select = f"SELECT {selected.replace('{', '{{').replace('}', '}}')} FROM {{}}" if is_renamed else "*"
+    select = renaming_query({name: column.name for name, column in columns})
     facts = [ColumnFacts(column) for _, column in columns]
     share = max((misfits for _, _, misfits in typed), default=0) / len(rows)
     total = file_rows if file_rows is not None else len(rows)

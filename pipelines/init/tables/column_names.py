@@ -1,10 +1,14 @@
 """Names of columns, for schemas, SQL and features."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from pipelines.data.features.auto.encoder_choice import free_name
 
 _TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
 """A name with its type, as RecBole writes it."""
+MOST_CHARACTERS = 80
+"""Of a name, to which drafts append what became of it."""
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _KEYWORDS = re.compile(
     "all|and|any|as|between|by|case|cast|cross|distinct|else|end|except|exists|false|from|full|group|having|in|inner|intersect|interval|is|"
@@ -28,12 +32,30 @@ def column_names(header: Sequence[str | None], width: int) -> list[str]:
     return names
 
 
+def accepted_names(names: Sequence[str]) -> list[str]:
+    """The names of columns, all different; those that no tensor column may have in plain characters."""
+    used_names = {name.lower() for name in names if _is_accepted(name)}
+    return [name if _is_accepted(name) else free_name(_plain_name(name) or "column", used_names) for name in names]
+
+
+def renaming_query(names: Mapping[str, str]) -> str:
+    """What a query selects to give columns these names, with {} for its table; `*` if all have them."""
+    if all(name == new for name, new in names.items()):
+        return "*"
+    selected = ", ".join(sql_name(name) if name == new else f"{sql_name(name)} AS {sql_name(new)}" for name, new in names.items())
+    return f"SELECT {selected.replace('{', '{{').replace('}', '}}')} FROM {{}}"
+
+
 def sql_name(name: str) -> str:
     """The name as an identifier of Spark SQL."""
-    return name if _PLAIN.fullmatch(name) and not _KEYWORDS.fullmatch(name) else f"`{name}`"
+    return name if _PLAIN.fullmatch(name) and not _KEYWORDS.fullmatch(name) else f"`{name.replace('`', '``')}`"
+
+
+def _is_accepted(name: str) -> bool:
+    return name.isprintable() and not re.search("[.`/]", name) and 0 < len(name) <= MOST_CHARACTERS
 
 
 def _plain_name(text: str) -> str:
     """A name without characters that SQL or a tensor column refuses."""
     typed = _TYPED_NAME.fullmatch(text.strip())
-    return re.sub(r"[^\w-]+", "_", typed[1] if typed else text).strip("_")[:80]
+    return re.sub(r"[^\w-]+", "_", typed[1] if typed else text).strip("_")[:MOST_CHARACTERS]

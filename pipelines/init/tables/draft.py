@@ -1,12 +1,12 @@
 """The draft of a config for a table: each choice with its reason."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle
+from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, free_name
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
-from pipelines.init.tables.column_names import sql_name
 from pipelines.init.tables.expectations import expectations
 from pipelines.init.tables.features import TERMS, column_features, table_features
 from pipelines.init.tables.files import find_table
@@ -76,7 +76,7 @@ def _split(table: SampledTable, target: TargetChoice, roles: Roles) -> tuple[dic
     """The section `dataset.split`, and the reason."""
     if table.splits:
         has_validation = "validation" in table.splits
-        return {"by": "split", **({} if has_validation else {"validation": 0.1})}, "as the names of the files say"
+        return {"by": _split_column(table), **({} if has_validation else {"validation": 0.1})}, "as the names of the files say"
     moments = [column for column in roles.features if column.kind == "moment"]
     if not roles.group and not roles.members and table.is_complete and (bounds := time_split(moments)):
         column, validation, test = bounds
@@ -91,6 +91,11 @@ def _split(table: SampledTable, target: TargetChoice, roles: Roles) -> tuple[dic
     if fewest := target.fewest_rows(table.rows):
         return {**shares, "stratify": target.column.name}, f"a class has about {fewest:,} rows: each split gets its share of every class"
     return shares, ""
+
+
+def _split_column(table: SampledTable) -> str:
+    """The name of the column that says in which file a row is."""
+    return free_name("split", {column.name.lower() for column in table.columns})
 
 
 def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
@@ -148,8 +153,8 @@ def _choose_task(
 
 
 def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str]) -> dict[str, Any]:
-    tables = dict(table.splits) or {sql_name(name).strip("`"): table.settings}
-    text = query.text(tables, "split" if table.splits else "")
+    tables = dict(table.splits) or {re.sub(r"[^\w -]", "_", name): table.settings}
+    text = query.text(tables, _split_column(table) if table.splits else "")
     refused = {"max_quarantined": round(2 * table.broken + 0.01, 2)} if table.broken > 0.005 else {}
     return {"tables": tables, **({"query": text} if text else {}), **({"expect": dict(expected)} if expected else {}), **refused}
 

@@ -32,5 +32,6 @@ def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:
         name = sql_name(column.name)
         condition = f"{name} BETWEEN 0 AND {_OLDEST}" if too_old else f"{name} >= 0"
         nullable = f"{condition} OR {name} IS NULL" if column.nulls else condition
-        conditions[f"plausible {column.name}"] = (nullable, f"{negative + too_old:,} of {column.rows:,} rows are not")
+        rule = re.sub(r"[^\w -]", "_", f"plausible {column.name}")
+        conditions[rule] = (nullable, f"{negative + too_old:,} of {column.rows:,} rows are not")
     return conditions

@@ -2,10 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.column_roles import has_sentences
-from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, category, encodings, member, number_style, place_encoding
+from pipelines.data.features.auto.encoder_choice import (
+    Encoding,
+    NumberStyle,
+    category,
+    encodings,
+    free_name,
+    member,
+    number_style,
+    place_encoding,
+)
 from pipelines.init.media.texts import term_encoder
 from pipelines.init.tables.moments import MomentPart, moment_parts
 from pipelines.init.tables.query import Query
@@ -36,8 +46,9 @@ def table_features(table: SampledTable, target: TargetChoice, roles: Roles, quer
         features.append(place)
     parts = list[Encoding]()
     for part in moment_parts([column for column in roles.features if column.kind == "moment"], is_split_by_time, query.expression):
-        query.added[part.name] = part.sql
-        parts += _part_features(part, style)
+        name = free_name(part.name, used_names)
+        query.added[name] = part.sql
+        parts += _part_features(replace(part, name=name), style)
     if max(Counter(column.kind for column in roles.features).values(), default=0) <= MOST_NAMED_COLUMNS:
         return [*features, *parts]
     encodings_of_auto = [feature for feature in features if feature not in texts]

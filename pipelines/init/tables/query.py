@@ -35,7 +35,7 @@ class Query:
         if not (self.changed or self.added or self.condition or split_column or self.table.select != "*"):
             return ""
         if not (self.changed or self.added or self.condition or split_column):
-            return self.table.select.format(tables[0])
+            return self.table.select.format(sql_name(tables[0]))
         first = f"* EXCEPT ({', '.join(map(sql_name, self.changed))})" if self.changed else "*"
         expressions = [f"{sql} AS {sql_name(name)}" for name, sql in {**self.changed, **self.added}.items()]
         selected = _lines([first, *expressions])
@@ -46,8 +46,8 @@ class Query:
         """The rows of all tables, with the split of each if there are several."""
         select = self.table.select
         if not split_column:
-            return tables[0] if select == "*" else f"({select.format(tables[0])})"
-        rows = {name: name if select == "*" else f"({select.format(name)})" for name in tables}
+            return sql_name(tables[0]) if select == "*" else f"({select.format(sql_name(tables[0]))})"
+        rows = {name: sql_name(name) if select == "*" else f"({select.format(sql_name(name))})" for name in tables}
         parts = [f"SELECT *, '{name}' AS {split_column} FROM {source}" for name, source in rows.items()]
         return f"({' UNION ALL '.join(parts)})"
 

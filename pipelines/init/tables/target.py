@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
@@ -111,10 +113,7 @@ def _two_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
         return TargetChoice(column, "two classes", "binary", f"two classes, the rarer {100 * share:.2g} % of the rows", sql, rare, doubts)
     positive = next((value for value in values if str(value).lower() in _POSITIVE), values[1])
     negative = next(value for value in values if value != positive)
-    if column.kind == "number":
-        literal = f"{positive:g}" if float(positive) == positive else repr(float(positive))
-    else:
-        literal = sql_text(str(positive))
+    literal = show_number(positive) if column.kind == "number" else sql_text(str(positive)).replace("{", "{{").replace("}", "}}")
     percent = 100 * rows[list(values).index(positive)] / sum(rows)
     reason = f"two classes: {_show(positive)} is true, in {percent:.2g} % of the rows, and {_show(negative)} false"
     return TargetChoice(column, "two classes", "binary", reason, f"{{}} = {literal}", rare, doubts)
@@ -147,5 +146,11 @@ def sql_text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def show_number(value: Any) -> str:
+    """The number with all of its digits, which a query compares with; a whole one without a point."""
+    number = value.item()
+    return str(int(number)) if number == int(number) and abs(number) < 2**53 else repr(number)
+
+
 def _show(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)[:40]
+    return show_number(value) if isinstance(value, np.number) else str(value)[:40]

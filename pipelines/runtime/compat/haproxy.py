@@ -19,6 +19,6 @@ def append_default_option(variable: str, value: str, option: str) -> str:
     ray = find_spec("ray")
     assert ray is not None and ray.origin is not None
     for name, text in {"haproxy_templates.py": _LINES[variable], "constants.py": f'"{variable}"'}.items():
-        if text not in (Path(ray.origin).parent / "serve/_private" / name).read_text():
+        if text not in (Path(ray.origin).parent / "serve/_private" / name).read_text(encoding="utf-8"):
             raise MismatchError(f"ray.serve has another {name} than {variable} was written for; install ray as in constraints.txt")
     return f"{value}\n    {option}"

@@ -41,7 +41,7 @@ def commit_folder(folder: Path) -> Iterator[Path]:
 
 def write_parity(folder: Path, rows: list[Row]) -> None:
     """Write the comparison with the model in MLflow."""
-    (folder / PARITY).write_text(json.dumps({"split": "test", "rows": rows}, indent=1) + "\n")
+    (folder / PARITY).write_text(json.dumps({"split": "test", "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 def describe_export(subject: Subject, target: str, written: TargetFiles) -> dict[str, Any]:
@@ -69,14 +69,14 @@ def write_manifest(folder: Path, description: Mapping[str, Any]) -> None:
     """Write the manifest: the description, and the SHA-256 of every other file."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     digests = {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
-    (folder / MANIFEST).write_text(json.dumps({**description, "files": digests}, indent=1) + "\n")
+    (folder / MANIFEST).write_text(json.dumps({**description, "files": digests}, indent=1) + "\n", encoding="utf-8")
 
 
 def readme_text(name: str, manifest: Mapping[str, Any], query: str, examples: Mapping[str, Any]) -> str:
     """Markdown that says how to predict with the folder; `manifest` and `examples` are the content of its files."""
     encoders = [(entry.get("encoded by") or entry["refuses"])["encoder"]["encoder"] for entry in manifest["inputs"]]
     template = Path(__file__).parent / "templates/readme.txt"
-    return template.read_text().format(
+    return template.read_text(encoding="utf-8").format(
         name=name,
         run=manifest["run"],
         digest=manifest["dataset"]["digest"][:12],

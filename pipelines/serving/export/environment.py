@@ -99,7 +99,7 @@ def start_script(environment: Environment, folder: Path) -> Run:
     drafts = Path(mkdtemp(prefix=f"lockstep-{environment.name}-"))
     log = drafts / "log"
     command, variables = environment.command(str(environment.script), str(folder))
-    with open(log, "w") as errors:
+    with open(log, "w", encoding="utf-8") as errors:
         script = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=variables)
     batch_file, output_file = drafts / "given.npz", drafts / "found.npy"
 
@@ -108,7 +108,7 @@ def start_script(environment: Environment, folder: Path) -> Run:
         for line in script.stdout:
             if line == "done\n":
                 return
-        raise ExportError(fault(environment.library, RuntimeError(log.read_text()[-4_000:])))
+        raise ExportError(fault(environment.library, RuntimeError(log.read_text(encoding="utf-8", errors="replace")[-4_000:])))
 
     def run(batch: Rows) -> np.ndarray:
         assert script.stdin is not None

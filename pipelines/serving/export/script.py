@@ -43,9 +43,9 @@ def answer_form(form: Mapping[str, Any]) -> Mapping[str, Any]:
 def write_script(folder: Path, encoders: Iterable[Mapping[str, Any]], form: str, readme: str, examples: Mapping[str, Any]) -> None:
     """Write the three files. `form` is the name of the answers' form. `examples` has `rows`, their `predictions`, whether numbers are
     compared (`exact`) and their `tolerance`."""
-    (folder / SCRIPT).write_text(predict_script(encoders, form))
-    (folder / EXAMPLES).write_text(json.dumps(examples, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    (folder / README).write_text(readme)
+    (folder / SCRIPT).write_text(predict_script(encoders, form), encoding="utf-8")
+    (folder / EXAMPLES).write_text(json.dumps(examples, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    (folder / README).write_text(readme, encoding="utf-8")
 
 
 def check_script(folder: Path) -> str:
@@ -75,7 +75,7 @@ def predict_script(encoders: Iterable[Mapping[str, Any]], form: str = "output") 
     modules = [module for module in _ENCODING if module.__name__ in used]
     encoding = [part for module in modules for part in (*_NEEDS.get(module.__name__, ()), module)]
     parts = [columns, *encoding, answers, *_ANSWERING.get(form, ()), model]
-    sources = [Path(str(part.__file__)).read_text() for part in parts]
+    sources = [Path(str(part.__file__)).read_text(encoding="utf-8") for part in parts]
     head = ast.get_docstring(ast.parse(sources[-1]), clean=False)
     imports, bodies = _imports(sources), [_body(part, source) for part, source in zip(parts, sources, strict=True)]
     return f'"""{head}"""\n\n{imports}\n\n\n' + "\n\n\n".join(bodies) + "\n"

@@ -21,7 +21,7 @@ def token_digest(settings: Endpoint) -> bytes | None:
     """
     if settings.token_file:
         try:
-            token = Path(settings.token_file).read_text().strip()
+            token = Path(settings.token_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"endpoint.token_file is {settings.token_file}, which cannot be read: {error}; name a file with the token"

@@ -123,7 +123,7 @@ def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor],
     with TemporaryDirectory() as folder, trusted_requirements():
         files = {name: Path(folder, file) for name, file in FILES.items()}
         # Not the entire config: whoever knows a private run's seed can compute its noise.
-        files["config"].write_text(config.model_dump_json(indent=1, include={"task"}))
+        files["config"].write_text(config.model_dump_json(indent=1, include={"task"}), encoding="utf-8")
         files["manifest"].write_bytes(manifest.to_json())
         written = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
         files["weights"], *parts = write_files(written, Path(folder), WEIGHTS_FILE_BYTES)
@@ -190,7 +190,7 @@ class VerifiedFlavor:
         mlflow.pyfunc.save_model(path, **model)
         files = [file for file in sorted(Path(path).rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
         digests = {file.relative_to(path).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
-        Path(path, "digests.json").write_text(json.dumps({"model": self._digest, "files": digests}, indent=1))
+        Path(path, "digests.json").write_text(json.dumps({"model": self._digest, "files": digests}, indent=1), encoding="utf-8")
         loaded = mlflow.pyfunc.load_model(path)
         loaded.predict(loaded.input_example)
 

@@ -49,6 +49,7 @@ class Details(ABC):
         self.slices = Slices(settings.slices, data)
         self.sums, self.sample, self.worst = Sums(), SelectedRows(SAMPLED_ROWS), SelectedRows(WORST_ROWS)
         self.outcomes = SelectedRows(OUTCOME_ROWS)
+        self._has_weights = settings.class_weights != "none" or bool(settings.sample_weight)
         self.keeps_inputs = False
         """Whether the worst rows are kept as the model takes them, to be explained."""
 
@@ -95,7 +96,10 @@ class Details(ABC):
         visible = {name: values for name, values in self.worst.columns.items() if not name.startswith(_INPUT)}
         columns, shapes = readable_values(visible, self.data)
         worst: Columns = {"row": self.worst.rows.tolist(), "loss": (-self.worst.keys).tolist(), **columns}
-        outcomes_by_name = {name: values.tolist() for name, values in self.outcomes.columns.items()}
+        # A loss with weights is no mean of the losses of rows.
+        outcomes_by_name = {
+            name: values.tolist() for name, values in self.outcomes.columns.items() if not (self._has_weights and name == "loss")
+        }
         outcomes: Columns = {"row": self.outcomes.rows.tolist(), **outcomes_by_name} if outcomes_by_name else {}
         explained = explanation.tables(worst["row"]) if explanation else {}
         tables: dict[str, Columns] = {**self.tables(), "worst": worst, "outcomes": outcomes, **self.slices.tables(), **explained}

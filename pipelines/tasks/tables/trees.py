@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 from torch import nn
 
 from pipelines.config.messages.did_you_mean import suggestion
@@ -79,8 +79,8 @@ class Trees(Supervised):
         assert isinstance(model, Forest), "the task makes it"
         inputs = model.inputs(rows)
         features = [self._raw_feature(input.column) for input in self.inputs]
-        number = self.target.output_to_explain(model(rows).double())
-        shares = contributions(model, inputs.numpy())[torch.arange(len(inputs)), number]
+        number = self.target.output_to_explain(model(rows).double()).numpy()
+        shares = contributions(model, inputs.numpy())[np.arange(len(inputs)), number]
         return Explanation.sum_by_feature(features, model.importance(len(features)), shares)
 
     def _raw_feature(self, column: str) -> str:

@@ -88,5 +88,5 @@ def describe_machine(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     cpuinfo = Path("/proc/cpuinfo")
-    models = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else []
+    models = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE) if cpuinfo.exists() else []
     return f"{models[0] if models else platform.machine()}, torch {torch.__version__}"

@@ -114,7 +114,7 @@ def place_encoding(columns: Sequence[ColumnFacts], used_names: set[str]) -> Enco
         return None
     names = [longitudes[0].name, latitudes[0].name]
     encoder = {"encoder": "fourier", "columns": names, "frequencies": 64, "scale": 4}
-    return Encoding(_free_name("place", used_names), encoder, "longitude and latitude together, as waves over the map")
+    return Encoding(free_name("place", used_names), encoder, "longitude and latitude together, as waves over the map")
 
 
 def _number(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> Iterator[Encoding]:
@@ -139,7 +139,7 @@ def _number(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> It
     if has_values:
         encoder = {"encoder": "vocabulary", "column": column.name, "min_count": 5}
         yield Encoding(
-            _free_name(f"{column.name}_values", used_names), encoder, f"{100 * column.top_share:.0f} % of the rows have one value"
+            free_name(f"{column.name}_values", used_names), encoder, f"{100 * column.top_share:.0f} % of the rows have one value"
         )
 
 
@@ -160,7 +160,8 @@ def _nulls(column: ColumnFacts) -> str:
     return f", {share:.0f} % missing" if share >= 1 else f", {column.nulls:,} missing"
 
 
-def _free_name(name: str, used_names: set[str]) -> str:
+def free_name(name: str, used_names: set[str]) -> str:
+    """The name, or one like it that is not among the used ones, which are in lower case; it is used from now on."""
     while name.lower() in used_names:
         name += "_2"
     used_names.add(name.lower())
