@@ -210,6 +210,7 @@ def coco_page() -> Any:
     return next(yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "name: coco" in text)
 
 
+@pytest.mark.full
 def test_a_query_makes_boxes_of_coco_s_json(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     scenes = [draw_scene(number) for number in range(12)]

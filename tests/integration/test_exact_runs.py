@@ -26,7 +26,7 @@ from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
 
 ROOT = Path(__file__).parents[2]
-STEPS = 3 * (6_000 // 64)
+STEPS = 3 * (3_000 // 64)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_p5_one_model_for_any_number_of_workers_and_through_kills(home: Path, tm
 def exact(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> tuple[Config, Result]:
     """A run on two workers, one of which was killed."""
     folder = tmp_path_factory.mktemp("exact")
-    config = training(folder, rows=6_000, task={"dropout": 0.2}, strategy="exact", workers=2, checkpoint={"every_steps": 40})
+    config = training(folder, rows=3_000, task={"dropout": 0.2}, strategy="exact", workers=2, checkpoint={"every_steps": 40})
 
     def kill() -> None:
         workers()[0].kill()

@@ -77,6 +77,7 @@ def test_what_does_not_fit_is_said_and_filed(
     assert "layers.0.*" in page
 
 
+@pytest.mark.full
 def test_frozen_weights_are_logged_as_they_were(file: Path, run: tuple[Config, Result]) -> None:
     config, result = run
     contents, _ = tracking.download_weights(config.tracking.uri, result.run_id)

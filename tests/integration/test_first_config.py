@@ -36,6 +36,7 @@ def write_table(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark", "ray_cluster")
 def test_a_file_becomes_a_model_without_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
     monkeypatch.chdir(tmp_path)

@@ -51,14 +51,25 @@ def test_p1_a_frame_becomes_a_model_that_answers_with_frames(
     assert ((predicted["prediction"] == "true") == frame["left"]).mean() > 0.9
     html = run._repr_html_()
     assert "test/accuracy" in html and run.result.model in html
-    # Equal rows and settings in another library find the dataset again.
-    second_run = api.fit(
-        spark.createDataFrame(frame.astype({"plan": str})), target="left", overrides={**settings, "train.max_steps": 1}, name="churn"
-    )
-    assert second_run.dataset.digest == run.dataset.digest and run.dataset.digest[:12] in run.dataset._repr_html_()
-    page = api.report(run.config.tracking.uri, run.run_id, second_run.run_id)
-    assert page.startswith("<!") and page._repr_html_().startswith("<iframe")
+    page = api.report(run.config.tracking.uri, run.run_id)
+    assert page.startswith("<!") and page._repr_html_().startswith("<iframe") and run.dataset.digest[:12] in run.dataset._repr_html_()
     assert spark.range(3).count() == 3 and ray.is_initialized(), "Spark and Ray are the notebook's own"
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("ray_cluster")
+def test_equal_rows_of_another_library_find_the_dataset_again(
+    frame: pd.DataFrame, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
+    frames = (frame, spark.createDataFrame(frame.astype({"plan": str})))
+    runs = [
+        api.fit(data, target="left", overrides={"train.workers": 1, "train.max_steps": steps}, name="churn")
+        for steps, data in enumerate(frames, 1)
+    ]
+    assert runs[0].dataset == runs[1].dataset and runs[0].run_id != runs[1].run_id
+    page = api.report(runs[0].config.tracking.uri, *(run.run_id for run in runs))
+    assert page.startswith("<!")
 
 
 @pytest.mark.full

@@ -82,6 +82,7 @@ def test_class_and_split_come_from_the_path(folder: Path, uri: str) -> None:
     assert run(config) == manifest, "it is up to date"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_p6_equal_rows_make_one_digest_from_a_folder_an_archive_and_a_single_file(folder: Path, uri: str, tmp_path: Path) -> None:
     first = run(pictures(folder, uri))

@@ -173,6 +173,7 @@ def test_p6_the_digest_is_the_same_however_the_documents_come(
     assert all(len({group.part for group in code_version.split_row_groups(split)}) > 1 for split in ("train",))
 
 
+@pytest.mark.full
 def test_code_is_cleaned_and_deduplicated_and_what_is_refused_is_counted(code_version: Version, sources: Path) -> None:
     written = [path.read_text() for path in sources.glob("*.py") if path.name not in ("latin.py", "short.py", "copy.py")]
     assert list(code_version.manifest.quarantined.values()) == [1]

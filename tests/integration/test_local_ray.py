@@ -83,6 +83,7 @@ print(json.dumps({**report, "own_later": is_own()}))
 """
 
 
+@pytest.mark.full
 def test_processes_with_what_a_worker_needs_wait_for_it(tmp_path: Path) -> None:
     """Each worker costs a process, and no other has imported torch: on a machine of many CPUs, Ray would start as many."""
     process = run_program(WAITING, tmp_path)

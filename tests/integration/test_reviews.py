@@ -87,6 +87,7 @@ def odd_rows(model: LoggedModel) -> pd.DataFrame:
     return raw
 
 
+@pytest.mark.full
 def test_p7_texts_beside_numbers_and_categories_are_predicted_alike_by_mlflow_and_spark(model: LoggedModel, tmp_path: Path) -> None:
     assert model.auc > 0.95, "more than words or price alone tell"
     raw = odd_rows(model)

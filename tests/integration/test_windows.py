@@ -221,6 +221,7 @@ def config(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Con
     return config
 
 
+@pytest.mark.full
 def test_p6_the_digest_is_of_the_rows_and_not_of_files(config: Config, tmp_path: Path) -> None:
     frame = loads().sample(frac=1, random_state=3)
     halves = [frame.iloc[:50], frame.iloc[50:]]
