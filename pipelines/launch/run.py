@@ -144,12 +144,12 @@ def _train_on_workers(
 
 def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: bool) -> str:
     settings, rows = config.train, version.rows("train")
-    left_out = left_out_rows(config, rows)
+    left_out, adjective = left_out_rows(config, rows), "different" if settings.shuffle else "the same"
     least, most = settings.workers_range
     return (
         f"run {run.run_id} {'resumes' if run.is_resumed else 'starts'}: {rows:,} rows of {version.root}, "
         f"{total_steps(config, rows):,} {settings.strategy.describe_steps(settings)} in at most {settings.epochs} epochs"
-        f"{f' ({left_out} rows left out of each, different ones every time)' if left_out else ''}, "
+        f"{f' ({left_out} rows left out of each, {adjective} ones every time)' if left_out else ''}, "
         f"on {most if least == most else f'{least} to {most}'} worker{'s' if most > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
     )
 

@@ -109,7 +109,9 @@ def prepare_training(
     task = build_task(config.task, assignment.version.manifest)
     read_weights = partial(_initial_weights, directory) if config.train.init_from.is_given else None
     strategy = create_strategy(config.train, task, context, read_weights)
-    checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, COLLECTIVE_SHARE * config.train.timeout_seconds)
+    timeout_seconds = COLLECTIVE_SHARE * config.train.timeout_seconds
+    alone = config.train.strategy.flags_for_one_worker(config.train)
+    checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, timeout_seconds, alone)
     return task, strategy, checkpoints
 
 

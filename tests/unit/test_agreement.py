@@ -1,19 +1,21 @@
 """Workers compute updates for themselves: bitwise the same, and if they ever are not, the next checkpoint says so."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from groups import run_group
 from torch import Tensor, nn
 from trainings import open_dataset, training
 
-from pipelines.config import Config
+from pipelines.config import Config, load
 from pipelines.config.tasks.task import TabularSettings as Settings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.errors import DriftError
+from pipelines.errors import ConfigError, DriftError
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Data
 from pipelines.tasks.bind import build_task
@@ -135,12 +137,38 @@ def test_workers_that_part_end_the_run_with_an_error_that_names_where(tmp_path: 
         assert f"after step {2 * SAVE_STEPS}, model.layers.2.weight" in message, message
         assert f"on workers 0, 2 than on worker 1 (after step {SAVE_STEPS} all was equal)" in message
         assert "damaged" not in message and "restore" not in message
-        assert f"--train.workers 1 goes on from step {SAVE_STEPS}" in message
+        assert f"or with --train.workers 1, the same command goes on from step {SAVE_STEPS}" in message
     config = _config(tmp_path, **STRATEGIES["exact"])
     task = build_task(config.task, open_dataset(config).manifest)
     checkpoints = Checkpoints(RunDirectory(f"{tmp_path}/exact"), WorkerContext(), keep=9)
     trained = Loop(config, open_dataset(config), task, create_strategy(config.train, task, WorkerContext()), checkpoints, Hooks()).run()
     assert (trained.finished, trained.rows) == (True, 720)
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({"workers": 2, "balance": "auto"}, "--train.workers 1 --train.balance equal"),
+        ({"workers": 2, "strategy": {"kind": "sharded", "replicate": 2, "shard": 1}}, "--train.workers 1 --train.strategy.replicate 1"),
+        ({"workers": 4, "strategy": {"kind": "sharded", "tensor": 2}}, "--train.workers 1 --train.strategy.tensor 1"),
+        (
+            {"workers": 8, "strategy": {"kind": "sharded", "pipeline": 2, "context": 2, "shard": "auto"}},
+            "--train.workers 1 --train.strategy.pipeline 1 --train.strategy.context 1",
+        ),
+    ],
+    ids=["balance", "replicate", "tensor", "pipeline and context"],
+)
+def test_the_same_command_with_these_flags_goes_on(tmp_path: Path, settings: dict[str, Any], flags: str) -> None:
+    config = training(tmp_path, **settings)
+    assert config.train.strategy.flags_for_one_worker(config.train) == flags
+    with pytest.raises(DriftError, match=f"or with {flags}, the same command goes on from the start$"):
+        check_agreement([{"w": "1"}, {"w": "2"}], 10, None, flags)
+    pairs = re.findall(r"--(\S+) (\S+)", flags)
+    values = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    (file := tmp_path / "x.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(ConfigError):
+        load(file, {"train.workers": 1})
+    assert load(file, {name: yaml.safe_load(value) for name, value in pairs}).train.max_workers == 1
 
 
 def test_all_that_workers_hold_alike_is_compared() -> None:

@@ -132,12 +132,12 @@ def test_it_is_the_norm_of_the_whole_batch(workers: list[dict[str, dict[str, Ten
 def test_a_pass_without_a_variance_changes_no_statistics(
     workers: list[dict[str, dict[str, Tensor]]], few: str, momentum: float | None
 ) -> None:
-    whole = norm("rows", momentum=momentum)
-    first = {name: buffer.clone() for name, buffer in whole.named_buffers()}
-    whole(values("rows"))
+    alone = norm("rows", momentum=momentum)
+    first = {name: buffer.clone() for name, buffer in alone.named_buffers()}
+    alone(values("rows"))
     for answer in workers:
         statistics = answer[f"{few}, {momentum}"]
-        for name, buffer in whole.named_buffers():
+        for name, buffer in alone.named_buffers():
             assert torch.equal(statistics[f"{name} 0"], first[name])
             torch.testing.assert_close(statistics[f"{name} 1"], buffer, rtol=1e-9, atol=1e-9)
             assert torch.equal(statistics[f"{name} 2"], statistics[f"{name} 1"])

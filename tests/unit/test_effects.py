@@ -58,8 +58,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.strategy.reduce_every_pass": ({"train.strategy": {"kind": "sharded", "reduce_every_pass": True}}, {"train.grad_accum_steps": 2}),
     "train.strategy.staleness": ({"train.strategy": {"kind": "parameter_server", "staleness": 4}}, {"train.strategy.mode": "bounded"}),
     "train.momentum": ({"train.momentum": 0.9}, {"train.optimizer": "sgd"}),
-    "train.step_epochs": ({"train.step_epochs": 10}, {"train.schedule": "step"}),
-    "train.lr_gamma": ({"train.lr_gamma": 0.5}, {"train.schedule": "step"}),
+    "train.schedule": ({"train.schedule": "step"}, {"train.step_epochs": 4}),
+    "train.early_stopping": ({"train.early_stopping": 4}, {"train.epochs": 4 + 2}),
+    "train.step_epochs": ({"train.step_epochs": 3}, {"train.schedule": "step"}),
+    "train.lr_gamma": ({"train.lr_gamma": 0.5, "train.epochs": 11}, {"train.schedule": "step"}),
     "train.sync_batch_norm": ({"train.sync_batch_norm": True}, {"task.batch_norm": True}),
     "task.batch_norm": ({"task.batch_norm": True, "task.hidden": []}, {"task.hidden": [64, 32]}),
     "task.dropout": ({"task.dropout": 0.1, "task.hidden": []}, {"task.hidden": [64, 32]}),
@@ -143,6 +145,20 @@ def test_a_setting_without_effect_is_refused_and_its_remedy_works(setting: str) 
     (line,) = str(refused.value).splitlines()
     assert re.match(rf"x.yaml: {setting}(\.kind)?: has no effect", line) and ", or remove " in line
     assert parse(values_with({**useless, **remedy}), "x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("useful", "useless"),
+    [
+        ({"train.early_stopping": 3}, {"train.early_stopping": 4}),  # a first epoch is the best so far, and the fifth is the last
+        ({"train.schedule": "step", "train.step_epochs": 4}, {"train.schedule": "step", "train.step_epochs": 5}),
+    ],
+    ids=["early_stopping", "schedule"],
+)
+def test_five_epochs_are_the_fewest_with_an_effect(useful: dict[str, Any], useless: dict[str, Any]) -> None:
+    assert parse(values_with({**useful, "train.epochs": 5}), "x.yaml")
+    with pytest.raises(ConfigError, match="has no effect while train"):
+        parse(values_with({**useless, "train.epochs": 5}), "x.yaml")
 
 
 def test_every_row_of_the_table_is_tried() -> None:

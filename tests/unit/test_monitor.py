@@ -73,7 +73,7 @@ def test_of_equal_epochs_the_lower_loss_is_the_best_then_the_earlier(values: lis
     assert state.best_epoch == best
 
 
-@pytest.mark.parametrize("settings", [{"monitor": "loss"}, {"early_stopping": 2}])
+@pytest.mark.parametrize("settings", [{"monitor": "loss"}, {"early_stopping": 1}])
 def test_without_rows_to_validate_there_is_nothing_to_monitor(tmp_path: Path, settings: dict[str, Any]) -> None:
     config = training(tmp_path, rows=3, global_batch=8, remainder="keep", **settings)  # a quarter of 3 is none
     with pytest.raises(ConfigError, match=r"train\.\w+ is \w+, but the split validation of .* has no rows; unset it, or add the split"):

@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+from groups import run_group
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_exact import Network, Squares
@@ -27,6 +29,7 @@ from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Plan, Push
 from pipelines.strategies.parameter_server.parts import BLOCK, blocks, divide_parameters
+from pipelines.strategies.parameter_server.progress import ServerProgress
 from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
@@ -349,6 +352,21 @@ def test_a_number_that_is_not_finite_reaches_every_worker() -> None:
     for ask in (lambda: server.pull(0, None), lambda: server.ready(0), lambda: server.may_begin(1), lambda: server.limits(1)):
         with pytest.raises(NonFiniteError, match="step 1: the loss is nan"):
             ask()
+
+
+def complete_updates(context: WorkerContext) -> None:
+    def fail(shard: int, step: int) -> None:
+        raise NonFiniteError(f"step {step}: the loss is nan, of shard {shard}")
+
+    progress = object.__new__(ServerProgress)
+    progress._is_first_rank, progress._servers = context.rank == 0, cast(Any, SimpleNamespace(incomplete=lambda: [(3, 7)]))
+    with patch.multiple(progress, _pull=lambda step: True, _compute=fail):
+        progress._complete()
+
+
+def test_a_number_that_is_not_finite_in_an_update_of_a_dead_worker_reaches_every_worker(tmp_path: Path) -> None:
+    for error in run_group(2, tmp_path, complete_updates):
+        assert isinstance(error, NonFiniteError) and str(error) == "step 7: the loss is nan, of shard 3", error
 
 
 def test_asynchronous_buffers_move_by_each_shard_s_share() -> None:

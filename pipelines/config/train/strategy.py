@@ -9,6 +9,9 @@ from pipelines.config.effect_rules import Use, UseInRun
 from pipelines.config.section import Section
 from pipelines.config.train.base import Training
 
+ONE_WORKER = "--train.workers 1"
+"""The flag with which a command trains on one worker."""
+
 
 class UnitOfWork(NamedTuple):
     """The kind of work that one worker computes as a whole, and how many units of it a step has."""
@@ -66,6 +69,10 @@ class StrategySettings(Section):
         """Into how many blocks of shards a step may be divided, each of which one pass computes, or `grad_accum_steps` passes; none if a
         pass computes other rows."""
         return ()
+
+    def flags_for_one_worker(self, train: Training) -> str:
+        """The flags with which the same command goes on with the run on one worker."""
+        return f"{ONE_WORKER} --train.balance equal" if train.balance.kind == "auto" else ONE_WORKER
 
     def steps_per_epoch(self, train: Training) -> int | None:
         """The number of steps of an epoch; None for as many as its rows have global batches."""

@@ -6,7 +6,7 @@ wherever the run is to be saved or stopped. Only then the state is consistent, a
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from uuid import uuid4
 
 from pipelines.errors import NonFiniteError
@@ -68,8 +68,7 @@ class ServerProgress:
                 self._resume_servers()
             self._run.start_timing()
             failure_and_stop = all_gather_object((self._work_until(end), self._run.hooks.must_stop_training()))  # all updates have arrived
-            if failure := next((failure for failure, _ in failure_and_stop if failure), ""):
-                raise NonFiniteError(failure)
+            _raise_first(failure for failure, _ in failure_and_stop)
             self._run.log_phase_times()
             self._settle()
             is_stop_due = any(stop for _, stop in failure_and_stop)
@@ -82,12 +81,17 @@ class ServerProgress:
         return {**waits.metrics(), "servers/queue": float(queued)}
 
     def _complete(self) -> None:
-        """Compute the updates that only some servers have, since a worker died between them. Collective."""
-        if self._is_first_rank:
-            for shard, step in self._servers.incomplete():
+        """Compute the updates that only some servers have, since a worker died between them. Collective.
+
+        Raises NonFiniteError, on all workers alike, if a number of them is not finite."""
+        failure = ""
+        try:
+            for shard, step in self._servers.incomplete() if self._is_first_rank else ():
                 self._pull(step)
                 self._compute(shard, step)
-        all_gather_object(None)
+        except NonFiniteError as error:
+            failure = str(error)
+        _raise_first(all_gather_object(failure))
 
     def _resume_servers(self) -> None:
         """Let microbatches begin again, once the last save is complete: the servers forget the steps before. Collective."""
@@ -202,6 +206,12 @@ class ServerProgress:
         self._model.collect(self._servers.contents())
         self._loader.go_to(self._run.state.step)
         self._is_paused = True
+
+
+def _raise_first(failures: Iterable[str]) -> None:
+    """Raise NonFiniteError with the first text that says what is wrong."""
+    if failure := next(filter(None, failures), ""):
+        raise NonFiniteError(failure)
 
 
 def _statistics(sums: StepSums) -> StepStatistics:

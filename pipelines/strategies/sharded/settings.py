@@ -102,6 +102,10 @@ class Settings(StrategySettings):
     def blocks_of_shards(self, train: Training) -> Iterable[int]:
         return (self.readers(train.max_workers),)
 
+    def flags_for_one_worker(self, train: Training) -> str:
+        fixed = [name for name in Degrees._fields if getattr(self, name) not in (1, "auto")]
+        return " ".join([super().flags_for_one_worker(train), *(f"--train.strategy.{name} 1" for name in fixed)])
+
     def degrees(self, workers: int) -> Degrees:
         """The degrees for that number of workers. Raises ValueError if they do not fit it."""
         degrees: dict[str, Degree] = {name: getattr(self, name) for name in Degrees._fields}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from xxhash import xxh3_128
 
+from pipelines.config.train.strategy import ONE_WORKER
 from pipelines.errors import DriftError
 from pipelines.train.checkpoint.record import Record
 from pipelines.train.reduce.dtensor import local_parts
@@ -35,10 +36,11 @@ def fingerprints(state: Mapping[str, Any], record: Record) -> Fingerprints:
     return tensor_fingerprints | values | {f"record.{name}": repr(value) for name, value in record_values.items()}
 
 
-def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: int | None) -> None:
+def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: int | None, alone: str = ONE_WORKER) -> None:
     """Raise DriftError, on all workers alike, for the first name that several workers hold with different values.
 
-    `by_worker` are the fingerprints after `step` steps, by rank; `agreed_step` is the last step after which all workers agreed, if any.
+    `by_worker` are the fingerprints after `step` steps, by rank; `agreed_step` is the last step after which all workers agreed, if any;
+    `alone` are the flags with which one worker goes on.
     """
     if (name := _first_difference(by_worker)) is None:
         return
@@ -50,8 +52,8 @@ def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: i
     before = f"after step {agreed_step} all was equal" if agreed_step is not None else "nothing was compared before"
     raise DriftError(
         f"the workers have parted: after step {step}, {name} has another value on {groups} ({before}); every worker must compute the same "
-        "update, which takes the same processor, versions and threads on all; the same command with --train.workers 1 goes on from "
-        f"{f'step {agreed_step}' if agreed_step else 'the start'}"
+        f"update, which takes the same processor, versions and threads on all; on such workers, or with {alone}, the same command goes on "
+        f"from {f'step {agreed_step}' if agreed_step else 'the start'}"
     )
 
 

@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from pipelines.config.train.strategy import ONE_WORKER
 from pipelines.errors import TrainingError
 from pipelines.runtime.weights import digests
 from pipelines.train.checkpoint.agreement import Fingerprints, check_agreement, fingerprints
@@ -59,8 +60,11 @@ class Saving:
 class Checkpoints:
     """The checkpoints of one run. All workers make the same calls in the same order."""
 
-    def __init__(self, directory: RunDirectory, context: WorkerContext, keep: int, timeout_seconds: float = 300.0) -> None:
-        self._directory, self._context, self._keep = directory, context, keep
+    def __init__(
+        self, directory: RunDirectory, context: WorkerContext, keep: int, timeout_seconds: float = 300.0, alone: str = ONE_WORKER
+    ) -> None:
+        """`alone` are the flags with which one worker goes on with the run."""
+        self._directory, self._context, self._keep, self._alone = directory, context, keep, alone
         self._digest_thread = ThreadPoolExecutor(1, "digests")
         self._agreed_step: int | None = None
         """The last saved step, after which all workers held the same."""
@@ -88,7 +92,7 @@ class Checkpoints:
         with _name_path_in_errors(self._directory, saving.name):
             saving.written.result()
         by_worker, fingerprints = zip(*all_gather_object((saving.digests.result(), saving.fingerprints.result()), self._group), strict=True)
-        check_agreement(fingerprints, saving.record.step, self._agreed_step)
+        check_agreement(fingerprints, saving.record.step, self._agreed_step, self._alone)
         self._agreed_step = saving.record.step
         if self._context.rank == 0:
             record = replace(saving.record, digests=dict(ChainMap(*reversed(by_worker))))
@@ -146,7 +150,7 @@ class Checkpoints:
     def best(self, epoch: int) -> tuple[str, Record]:
         """Name and record of the complete checkpoint of the best epoch, `epoch`, the same on all workers. Raises TrainingError if there is
         none."""
-        best = broadcast_from_rank0(_best_of(self._complete(), epoch) if self._context.rank == 0 else None, self._group)
+        best = broadcast_from_rank0(_find_best(self._complete(), epoch) if self._context.rank == 0 else None, self._group)
         if best is None:
             raise self._lost_best(epoch, "is missing, or its record is damaged")
         return best
@@ -223,14 +227,14 @@ class Checkpoints:
         incomplete ones."""
         complete = self._complete()
         newest = complete[: self._keep]
-        best = filter(None, (_best_of(complete, record.state.get("best_epoch", 0)) for _, record in newest))
-        kept = {name for name, _ in (*newest, *best)}
+        best = filter(None, (_find_best(complete, record.state.get("best_epoch", 0)) for _, record in newest))
+        names = {name for name, _ in (*newest, *best)}
         for base in self._directory.names("checkpoints"):
-            if f"checkpoints/{base}" not in kept:
+            if f"checkpoints/{base}" not in names:
                 self._directory.remove(f"checkpoints/{base}")
 
 
-def _best_of(checkpoints: list[tuple[str, Record]], epoch: int) -> tuple[str, Record] | None:
+def _find_best(checkpoints: list[tuple[str, Record]], epoch: int) -> tuple[str, Record] | None:
     """The checkpoint of that epoch, if it was saved as the best so far."""
     return next((pair for pair in checkpoints if pair[1].best and pair[1].state.get("epochs") == epoch), None)
 
