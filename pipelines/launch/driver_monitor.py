@@ -1,6 +1,7 @@
 """Watches the workers from the driver: prints progress, forwards interrupts, explains failures."""
 
 import logging
+import signal
 from collections.abc import Callable
 from threading import Thread
 from types import FrameType
@@ -21,7 +22,7 @@ from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, LOOK_SECON
 log = logging.getLogger(__name__)
 
 LEAVE_SECONDS = 120.0
-"""Time for the workers to save and stop after they were asked to."""
+"""Time for the workers to save and stop after SIGTERM, which SIGKILL usually follows. After SIGINT somebody is there to end the wait."""
 
 
 def watch(
@@ -65,7 +66,8 @@ def watch(
                 for poll in polls:
                     poll()
             if interrupt.number is not None:
-                _leave(thread, directory, progress, interrupted, answer)
+                limit = None if interrupt.number == signal.SIGINT else LEAVE_SECONDS
+                _leave(thread, directory, progress, interrupted, answer, limit)
                 raise SystemExit(128 + interrupt.number)
     finally:
         trainer.stop()
@@ -81,18 +83,33 @@ def _show(directory: RunDirectory, progress: TrainingProgress) -> None:
 
 
 def _leave(
-    thread: Thread, directory: RunDirectory, progress: TrainingProgress, interrupted: Callable[[], None], answer: dict[str, Any]
+    thread: Thread,
+    directory: RunDirectory,
+    progress: TrainingProgress,
+    interrupted: Callable[[], None],
+    answer: dict[str, Any],
+    limit: float | None,
 ) -> None:
-    """Ask the workers to save and stop, and wait until they have. If none has started to train, there is nothing to save."""
+    """Ask the workers to save and stop, wait until they have, for `limit` seconds at most, and say what is saved. If none has started to
+    train, there is nothing to save."""
     directory.put(STOP, b"")  # workers that start later see it too
     if thread.is_alive() and not directory.has(ATTEMPT):
         progress.say("stopping: there is nothing to save yet")
         return
-    progress.say("stopping: the workers save first; interrupt again to stop at once")
+    within = "" if limit is None else f", within {limit:.0f} s"
+    progress.say(f"stopping: the workers save first{within}; interrupt again to stop at once")
     interrupted()
-    thread.join(LEAVE_SECONDS)
-    if steps := answer.get("value", {}).get("steps"):
-        progress.say(f"stopped and saved after step {steps:,}; run the same command to resume")
+    thread.join(limit)
+    if thread.is_alive():
+        progress.say(
+            f"the workers have not saved within {limit:.0f} s, and what came after the last checkpoint is lost; run the same "
+            "command to resume from it"
+        )
+    elif failure := _failure(answer):
+        first_line = str(failure).partition("\n")[0] or type(failure).__name__
+        progress.say(f"the training ended before it saved, and what came after the last checkpoint is lost: {first_line}")
+    elif "steps" in answer["value"]:  # a verification saves nothing
+        progress.say(f"stopped and saved after step {answer['value']['steps']:,}; run the same command to resume")
 
 
 def _machines(trainer: Trainer, directory: RunDirectory) -> Machines:
@@ -104,13 +121,20 @@ def _machines(trainer: Trainer, directory: RunDirectory) -> Machines:
 
 
 def _unpack(answer: dict[str, Any]) -> dict[str, Any]:
+    if failure := _failure(answer):
+        raise failure
+    value: dict[str, Any] = answer["value"]
+    return value
+
+
+def _failure(answer: dict[str, Any]) -> BaseException | None:
+    """The error that ended the training, if one did."""
     if (error := answer.get("error")) is not None:
         explained = _explain(error)
-        raise explained from (None if explained is error else error)
-    value: dict[str, Any] = answer["value"]
-    if failure := value.get("failure"):
-        raise _error(failure)
-    return value
+        explained.__cause__ = None if explained is error else error
+        return explained
+    failure = answer["value"].get("failure")
+    return _error(failure) if failure else None
 
 
 def _error(failure: dict[str, str]) -> LockstepError:

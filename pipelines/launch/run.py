@@ -130,7 +130,7 @@ def _train_on_workers(
     while True:
         trainer = create_trainer(work, config, version, run.run_id, directory, left_out=left_out, **worker_arguments)
         worker_monitor, preemption = WorkerMonitor(directory, progress.say, run.tag), Preemption(directory, progress.say)
-        trained = watch(trainer, directory, progress, lambda: run.end("KILLED"), worker_monitor.poll, preemption.poll)
+        trained = watch(trainer, directory, progress, lambda: run.set_status("KILLED"), worker_monitor.poll, preemption.poll)
         leaving = () if trained["finished"] else (*trained["left_out"], *preemption.nodes)
         if not leaving:
             return trained

@@ -53,9 +53,15 @@ def describe_beat(tags: Mapping[str, str]) -> str:
     return f"process {beat.process} on {beat.host}, last heartbeat {time.time() - beat.time:.0f} s ago" if beat else "no heartbeat"
 
 
+def is_of_another(tags: Mapping[str, str]) -> bool:
+    """Whether a process other than this one is at work on the run with these tags."""
+    beat = _last_beat(tags)
+    return beat is not None and (beat.host, beat.process) != (socket.gethostname(), os.getpid()) and is_alive(tags)
+
+
 def check_is_dead(run: Run, work: str) -> None:
-    """Raise TrackingError if a process is still at work on the run."""
-    if run.info.status == "RUNNING" and is_alive(run.data.tags):
+    """Raise TrackingError if a process is still at work on the run, which may be KILLED already while its workers save."""
+    if is_alive(run.data.tags):
         raise TrackingError(
             f"run {run.info.run_id} is already training {work} ({describe_beat(run.data.tags)}); wait for it, stop it, or change the config"
         )
@@ -63,12 +69,16 @@ def check_is_dead(run: Run, work: str) -> None:
 
 @contextmanager
 def beating(client: MlflowClient, run_id: str) -> Iterator[None]:
-    """Renew the heartbeat of the run inside the `with` block, in a thread. A failed beat is not retried before the next one."""
+    """Renew the heartbeat of the run inside the `with` block, in a thread. A failed beat is not retried before the next one.
+
+    The heartbeat ends if another process has resumed the run, as after this one's machine was suspended."""
     stop = Event()
 
     def beat() -> None:
         while not stop.wait(BEAT_SECONDS):
             try:
+                if is_of_another(client.get_run(run_id).data.tags):
+                    return
                 client.set_tag(run_id, HEARTBEAT, heartbeat())
             except MlflowException as error:
                 log.warning("no heartbeat sent, MLflow is unreachable: %s", str(error).splitlines()[0])

@@ -16,7 +16,7 @@ from pipelines.errors import TrackingError
 from pipelines.runtime.interrupts import DeferredSignals, first_signal, mark_done
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.description import artifact_page
-from pipelines.tracking.liveness import beating
+from pipelines.tracking.liveness import HEARTBEAT, beating, describe_beat, is_of_another
 from pipelines.tracking.naming import DESCRIPTION
 from pipelines.tracking.sender import Sender
 
@@ -68,10 +68,23 @@ class MlflowRun:
         with mlflow_errors(self.uri):
             self.client.log_artifacts(self.run_id, folder)
 
+    def set_status(self, status: Status) -> None:
+        """Set the status of the run while this process is still at work on it, with its heartbeat. Warns as `end` does."""
+        self._set_status(status, is_over=False)
+
     def end(self, status: Status) -> None:
-        """Set the status of the run. If MLflow is unreachable, only warn: the next command corrects the status."""
+        """Set the status of the run, and clear its heartbeat, so that it can be resumed at once; nothing if another process has resumed
+        it. If MLflow is unreachable, only warn: the next command corrects the status."""
+        self._set_status(status, is_over=True)
+
+    def _set_status(self, status: Status, is_over: bool) -> None:
         try:
+            if is_of_another(tags := self.client.get_run(self.run_id).data.tags):
+                log.warning("run %s stays as it is: it was resumed by %s", self.run_id, describe_beat(tags))
+                return
             self.client.set_terminated(self.run_id, status)
+            if is_over:
+                self.client.set_tag(self.run_id, HEARTBEAT, "")
         except MlflowException as error:
             log.warning("the status of run %s could not be set to %s: %s", self.run_id, status, str(error).splitlines()[0])
 

@@ -6,6 +6,7 @@ It decides when the state is saved. At most one save is in progress, and trainin
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config.train.base import Checkpoint
@@ -18,7 +19,15 @@ from pipelines.train.phases import CHECKPOINT, OTHER
 from pipelines.train.schedule import learning_rate
 from pipelines.train.state import State
 from pipelines.train.step_clock import StepClock
-from pipelines.train.step_statistics import CurveWindow, Flags, PendingSteps, StepStatistics, Stopwatch, steps_per_point
+from pipelines.train.step_statistics import (
+    SLOW_STEP_SECONDS,
+    CurveWindow,
+    Flags,
+    PendingSteps,
+    StepStatistics,
+    Stopwatch,
+    steps_per_point,
+)
 
 if TYPE_CHECKING:
     from pipelines.train.checkpoint.checkpoints import Checkpoints, Saving
@@ -43,15 +52,19 @@ class Saver:
 
     def is_due(self, step: int) -> bool:
         """Whether the state after `step` steps should be saved; only rank 0 returns true."""
-        steps, seconds = self._settings.every_steps, self._settings.every_seconds
-        by_steps = steps is not None and step - self.saved_step >= steps
+        seconds = self._settings.every_seconds
         by_seconds = seconds is not None and time.monotonic() - self._saved_at >= seconds
-        return self._is_first and (by_steps or by_seconds)
+        return self._is_first and (by_seconds or self.is_due_by_steps(step))
+
+    def is_due_by_steps(self, step: int) -> bool:
+        """Whether `every_steps` steps since the last save are done after `step` steps; the same for all workers."""
+        steps = self._settings.every_steps
+        return steps is not None and step - self.saved_step >= steps
 
     def is_due_after_epoch(self, step: int) -> bool:
         """Whether the state should be saved at the end of an epoch; the same for all workers."""
-        steps, seconds = self._settings.every_steps, self._settings.every_seconds
-        return step - self.saved_step >= steps if steps is not None else seconds is None
+        settings = self._settings
+        return self.is_due_by_steps(step) if settings.every_steps is not None else settings.every_seconds is None
 
     def save(self, state: dict[str, Any], record: "Record") -> None:
         """Begin a save, after waiting for an earlier one."""
@@ -90,6 +103,7 @@ class RunContext:
     def __post_init__(self) -> None:
         self.steps_per_point = steps_per_point(self.total_steps, self.pending.steps_per_reading)
         self.phase_times, self._stopwatch = PhaseTimes(self.strategy.clock, self.strategy.mesh.context.device), Stopwatch()
+        self._step_seconds = inf
 
     @property
     def epoch_end(self) -> int:
@@ -106,7 +120,8 @@ class RunContext:
     def flags(self, step: int) -> Flags:
         """This worker's flags in a step: what it asks of all workers."""
         stop = self.hooks.must_stop_training() or bool(self.slow_machines)
-        return Flags(save=self.saver.is_due(step + 1), stop=stop, written=self.saver.is_written)
+        slow = self._step_seconds > SLOW_STEP_SECONDS
+        return Flags(save=self.saver.is_due(step + 1), stop=stop, written=self.saver.is_written, slow=slow)
 
     def start_timing(self) -> None:
         """Begin to measure the time of steps, after something else than steps."""
@@ -123,6 +138,7 @@ class RunContext:
         count the same steps, the call `is_collective`, and a point also says where the time went.
         """
         state, window = self.state, self.state.window
+        self._step_seconds = seconds / len(steps)
         state.seconds, window.seconds, window.waited = state.seconds + seconds, window.seconds + seconds, window.waited + wait_seconds
         for step in steps:
             check_step(step, self.strategy.mesh, self.settings, self.pending.overflows)

@@ -22,6 +22,8 @@ class Flags:
     """The worker was asked to stop."""
     written: bool = False
     """The worker's part of the last save is written."""
+    slow: bool = False
+    """The worker's steps take so long that the result of each should be read at once."""
 
     def numbers(self) -> list[float]:
         return [float(flag) for flag in astuple(self)]
@@ -63,6 +65,8 @@ def sum_over_replicas(own: Tensor, played: range, replicas: int, flags: Flags) -
 
 GPU_STEPS_PER_READING = 16
 """Steps between readings: a reading synchronises with the GPU, which then idles for about 0.1 ms."""
+SLOW_STEP_SECONDS = 1 / 32
+"""Longer steps are all read, which costs at most 0.3 % of them: requests to save or to stop would else wait for up to 16 steps."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,8 @@ class StepStatistics:
     """Number of workers that were asked to stop."""
     written: float
     """Number of workers whose part of the last save is written."""
+    slow: float = 0.0
+    """Number of workers whose steps are slow."""
 
 
 def _read(results: list[Tensor]) -> list[list[float]]:
@@ -97,21 +103,24 @@ def _read_after_others(results: list[Tensor]) -> list[list[float]]:
 
 
 class PendingSteps:
-    """Holds steps' results on the device until a reading is due, at the same steps for every worker."""
+    """Holds steps' results on the device until a reading is due, at the same steps for every worker: what is read decides how soon the
+    next reading comes."""
 
     def __init__(self, device: torch.device, gpu_steps_per_reading: int) -> None:
         self.steps_per_reading = gpu_steps_per_reading if device.type == "cuda" else 1
+        """There is a reading at every multiple of this, however long steps take."""
+        self._is_slow = True  # until the first steps have shown how long they take
         self.overflows = 0
         """Consecutive steps, up to the last one read, with a gradient that was not finite: fp16 skips such a step."""
         self._results: list[Tensor] = []
         self._last = 0
 
-    def add(self, number: int, result: StepResult) -> list[StepStatistics]:
-        """Keep the result of step `number`. Returns all steps kept so far when a reading is due, else none."""
+    def add(self, number: int, result: StepResult, is_due: bool = False) -> list[StepStatistics]:
+        """Keep the result of step `number`. Returns all steps kept so far when a reading is due, for whatever reason, else none."""
         sums = (result.grad_norm, result.own_loss_sum, result.loss_sum, result.weight, result.rows)
         self._results.append(torch.cat([torch.stack([value.double() for value in sums]), result.flags]))
         self._last = number
-        return self.read() if number % self.steps_per_reading == 0 else []
+        return self.read() if is_due or self._is_slow or number % self.steps_per_reading == 0 else []
 
     def read(self) -> list[StepStatistics]:
         """Return the kept steps, in order, and forget them. Waits until the device has finished them."""
@@ -122,6 +131,7 @@ class PendingSteps:
         steps = [StepStatistics(first + index, *values) for index, values in enumerate(rows)]
         for step in steps:
             self.overflows = 0 if isfinite(step.grad_norm) else self.overflows + 1
+            self._is_slow = step.slow > 0
         return steps
 
 

@@ -35,7 +35,8 @@ class Strategy(ABC):
     """
 
     gpu_steps_per_reading: int = GPU_STEPS_PER_READING
-    """Steps whose results stay on a GPU until they are read together; a request to stop is seen only then."""
+    """Short steps whose results stay on a GPU until they are read together; a request to stop is seen only then. Long ones are read one
+    by one, and so is one after which `train.checkpoint.every_steps` asks for a save."""
     loader_class: type[Loader] = Loader
     saves_every_epoch: bool = False
     """Whether the state is saved after every epoch, whatever `train.checkpoint` says."""
@@ -100,7 +101,7 @@ class Strategy(ABC):
             clock.start_step()
             result = self.step(batch, number, run.learning_rate(number), flags, run.is_point(number + 1))
             clock.enter(OTHER)
-            if steps := run.pending.add(number + 1, result):
+            if steps := run.pending.add(number + 1, result, run.saver.is_due_by_steps(number + 1)):
                 clock.read()
                 yield Progress.after(steps, workers)
             if number + 1 == run.total_steps:

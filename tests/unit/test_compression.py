@@ -209,7 +209,7 @@ def group(request: pytest.FixtureRequest, groups: dict[int, list[dict[str, Any]]
 def test_counts_are_exact_and_weights_the_same_on_all_workers(group: list[dict[str, Any]], kind: str) -> None:
     for answer in group:
         counts, losses, reached = answer[kind]
-        assert counts == [[ROWS, 1.0, 0.0, len(group)]] * 5
+        assert counts == [[ROWS, 1.0, 0.0, len(group), 0.0]] * 5
         assert losses == group[0][kind][1]
         assert torch.equal(reached, group[0][kind][2])
 

@@ -116,6 +116,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         "take_step(Unused(requires_grad=False)",
     ),
     "stopped and saved after step {}; run the same command": ("integration/test_train.py", "run the same command to resume"),
+    "the workers have not saved within {} s, and": ("integration/test_train.py", "the_same_command_goes_on_whatever_ended"),
     "check their workers, or raise train.timeout_seconds": ("unit/test_server_state.py", "patient.ready(0)"),
     "run the driver in the cluster's own image": ("unit/test_installed.py", "as in the cluster's own image"),
     "listens on {}, which other machines can reach": ("integration/test_local_ray.py", "which other machines can reach"),

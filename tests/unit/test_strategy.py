@@ -200,7 +200,7 @@ def test_sums_and_flags_are_of_all_workers(group: list[dict[str, Any]]) -> None:
         worker_sum, _ = task().loss(model_of_seed(), part(rows(), SHARES["unequal"], rank))
         _, (_, own_loss, loss, loss_weight, count, *flags) = answer["unequal"]
         assert (own_loss, loss, loss_weight) == pytest.approx((float(worker_sum.detach()), float(total.detach()), float(weight)), rel=1e-5)
-        assert (count, flags) == (ROWS, [2.0, 0.0, 3.0])
+        assert (count, flags) == (ROWS, [2.0, 0.0, 3.0, 0.0])
 
 
 @pytest.mark.parametrize("way", ["in memory", "sent"])
@@ -210,7 +210,7 @@ def test_sums_are_of_all_workers_with_gradients_of_several_buckets(group: list[d
         assert_same(weights, expected)
         for group_sums, alone_sums in zip(sums, alone, strict=True):
             assert group_sums[2:5] == pytest.approx(alone_sums[2:5], rel=1e-5)
-            assert group_sums[5:] == [3.0, 0.0, 3.0]
+            assert group_sums[5:] == [3.0, 0.0, 3.0, 0.0]
 
 
 def test_passes_without_rows_leave_batch_norm_statistics_as_on_one_worker(group: list[dict[str, Any]]) -> None:
@@ -290,7 +290,7 @@ def test_a_step_without_any_weight_changes_nothing() -> None:
     strategy = create_strategy(train(), task(), WorkerContext())
     before = {name: values.clone() for name, values in strategy.model.state_dict().items()}
     result = strategy.step({name: values[:0] for name, values in rows().items()}, 0, 1.0, NO_FLAGS)
-    assert numbers(result) == [0.0] * 8
+    assert numbers(result) == [0.0] * 9
     assert_same(dict(strategy.model.state_dict()), before)
 
 

@@ -1,5 +1,7 @@
 """What the driver of a training does beside it."""
 
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +22,7 @@ from pipelines.errors import TrainingError
 from pipelines.launch import driver_monitor as watch
 from pipelines.launch.trainer import _NOT_NEEDED, Trainer
 from pipelines.launch.training_progress import TrainingProgress
-from pipelines.train.checkpoint.run_directory import PROGRESS, RunDirectory
+from pipelines.train.checkpoint.run_directory import ATTEMPT, PROGRESS, STOP, RunDirectory
 
 
 def trainer() -> Any:
@@ -107,3 +109,54 @@ def test_a_store_that_fails_does_not_end_the_driver(tmp_path: Path, caplog: pyte
 
     assert watch_fit(fit, tmp_path) == {"steps": 7}
     assert PROGRESS in caplog.text
+
+
+FAILURE = {"failure": {"kind": "NonFiniteError", "message": "step 7: the loss is nan"}}
+
+
+def save_nothing_in_time() -> dict[str, Any]:
+    time.sleep(0.5)
+    return {"steps": 9}
+
+
+def die() -> dict[str, Any]:
+    raise RayActorError
+
+
+@pytest.mark.parametrize(
+    ("number", "end", "line"),
+    [
+        (signal.SIGTERM, lambda: {"steps": 7}, "stopped and saved after step 7; run the same command to resume"),
+        (
+            signal.SIGTERM,
+            save_nothing_in_time,
+            "the workers have not saved within 0 s, and what came after the last checkpoint is lost; run the",
+        ),
+        (signal.SIGINT, save_nothing_in_time, "stopped and saved after step 9; run the same command to resume"),
+        (signal.SIGTERM, lambda: FAILURE, "and what came after the last checkpoint is lost: step 7: the loss is nan"),
+        (signal.SIGINT, die, "and what came after the last checkpoint is lost: Ray lost the training's controller"),
+        (signal.SIGTERM, dict, "interrupt again to stop at once"),
+    ],
+    ids=["saved", "too late", "awaited", "not a number", "controller died", "verification"],
+)
+def test_whatever_a_stop_saves_is_said(
+    number: int,
+    end: Callable[[], dict[str, Any]],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(watch, "LEAVE_SECONDS", 0.1)
+    folder = RunDirectory(str(tmp_path))
+    folder.put(ATTEMPT, b"")
+
+    def fit() -> dict[str, Any]:
+        signal.raise_signal(number)  # Python handles it in the main thread
+        wait_until(lambda: folder.has(STOP), "the driver to ask for a stop")
+        return end()
+
+    with pytest.raises(SystemExit) as exit_info:
+        watch_fit(fit, tmp_path)
+    assert exit_info.value.code == 128 + number
+    assert line in capsys.readouterr().out.splitlines()[-1]
