@@ -27,7 +27,7 @@ class Use:
     fits: Callable[[Any, Any], bool] | None = None
     """A function of the other setting's value and of the setting's own."""
     remedy: str | Callable[[], str] = ""
-    """How to give the setting an effect, in which values of the config may stand; by default, set `other_setting` to one of `among`."""
+    """How to give the setting an effect; by default, set `other_setting` to one of `among`."""
     values: tuple[Any, ...] = ()
     """Values of the setting that need it; all if empty."""
     section_class: type[Section] | None = None
@@ -46,8 +46,7 @@ class Use:
         other_value = setting_at(section, self.other_setting[1:]) if is_beside else setting_at(config, other_setting)
         if (self.fits(other_value, value) if self.fits else other_value in self.among) or self.unless(config):
             return ""
-        text = self.remedy.format(config=config) if isinstance(self.remedy, str) else self.remedy()
-        remedy = text or f"set {other_setting} to {_alternatives(self.among)}"
+        remedy = (self.remedy if isinstance(self.remedy, str) else self.remedy()) or f"set {other_setting} to {_alternatives(self.among)}"
         value_text = "" if isinstance(value, BaseModel | Mapping) else f" (got {show_value(as_list(value))})"
         other_text = "" if isinstance(other_value, Mapping) else show_value(as_list(getattr(other_value, "kind", other_value)))
         cause = other_text and f" while {other_setting} is {other_text}"
@@ -56,6 +55,11 @@ class Use:
 
 def _alternatives(values: tuple[Any, ...]) -> str:
     return " or ".join(map(show_value, values))
+
+
+def has_epochs(config: Any, more_than: int) -> bool:
+    """Whether the training has more epochs than this, or as many as somebody chose."""
+    return "epochs" in config.train.model_fields_set or bool(config.train.epochs > more_than)
 
 
 def is_range(workers: Any, _: Any) -> bool:

@@ -67,8 +67,7 @@ def test_it_loads_and_writes_below_data(path: Path, config: Config) -> None:
 
 
 def test_flags_override_it(path: Path) -> None:
-    places = {"dataset.path": "s3://bucket/here", "tracking.uri": "http://mlflow:5000"}
-    config = load(path, {"train.workers": 4, "train.epochs": 1, "train.early_stopping": None, **places})
+    config = load(path, {"train.workers": 4, "train.epochs": 1, "dataset.path": "s3://bucket/here", "tracking.uri": "http://mlflow:5000"})
     assert (config.train.workers, config.train.epochs) == (4, 1)
     assert (config.dataset.path, config.tracking.uri) == ("s3://bucket/here", "http://mlflow:5000")
     with pytest.raises(ConfigError, match=r"train\.wrkers: no such setting; did you mean workers\?"):

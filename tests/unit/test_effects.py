@@ -58,7 +58,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "train.strategy.reduce_every_pass": ({"train.strategy": {"kind": "sharded", "reduce_every_pass": True}}, {"train.grad_accum_steps": 2}),
     "train.strategy.staleness": ({"train.strategy": {"kind": "parameter_server", "staleness": 4}}, {"train.strategy.mode": "bounded"}),
     "train.momentum": ({"train.momentum": 0.9}, {"train.optimizer": "sgd"}),
-    "train.schedule": ({"train.schedule": "step"}, {"train.step_epochs": 4}),
+    "train.schedule": ({"train.schedule": "step"}, {"train.epochs": 11}),
     "train.early_stopping": ({"train.early_stopping": 4}, {"train.epochs": 4 + 2}),
     "train.step_epochs": ({"train.step_epochs": 3}, {"train.schedule": "step"}),
     "train.lr_gamma": ({"train.lr_gamma": 0.5, "train.epochs": 11}, {"train.schedule": "step"}),
@@ -155,10 +155,11 @@ def test_a_setting_without_effect_is_refused_and_its_remedy_works(setting: str) 
     ],
     ids=["early_stopping", "schedule"],
 )
-def test_five_epochs_are_the_fewest_with_an_effect(useful: dict[str, Any], useless: dict[str, Any]) -> None:
-    assert parse(values_with({**useful, "train.epochs": 5}), "x.yaml")
-    with pytest.raises(ConfigError, match="has no effect while train"):
-        parse(values_with({**useless, "train.epochs": 5}), "x.yaml")
+def test_the_default_of_five_epochs_must_be_enough(useful: dict[str, Any], useless: dict[str, Any]) -> None:
+    assert parse(values_with(useful), "x.yaml")
+    with pytest.raises(ConfigError, match=r"has no effect while train\.epochs is 5"):
+        parse(values_with(useless), "x.yaml")
+    assert parse(values_with({**useless, "train.epochs": 1}), "x.yaml"), "a short trial of a config"
 
 
 def test_every_row_of_the_table_is_tried() -> None:

@@ -15,7 +15,7 @@ from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
-from pipelines.init.tables.column_names import accepted_names, renaming_query, sql_name
+from pipelines.init.tables.column_names import renaming_query, sql_name, tensor_column_names
 from pipelines.init.yaml_text import yaml_text
 
 ROWS = 400
@@ -102,7 +102,7 @@ def test_an_expectation_of_an_odd_column_has_a_plain_name(tmp_path: Path) -> Non
 
 
 def test_names_are_changed_only_where_they_must_be() -> None:
-    assert accepted_names(["größe", "a b", "a.b", "A_B", "a_b_2", "", "x" * 90]) == [
+    assert tensor_column_names(["größe", "a b", "a.b", "A_B", "a_b_2", "", "x" * 90]) == [
         *("größe", "a b", "a_b_2_2"),
         *("A_B", "a_b_2", "column", "x" * 80),
     ]

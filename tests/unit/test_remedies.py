@@ -77,7 +77,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "is called {}.{} now; rename it": ("unit/test_renamed_keys.py", "is called {new} now; rename it"),
     "strategies have their settings in train.strategy; write --{} instead": ("unit/test_renamed_keys.py", "write --{new_key} instead"),
     "strategies have their settings in train.strategy; under train, write": ("unit/test_renamed_keys.py", "pasted = yaml.safe_load"),
-    "set train.step_epochs to less than train.epochs": ("unit/test_effects.py", '"train.step_epochs": 4'),
+    "set train.epochs to more than train.step_epochs": ("unit/test_effects.py", '"train.epochs": 11'),
     "set train.epochs to early_stopping + 2 or more": ("unit/test_effects.py", '"train.epochs": 4 + 2'),
     "set train.strategy.noise, as to 1.0": ("unit/test_effects.py", '"train.strategy.noise": 1.0'),
     "set train.strategy.pipeline to the number of workers": ("unit/test_effects.py", '"train.strategy.pipeline": 2'),

@@ -32,14 +32,14 @@ def column_names(header: Sequence[str | None], width: int) -> list[str]:
     return names
 
 
-def accepted_names(names: Sequence[str]) -> list[str]:
+def tensor_column_names(names: Sequence[str]) -> list[str]:
     """The names of columns, all different; those that no tensor column may have in plain characters."""
-    used_names = {name.lower() for name in names if _is_accepted(name)}
-    return [name if _is_accepted(name) else free_name(_plain_name(name) or "column", used_names) for name in names]
+    used_names = {name.lower() for name in names if _fits_tensor(name)}
+    return [name if _fits_tensor(name) else free_name(_plain_name(name) or "column", used_names) for name in names]
 
 
 def renaming_query(names: Mapping[str, str]) -> str:
-    """What a query selects to give columns these names, with {} for its table; `*` if all have them."""
+    """The query that gives columns these new names, with {} for its table; `*` if they have them."""
     if all(name == new for name, new in names.items()):
         return "*"
     selected = ", ".join(sql_name(name) if name == new else f"{sql_name(name)} AS {sql_name(new)}" for name, new in names.items())
@@ -51,7 +51,7 @@ def sql_name(name: str) -> str:
     return name if _PLAIN.fullmatch(name) and not _KEYWORDS.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
-def _is_accepted(name: str) -> bool:
+def _fits_tensor(name: str) -> bool:
     return name.isprintable() and not re.search("[.`/]", name) and 0 < len(name) <= MOST_CHARACTERS
 
 

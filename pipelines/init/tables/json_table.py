@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import MOST_BROKEN
-from pipelines.init.tables.column_names import accepted_names, renaming_query, sql_name
+from pipelines.init.tables.column_names import renaming_query, sql_name, tensor_column_names
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
 from pipelines.init.tables.table import SampledTable
@@ -38,7 +38,7 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     if share > MOST_BROKEN:
         raise SourceError(f"{data}: {100 * share:.0f} % of the lines are no JSON objects; mend the file, or give one of JSON lines")
     names = list(dict.fromkeys(name for record in records for name in record))
-    new_names = dict(zip(names, accepted_names(names), strict=True))
+    new_names = dict(zip(names, tensor_column_names(names), strict=True))
     typed = {name: _type(new_names[name], [record.get(name) for record in records], is_complete) for name in names}
     flat = {name: column for name, column in typed.items() if column.ddl != "nested"}
     schema = ", ".join(f"{sql_name(name)} {column.ddl}" for name, column in flat.items())

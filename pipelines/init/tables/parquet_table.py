@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from pipelines.data.features.auto.column_facts import ColumnFacts, convert_column
 from pipelines.data.sources.files.content import file_errors
 from pipelines.errors import SourceError
-from pipelines.init.tables.column_names import accepted_names, renaming_query
+from pipelines.init.tables.column_names import renaming_query, tensor_column_names
 from pipelines.init.tables.sample import PIECES, SAMPLE_BYTES, even_files
 from pipelines.init.tables.table import SampledTable
 
@@ -27,7 +27,7 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
         table = pa.concat_tables(parts, promote_options="permissive")
     if not len(table):
         raise SourceError(f"{data} has no rows; give a file that has some")
-    names = dict(zip(table.column_names, accepted_names(table.column_names), strict=True))
+    names = dict(zip(table.column_names, tensor_column_names(table.column_names), strict=True))
     columns = [ColumnFacts(convert_column(names[name], table[name])) for name in table.column_names]
     is_complete = len(table) == rows and len(read) == len(paths)
     settings, rows = {"format": "parquet", "path": data}, round(rows * len(paths) / len(read))
