@@ -2,15 +2,20 @@
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 from config_remedies import VALUES
 
 from pipelines import api
+from pipelines.config import Config, TaskSettings, sections
+from pipelines.config.features import BUILT_IN
 from pipelines.config.load import load, with_absolute_paths
+from pipelines.config.section import Section
 from pipelines.config.sections import ByFraction, Dataset, Source, StandardizeSettings, Table, TabularSettings, Tracking, Train
+from pipelines.config.tasks.task import KINDS
+from pipelines.config.train.strategy import StrategySettings
 from pipelines.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -89,3 +94,17 @@ def test_a_section_refuses_its_own_settings_in_lines() -> None:
 def test_editors_and_notebooks_complete_settings() -> None:
     assert {"epochs", "lr", "strategy"} <= inspect.signature(Train).parameters.keys()
     assert next(iter(inspect.signature(api.Config).parameters)) == "name"
+
+
+def section_classes(annotation: Any) -> set[type[Section]]:
+    """The sections in a type, and those in their settings."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        fields = annotation.model_fields.values()
+        return {annotation}.union(*(section_classes(field.annotation) for field in fields))
+    return set().union(*map(section_classes, get_args(annotation)))
+
+
+def test_every_section_can_be_imported_from_one_place() -> None:
+    classes = section_classes(Config) | section_classes(BUILT_IN) | set(KINDS.values())
+    missing = classes - {Config, StrategySettings, TaskSettings} - {value for value in vars(sections).values() if isinstance(value, type)}
+    assert not missing, "an editor completes their settings where they are sections"
