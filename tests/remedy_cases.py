@@ -69,6 +69,13 @@ def table(path: Path, **columns: Any) -> str:
     return str(path.parent)
 
 
+def read_replaced(folder: Path, remedy: str = "") -> Any:
+    """Read plain Parquet whose file was replaced after it was opened."""
+    opened = open_parquet(table(folder / "s" / "a.parquet", y=[1.0]), "y")
+    table(folder / "s" / "a.parquet", y=[1.0 if remedy == "restored" else 2.0])
+    return Reader(open_parquet(str(folder / "s"), "y") if remedy == "opened again" else opened, "train").read(0)
+
+
 def cut_text(text: str, written: str = "utf-8", length: int | None = None, **dialect: Any) -> list[Any]:
     return list(cut([text.encode(written)[:length]], Dialect(**dialect), "a.csv"))
 
@@ -249,6 +256,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "{}: {}; write the file again": (
         lambda folder: open_parquet(str(Path(wrote(folder / "r" / "a.parquet", "no Parquet")).parent), "y"),
         (lambda folder: open_parquet(table(folder / "r" / "a.parquet", y=[1.0]), "y"),),
+    ),
+    "restore the file, or open the folder again": (
+        read_replaced,
+        tuple(lambda folder, remedy=remedy: read_replaced(folder, remedy) for remedy in ("restored", "opened again")),
     ),
     "give a local path or a URI such as s3://bucket/path": (
         lambda folder: locate_dataset("nowhere://bucket/path"),

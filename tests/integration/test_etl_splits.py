@@ -130,6 +130,23 @@ def test_one_row_of_each_key_is_kept_the_same_for_any_order(spark: SparkSession)
     assert accepted[0] == accepted[1] and sorted(value % 100 for value in accepted[0]) == list(range(100))
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("array(1, NULL, 3)", "array(NULL, 1, 3)"),
+        ("map('a', named_struct('b', 1, 'c', NULL))", "map('a', named_struct('b', NULL, 'c', 1))"),
+    ],
+)
+def test_one_row_of_each_key_is_kept_where_only_nulls_inside_values_differ(spark: SparkSession, first: str, second: str) -> None:
+    accepted = []
+    for arrangement in ((first, second), (second, first)):
+        values = ", ".join(f"(CAST(7 AS INT), {value})" for value in arrangement)
+        rows = splits.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(k, v)").coalesce(1), ("k",))
+        assert rows.select(CONTENT).distinct().count() == 1, "the hash skips what differs"
+        accepted.append([str(row.v) for row in accepted_rows(splits.find_and_refuse_repeats(rows, ("k",))).collect()])
+    assert accepted[0] == accepted[1] and len(accepted[0]) == 1
+
+
 def test_a_row_that_was_refused_before_keeps_its_reason_and_repeats_no_key(spark: SparkSession) -> None:
     rows = splits.add_identity(spark.range(6).selectExpr("id % 3 AS k", "id AS v"), ("k",))
     judged = splits.find_and_refuse_repeats(refuse(rows, F.when(F.col("v") < 2, F.lit("small"))), ("k",))

@@ -6,17 +6,19 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import FileInfo, FileSystem, LocalFileSystem
 from versions import write_version
 
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions import storage
 from pipelines.data.versions.checksummed_json import checksum, seal, unseal
-from pipelines.data.versions.commit import commit, remove_debris, row_groups_path
+from pipelines.data.versions.commit import commit, remove_dead_attempts, remove_debris, row_groups_path
 from pipelines.data.versions.plain import open_parquet
 from pipelines.data.versions.schema import TensorColumn, from_numpy, schema_from_text, schema_to_text, to_numpy
 from pipelines.data.versions.sources import SourceFile
@@ -107,6 +109,34 @@ def test_p8_only_old_debris_of_other_attempts_is_removed(version: Version) -> No
         *("manifest.json", "data-a", "row_groups-a.parquet"),
         *("data-young", "row_groups-young.parquet", "sources-young.parquet"),
     }
+
+
+class StoreWithoutFolders:
+    """Files with their times, and folders without one, as Arrow lists them on S3."""
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        self._filesystem = filesystem
+
+    def get_file_info(self, asked: Any) -> Any:
+        infos = self._filesystem.get_file_info(asked)
+        if isinstance(infos, list):
+            return [info if info.is_file else FileInfo(info.path, info.type) for info in infos]
+        return infos
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._filesystem, name)
+
+
+def test_p8_dead_attempts_are_removed_where_folders_have_no_time(tmp_path: Path) -> None:
+    for attempt, age_seconds in (("old", 90_000), ("young", 60)):
+        part = tmp_path / f"data-{attempt}" / "split=train" / "part.parquet"
+        part.parent.mkdir(parents=True)
+        part.write_bytes(b"")
+        os.utime(part, (time.time() - age_seconds,) * 2)
+    (tmp_path / "quarantine-empty").mkdir()
+    store: Any = StoreWithoutFolders(LocalFileSystem())
+    remove_dead_attempts(store, str(tmp_path), "")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"data-young", "quarantine-empty"}
 
 
 def test_a_created_file_is_never_overwritten(tmp_path: Path) -> None:

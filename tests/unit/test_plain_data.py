@@ -1,5 +1,6 @@
 """Folders of plain Parquet and arrays are dataset versions without ETL."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from pipelines import api
 from pipelines.data.loader import Order
-from pipelines.errors import ConfigError, DatasetError
+from pipelines.errors import ConfigError, CorruptError, DatasetError
+from pipelines.tracking import training
 
 DRAW = np.random.default_rng(0)
 
@@ -47,6 +49,45 @@ def test_a_version_has_a_config_that_takes_columns_as_they_are(folder: Path) -> 
     assert config.train.epochs == 2 and list(config.dataset.features) == ["x", "z"] and list(config.dataset.target) == ["y"]
     with pytest.raises(ConfigError, match=r"api.Config: train.lr: must be greater than 0 \(got -1\)"):
         api.config_for_version(version, "plain", train={"lr": -1})
+
+
+def one_file(folder: Path, values: np.ndarray) -> Path:
+    """A folder with these values in rows of one file, whose size does not depend on them."""
+    folder.mkdir(exist_ok=True)
+    columns = {"x": values, "y": np.zeros(len(values), "uint8")}
+    pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=100, compression="none", use_dictionary=False)
+    return folder
+
+
+def test_the_digest_of_plain_parquet_shows_other_values_of_equal_shape(tmp_path: Path) -> None:
+    values = np.arange(300, dtype=np.float32)
+    version = api.from_parquet(one_file(tmp_path / "plain", values), target="y", classes=2)
+    size = (tmp_path / "plain" / "rows.parquet").stat().st_size
+    shutil.copytree(tmp_path / "plain", tmp_path / "copy")
+    assert api.from_parquet(tmp_path / "copy", target="y", classes=2).digest == version.digest
+    rewritten = api.from_parquet(one_file(tmp_path / "plain", values + 1), target="y", classes=2)
+    assert (tmp_path / "plain" / "rows.parquet").stat().st_size == size and rewritten.digest != version.digest
+    (tmp_path / "copy" / "rows.parquet").rename(tmp_path / "copy" / "others.parquet")
+    assert api.from_parquet(tmp_path / "copy", target="y", classes=2).digest != version.digest
+
+
+def test_a_training_on_plain_parquet_is_not_resumed_on_other_values(tmp_path: Path) -> None:
+    values = np.arange(300, dtype=np.float32)
+    version = api.from_parquet(one_file(tmp_path / "plain", values), target="y", classes=2)
+    config = api.config_for_version(version, "plain", train={"epochs": 2})
+    rewritten = api.from_parquet(one_file(tmp_path / "plain", values + 1), target="y", classes=2)
+    assert training._identity(config, version) != training._identity(config, rewritten)
+
+
+def test_plain_parquet_that_is_replaced_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    values = np.arange(300, dtype=np.float32)
+    version = api.from_parquet(one_file(tmp_path / "plain", values), target="y", classes=2)
+    one_file(tmp_path / "plain", values + 1)
+    remedy = r"footer's bytes have the checksum .* when they were written; restore the file, or open the folder again"
+    with pytest.raises(CorruptError, match=remedy):
+        list(api.open_loader(version, "train", Order(global_batch=96)))
+    version = api.from_parquet(tmp_path / "plain", target="y", classes=2)
+    assert len(list(api.open_loader(version, "train", Order(global_batch=96)))) == 3
 
 
 def test_arrays_become_a_version_on_disk(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Reads row groups, and never returns a wrong one.
 
 Every read compares a row group with the index: the checksums of its bytes and of the file's footer before
-decoding, row count and column types after it. A folder of plain Parquet has no checksums in an index; there the
+decoding, row count and column types after it. A folder of plain Parquet has checksums of its footers only; there the
 sizes declared in the footer are checked before memory is allocated, and page checksums if there are any.
 """
 
@@ -22,6 +22,8 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import CorruptError, DatasetError
 
 CACHED_FOOTERS = 256
+_REOPEN = "restore the file, or open the folder again"
+"""Of plain Parquet, which no ETL can make again. Its rows have another digest then."""
 UNCOMPRESSED_SLACK = 4
 """A row group is refused if its pages declare more than this many times the size of its rows."""
 
@@ -58,10 +60,10 @@ class Reader:
             values = {column.name: _join([to_numpy(column, batch.column(column.name)) for batch in batches]) for column in self.columns}
             return group.select(values)
         except FileNotFoundError as error:
-            raise CorruptError(f"{self._name(group)}: the file is missing; {RESTORE}") from error
+            raise CorruptError(f"{self._name(group)}: the file is missing; {_remedy(group)}") from error
         except (OSError, KeyError, pa.ArrowException, DatasetError) as error:
             storage.ask(self._version.filesystem, f"{self._version.root}/{group.file}")
-            raise CorruptError(f"{self._name(group)}: {error}; {RESTORE}") from error
+            raise CorruptError(f"{self._name(group)}: {error}; {_remedy(group)}") from error
 
     def _decode(self, group: RowGroup) -> pa.Table:
         with self._version.filesystem.open_input_file(f"{self._version.root}/{group.file}") as source:
@@ -141,6 +143,10 @@ class _Excerpt:
         return self._content[at : at + size]
 
     def close(self) -> None: ...
+
+
+def _remedy(group: RowGroup) -> str:
+    return RESTORE if group.checksum else _REOPEN
 
 
 def _check(content: bytes | memoryview, expected: str, subject: str) -> None:

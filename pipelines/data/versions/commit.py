@@ -107,12 +107,13 @@ def remove_debris(filesystem: FileSystem, root: str) -> None:
 
 
 def remove_dead_attempts(filesystem: FileSystem, root: str, committed: str) -> None:
-    """Remove the files of attempts other than the committed one that have not been written to for a day."""
+    """Remove the files of attempts other than the committed one that have not been written to for a day. Folders on an object store have no
+    time of their own, and do not count."""
     newest: dict[str, float] = {}
     for entry in storage.entries(filesystem, root, recursive=True):
         top = entry.path.removeprefix(root).lstrip("/").split("/")[0]
         kind, _, attempt = top.removesuffix(".parquet").partition("-")
-        if kind in (*FOLDERS, *FILES) and attempt:
+        if kind in (*FOLDERS, *FILES) and attempt and (entry.is_file or entry.mtime):
             written = entry.mtime.timestamp() if entry.mtime else time.time()
             newest[attempt] = max(newest.get(attempt, 0.0), written)
     for attempt, written in newest.items():

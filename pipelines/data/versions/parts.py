@@ -45,7 +45,7 @@ class RowGroup:
     footer_checksum: str
     """Hex XXH3 of the footer's bytes."""
     digest: str
-    """Hex SHA-256 of its columns in canonical form."""
+    """Hex SHA-256 of its columns in canonical form; in a folder of plain Parquet, of its file's name, size and footer."""
 
     @property
     def stored_rows(self) -> int:
@@ -162,6 +162,6 @@ class _Summed:
         """Does nothing: the opener of the stream closes it."""
 
 
-def checksum(content: pa.Buffer) -> str:
-    """The checksum of a row group. Uses xxhash's object, since its function holds the GIL."""
+def checksum(content: pa.Buffer | bytes) -> str:
+    """The checksum of a row group or a footer. Uses xxhash's object, since its function holds the GIL."""
     return xxh3_128(content).hexdigest()

@@ -2,6 +2,7 @@
 arrays as a version, without Spark, for benchmarks and tests."""
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,22 @@ from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.versions import storage
 from pipelines.data.versions.commit import commit
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, content_digest, split_summaries, tensor_columns
-from pipelines.data.versions.parts import RowGroup, write_part
+from pipelines.data.versions.parts import RowGroup, checksum, write_part
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, schema_to_text
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, CorruptError, DatasetError
+
+_FOOTER_END = 8
+"""Bytes behind a footer: its length, and Parquet's mark."""
 
 
 def open_parquet(path: str, target: str, split: str = "train", classes: int | None = None) -> Version:
     """Every Parquet file below `path`, by name, as a version that exists in memory only. Files in folders `train`, `validation` and `test`
     are of these splits, all others of `split`. A target of `classes` holds their numbers, from 0.
 
-    Its digest covers names, sizes and footers, not the rows: only footers are read. Raises DatasetError if there
-    is no file, the files' columns differ, or a column is not a number.
+    Its digest covers names, sizes and footers, not the rows: only footers are read. So it covers the values as far as their compressed size
+    or the statistics in a footer, such as each column's least and greatest value, show them. Raises DatasetError if there is no file, the
+    files' columns differ, or a column is not a number.
     """
     filesystem, root = storage.locate(path)
     files = [
@@ -35,7 +40,7 @@ def open_parquet(path: str, target: str, split: str = "train", classes: int | No
     columns, schema = tuple[TensorColumn, ...](), pa.schema([])
     groups: list[RowGroup] = []
     for part, entry in enumerate(files):
-        footer = _footer(filesystem, entry.path)
+        footer, footer_bytes = _footer(filesystem, entry.path)
         schema = footer.schema.to_arrow_schema()
         declared = tuple(_column(field, target, entry.path, classes) for field in schema)
         if columns and declared != columns:
@@ -43,11 +48,8 @@ def open_parquet(path: str, target: str, split: str = "train", classes: int | No
                 f"{entry.path} has columns {_names(declared)}; {files[0].path} has {_names(columns)}: they must be equal; open them apart"
             )
         columns = declared
-        offset = entry.size - 8 - footer.serialized_size
         file = entry.path.removeprefix(root).lstrip("/")
-        for index in range(footer.num_row_groups):
-            group = footer.row_group(index)
-            groups.append(RowGroup(_split(file) or split, part, index, file, group.num_rows, *_span(group), "", offset, "", ""))
+        groups += _row_groups(_split(file) or split, part, file, footer, footer_bytes, entry.size)
     if target not in {column.name for column in columns}:
         raise DatasetError(f"{path} has no column {target}; it has {_names(columns)}")
     raw_schema = schema_to_text(pa.schema([field.remove_metadata() for field in schema]))
@@ -60,12 +62,23 @@ def identity_encoders(columns: tuple[TensorColumn, ...]) -> dict[str, FittedEnco
     return {column.name: FittedEncoder(feature=feature, inputs=(column.name,), state={}, column=column) for column in columns}
 
 
-def _footer(filesystem: FileSystem, path: str) -> pq.FileMetaData:
+def _footer(filesystem: FileSystem, path: str) -> tuple[pq.FileMetaData, bytes]:
+    """A file's footer, and its bytes up to the end of the file."""
     try:
         with filesystem.open_input_file(path) as file:
-            return pq.read_metadata(file)
+            footer = pq.read_metadata(file)
+            length = footer.serialized_size + _FOOTER_END
+            return footer, file.read_at(length, file.size() - length)
     except (OSError, pa.ArrowException) as error:
         raise CorruptError(f"{path}: {error}; write the file again") from error
+
+
+def _row_groups(split: str, part: int, file: str, footer: pq.FileMetaData, footer_bytes: bytes, size: int) -> list[RowGroup]:
+    """The row groups of a file. Their digest is one for all of them, of what is known of the file without reading its rows."""
+    digest = sha256(f"{file} {size}\n".encode() + footer_bytes).hexdigest()
+    end = size - len(footer_bytes), checksum(footer_bytes), digest
+    spans = [(group.num_rows, *_span(group)) for group in map(footer.row_group, range(footer.num_row_groups))]
+    return [RowGroup(split, part, index, file, *span, "", *end) for index, span in enumerate(spans)]
 
 
 def _span(group: pq.RowGroupMetaData) -> tuple[int, int]:

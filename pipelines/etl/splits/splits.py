@@ -52,7 +52,7 @@ def add_identity(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
 
 
 def find_and_refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    """Of rows with the same key (NULL equals NULL), refuse all but the first by CONTENT.
+    """Of rows with the same key (NULL equals NULL), refuse all but the first by `content_order`.
 
     Equal keys have equal ROWs. Counting those costs less than `refuse_repeats`, and usually shows that no key repeats.
     """
@@ -64,10 +64,17 @@ def find_and_refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
 def refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
     """Refuse rows as `find_and_refuse_repeats` does, where a key is known to repeat."""
     keys = [F.expr(hashable_sql(quote_name(name), rows.schema[name].dataType)) for name in key]
-    copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(CONTENT)
+    copies = Window.partitionBy(F.col(REASON).isNull(), *keys).orderBy(*content_order(rows))
     repeated = F.when(F.row_number().over(copies) > 1, F.lit(f"repeated key: {', '.join(key)}"))
     # Fit and write both read them: sort once.
     return refuse(rows, repeated).persist()
+
+
+def content_order(rows: DataFrame) -> list[Column]:
+    """What rows are ordered by so that only equal ones tie: CONTENT and, since it skips NULLs inside nested values, a hash of their JSON."""
+    nested = [field for field in rows.schema if isinstance(field.dataType, ArrayType | MapType | StructType)]
+    values = (f"to_json(named_struct('v', {hashable_sql(quote_name(field.name), field.dataType)}))" for field in nested)
+    return [F.col(CONTENT), *([F.expr(f"xxhash64({', '.join(values)})")] if nested else [])]
 
 
 def stratify(rows: DataFrame, split: Split) -> Cuts | None:

@@ -12,7 +12,7 @@ from pipelines.etl.judge import judge
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.query import analyse, run_query
 from pipelines.etl.run import check_unchanged, collect_sources
-from pipelines.etl.splits.splits import CONTENT, INTERNAL, ROW, SPLIT, TEST
+from pipelines.etl.splits.splits import INTERNAL, ROW, SPLIT, TEST, content_order
 from pipelines.serving.registry.gates import Gate, equal
 from pipelines.spark.wide_tables import suit_columns
 
@@ -33,6 +33,6 @@ def test_rows(spark: SparkSession, config: Config, version: str, max_rows: int) 
     with source_errors(config.source):
         read_tables(spark, tables, suit_columns)
         rows = accepted_rows(judge(run_query(spark, config, is_deterministic), config, is_deterministic)).where(f"{SPLIT} = {TEST}")
-        table = rows.orderBy(ROW, CONTENT).limit(max_rows).drop(*INTERNAL).toArrow()
+        table = rows.orderBy(ROW, *content_order(rows)).limit(max_rows).drop(*INTERNAL).toArrow()
     check_unchanged(tables, before)
     return table, gate
