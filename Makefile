@@ -16,13 +16,17 @@ unexport PYTHONDONTWRITEBYTECODE
 venv := $(VENV)/installed-uv
 packages := $(VENV)/installed-packages
 torch := $(VENV)/installed-torch
+project := $(VENV)/installed-project
 installed := $(VENV)/installed
 spark := $(VENV)/installed-spark
 server := $(VENV)/installed-server
 docs := $(VENV)/installed-docs
 locked := --no-deps --no-build-isolation --require-hashes --requirement requirements.lock
 export PATH := $(abspath $(VENV))/bin:$(PATH)
-export LOCKSTEP_HOME ?= $(CURDIR)
+# Absolute, since servers and jobs run in other folders. `abspath` would split it at spaces.
+home := $(or $(LOCKSTEP_HOME),$(CURDIR))
+override LOCKSTEP_HOME := $(if $(filter /%,$(firstword $(home))),$(home),$(CURDIR)/$(home))
+export LOCKSTEP_HOME
 
 .PHONY: help demo test test-all test-quick test-cluster test-gpu test-exports xla executorch docs docs-serve pages chaos ui lint lock bench figures clean java cluster-up cluster-status cluster-down
 
@@ -123,7 +127,7 @@ java:
 	@cluster/local/java.sh
 
 # First what builds packages, and uv, which installs the others in a quarter of pip's processor time.
-$(venv): setup.cfg constraints.txt requirements.lock cluster/local/spark/log4j2.properties
+$(venv): setup.cfg constraints.txt requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV), once; this takes some minutes" >&2
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
@@ -140,25 +144,28 @@ $(torch): $(venv)
 	@$(VENV)/bin/python -m pip install -qq --no-deps --constraint constraints.txt torch
 	@touch $@
 
-$(installed): $(venv)
+$(project): $(venv)
 	@$(MAKE) --no-print-directory --jobs=2 $(packages) $(torch)
 	@# What torch requires is there by now, but for packages for GPUs.
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt torch
 	@$(VENV)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
-	@# Log settings for a plain spark-submit: without them Spark prints some fifty lines before a job's first.
+	@touch $@
+
+# Log settings for a plain spark-submit: without them Spark prints some fifty lines before a job's first. And options of Java.
+$(installed): $(project) cluster/local/quiet_spark.py cluster/local/spark/log4j2.properties pipelines/spark/java_options.py
 	@$(VENV)/bin/python cluster/local/quiet_spark.py
 	@touch $@
 
 # Java starts in half of the time from an archive of the classes that an ETL loads.
-$(spark): $(installed)
+$(spark): $(installed) cluster/local/class_archive.py
 	@echo "writing an archive of Java's classes, once: from then on Spark starts in half of the time; this takes a minute" >&2
 	@PYTHONPATH=. $(VENV)/bin/python cluster/local/class_archive.py || true
 	@touch $@
 
-$(server): $(installed)
+$(server): $(project)
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[server]'
 	@touch $@
 
-$(docs): $(installed)
+$(docs): $(project)
 	@$(VENV)/bin/python -m pip install -qq --constraint constraints.txt --editable '.[docs]'
 	@touch $@

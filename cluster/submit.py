@@ -26,6 +26,7 @@ from aiohttp import ClientError
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 
+from pipelines.config.paths import home
 from pipelines.config.secrets import has_login
 from pipelines.runtime.output import exit_when_reader_leaves
 
@@ -77,6 +78,8 @@ def submit(client: JobSubmissionClient, name: str, command: list[str], folder: s
             f"{', '.join(logins)} contains a password or a token, which the job's description would show; "
             "set MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN on Ray's nodes"
         )
+    if passed.get("LOCKSTEP_HOME"):
+        passed["LOCKSTEP_HOME"] = str(home())  # since the job runs in another folder, a copy of the code
     variables = {**passed, "LOCKSTEP_GIT_COMMIT": git_commit(folder), "LOCKSTEP_TERMINAL": "1" if sys.stdout.isatty() else ""}
     os.environ.setdefault("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")  # they are in EXCLUDED, and Ray would warn of each
     environment = {

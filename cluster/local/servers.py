@@ -15,6 +15,8 @@ from ray_head import head_options, node_command
 from ray_on_loopback import VARIABLES
 from service import Service
 
+from pipelines.config.paths import home
+
 NODE_CPUS = max(1, (os.cpu_count() or 1) // 2)
 # A node that is gone is detected within 10 s instead of a minute, and workers have the usual priority.
 RAY_SETTINGS = {
@@ -77,7 +79,7 @@ def _ray(name: str, page: str, options: list[str], places: Places) -> Service:
         **RAY_SETTINGS,
         **inherited,
         "MLFLOW_TRACKING_PASSWORD": content(mlflow_server.password(places.folder)),
-        "LOCKSTEP_HOME": os.environ.get("LOCKSTEP_HOME") or os.getcwd(),
+        "LOCKSTEP_HOME": str(home()),
         "RAY_ADDRESS": places.at("ray"),  # so that jobs know which Ray of a machine they run in
         "GLOO_SOCKET_IFNAME": host.interface,  # for gradients; the default is the network of the machine's name
     }

@@ -3,6 +3,7 @@
 set -euo pipefail
 
 home="${LOCKSTEP_HOME:-$PWD}"
+[[ "$home" = /* ]] || home="$PWD/$home" # since the server runs in it
 port="${1:-5000}"
 folder="$(cd "$(dirname "$0")" && pwd)"
 if [ ! -e "$home/mlflow.db" ]; then
@@ -26,7 +27,7 @@ mlflow server --backend-store-uri "sqlite:///$home/mlflow.db" --host 127.0.0.1 -
 server=$!
 trap 'kill -TERM "$server" 2>/dev/null; wait "$server"; exit 0' INT TERM
 
-if ! address=$(python "$folder/ui_page.py" "http://127.0.0.1:$port"); then
+if ! address=$(python "$folder/ui_page.py" "http://127.0.0.1:$port" "$server"); then
     kill -TERM "$server" 2>/dev/null || true
     exit 1
 fi

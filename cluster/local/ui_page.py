@@ -1,11 +1,12 @@
 """Waits until an MLflow server answers, and prints the address of the experiment with the newest run.
 
-    python cluster/local/ui_page.py http://127.0.0.1:5000
+    python cluster/local/ui_page.py http://127.0.0.1:5000 PROCESS      the server's process id
 
 It is the page of the table of runs: by itself, MLflow opens an experiment in its view for traces of language models.
 """
 
 import json
+import os
 import sys
 import time
 import urllib.request
@@ -14,13 +15,15 @@ from typing import Any
 ANSWER_SECONDS = 120.0
 
 
-def main(server: str) -> None:
+def main(server: str, process: int) -> None:
     deadline = time.monotonic() + ANSWER_SECONDS
     while True:
         try:
             print(newest_page(server))
             return
         except OSError:  # also what urllib raises while nothing listens
+            if not _runs(process):
+                sys.exit("MLflow's server has ended before it answered; its messages are above")
             if time.monotonic() > deadline:
                 sys.exit(f"MLflow's server has not answered at {server} for {ANSWER_SECONDS:.0f} s; its messages are above")
             time.sleep(0.2)
@@ -41,5 +44,13 @@ def ask(server: str, path: str, **body: Any) -> dict[str, Any]:
         return dict(json.loads(response.read()))
 
 
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

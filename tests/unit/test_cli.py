@@ -115,6 +115,23 @@ def test_a_port_in_use_or_no_port_at_all_is_told_before_the_ui_starts(tmp_path: 
             assert (command_result.returncode, command_result.stdout) == (code, "") and command_result.stderr.startswith(message)
 
 
+def test_the_ui_ends_with_its_server_and_takes_a_relative_home(tmp_path: Path) -> None:
+    (tmp_path / "a home").mkdir()
+    (tmp_path / "a home/mlflow.db").touch()
+    (tmp_path / "mlflow").write_text('#!/bin/bash\necho "$*" >&2\nsleep 1\nexit 3\n')
+    (tmp_path / "mlflow").chmod(0o755)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    command_result = subprocess.run(
+        [ROOT / "cluster/local/ui.sh", str(port)],
+        cwd=tmp_path, env={**os.environ, "PATH": path, "LOCKSTEP_HOME": "a home"}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (command_result.returncode, command_result.stdout) == (1, "")
+    assert f"--backend-store-uri sqlite:///{tmp_path}/a home/mlflow.db " in command_result.stderr
+    assert command_result.stderr.endswith("MLflow's server has ended before it answered; its messages are above\n")
+
+
 def test_there_are_jobs() -> None:
     assert {"jobs/etl.py", "jobs/train.py"} <= set(JOBS)
 

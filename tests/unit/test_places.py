@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import MONITORING_PORTS, PORTS, SERVERS, forget_places, new_places, read_places
+import servers
+from places import MONITORING_PORTS, PORTS, SERVERS, Places, forget_places, new_places, read_places
 from service import Service
 
 TWO = {"address": "10.0.0.7", "interface": "eth0", "enter": ["env", "-i"]}
@@ -35,6 +36,16 @@ def test_a_server_is_where_hosts_json_has_it_until_all_have_ended(folder: Path) 
     places.sockets.rmdir()
     forget_places(places)
     assert read_places(folder) is None
+
+
+@pytest.mark.parametrize(("home", "folder"), [("a home", "a home"), ("", "")])
+def test_jobs_have_an_absolute_home(home: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server runs in the cluster's folder, and a job in a copy of its code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOCKSTEP_HOME", home)
+    ports = {name: number for number, name in enumerate([*PORTS, *MONITORING_PORTS], start=40_000)}
+    node = servers._ray("ray-node", "", [], Places(tmp_path / ".cluster", ports, tmp_path / "sockets", {}))
+    assert node.variables["LOCKSTEP_HOME"] == str(tmp_path / folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\0", b"[" * 100_000, b'{"ports": []}', b"{}"], ids=range(6))

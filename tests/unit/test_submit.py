@@ -80,6 +80,29 @@ def test_p8_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
             submit.submit(Client(), "a", ["true"], ".")
 
 
+@pytest.mark.parametrize(("home", "folder"), [("a home", "here/a home"), ("", None)])
+def test_a_relative_home_is_that_of_the_submitting_folder(
+    home: str, folder: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job runs in another folder."""
+    monkeypatch.syspath_prepend(ROOT / "cluster")
+    import submit
+
+    sent = {}
+
+    class Client:
+        def submit_job(self, **job: object) -> None:
+            sent.update(job)
+
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", "")  # which `submit` sets
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("LOCKSTEP_HOME", home)
+    submit.submit(Client(), "a", ["true"], ".")
+    assert sent["runtime_env"]["env_vars"]["LOCKSTEP_HOME"] == (str(tmp_path / folder) if folder else "")
+
+
 def test_the_commit_of_the_code_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "cluster")
     import submit
