@@ -8,14 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import psutil
 from credentials import write
 from pydantic import TypeAdapter, ValidationError
-from sessions import end_session, session_pids
+from sessions import deferred_signals, end_session, session_pids
 
 START_SECONDS = 120.0
 """Time for a server to answer; a busy machine needs ten times as long as an idle one."""
@@ -27,8 +27,35 @@ class ProcessRecord:
     """The contents of a process id's file."""
 
     process: int
-    created: float
-    """The process's start time, since process ids are reused."""
+    start: str = ""
+    """When the process started, by a clock that nobody sets, since process ids are reused."""
+    created: float | None = None
+    """Its start time, in files of earlier versions; it changes whenever the system's clock is set."""
+
+    def is_of_another_process(self) -> bool:
+        """Whether another process has the id now, or may have had it since this one ended: the machine has booted again."""
+        if self.start:
+            boot = self.start.partition(" ")[0]
+            return boot != boot_id() or process_start(self.process) not in (self.start, "")
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.process).create_time() != self.created
+        return False
+
+
+def process_start(process: int) -> str:
+    """The id of this boot, and the clock tick after it at which the process started; empty if there is no such process."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    after_name = stat.rpartition(")")[2].split()  # a name may contain spaces and parentheses
+    return f"{boot_id()} {after_name[19]}"
+
+
+def boot_id() -> str:
+    """Changes when the machine boots; empty in a sandbox that has none."""
+    file = Path("/proc/sys/kernel/random/boot_id")
+    return file.read_text(encoding="ascii").strip() if file.exists() else ""
 
 
 _RECORD = TypeAdapter(ProcessRecord)
@@ -66,10 +93,7 @@ class Service:
                 record = _RECORD.validate_json(self._pid_file.read_bytes())
             except ValidationError as error:
                 sys.exit(f"{self._pid_file}: {error.errors()[0]['msg']}; end {self.name} if it runs, and remove the file")
-            with suppress(psutil.NoSuchProcess):
-                if psutil.Process(record.process).create_time() != record.created:
-                    return None
-            return record.process
+            return None if record.is_of_another_process() else record.process
         return None
 
     def state(self) -> State:
@@ -84,7 +108,8 @@ class Service:
         for file in (self.log, self._pid_file):
             file.parent.mkdir(parents=True, exist_ok=True)
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SPARK_", "PYSPARK_", "MLFLOW_"))}
-        with self.log.open("a", encoding="utf-8") as output:
+        # A signal between the start and its record would leave a server that nothing ends.
+        with self.log.open("a", encoding="utf-8") as output, deferred_signals():
             started = subprocess.Popen(
                 self.command,
                 cwd=self.folder,
@@ -94,7 +119,11 @@ class Service:
                 stderr=output,
                 start_new_session=True,
             )
-        write(self._pid_file, json.dumps(asdict(ProcessRecord(started.pid, psutil.Process(started.pid).create_time()))))
+            try:
+                write(self._pid_file, json.dumps({"process": started.pid, "start": process_start(started.pid)}))
+            except BaseException:
+                end_session(started.pid, signal.SIGKILL)
+                raise
 
     def wait(self) -> None:
         """Wait until the server answers. Raises NotStartedError."""

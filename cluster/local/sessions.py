@@ -13,6 +13,7 @@ from typing import IO
 import psutil
 
 STOP_SECONDS = 15.0
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -95,12 +96,28 @@ def _lives(process: psutil.Process) -> bool:
 
 def leave_on_signals() -> None:
     """Make SIGINT, SIGTERM and SIGHUP exit through every `finally`. A second signal is ignored, so that they complete."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def leave(number: int, _: FrameType | None) -> None:
-        for other in numbers:
+        for other in NUMBERS:
             signal.signal(other, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    for number in numbers:
+    for number in NUMBERS:
         signal.signal(number, leave)
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Deliver SIGINT, SIGTERM and SIGHUP at the end of the block.
+
+    By handlers, which a command that starts in the block does not inherit; it would inherit a mask of blocked signals.
+    """
+    waiting: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in NUMBERS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for arrived in waiting:
+            signal.raise_signal(arrived)
