@@ -14,11 +14,12 @@ from html import escape
 from pathlib import Path
 
 import mlflow_server
-from credentials import private, write
+from credentials import content, private, secret, write
 from places import Places
 from service import Service
 
 MONITORING = Path(__file__).parents[1] / "monitoring"
+GRAFANA_USER = "admin"
 GRAFANA_HOMES = ("/usr/share/grafana", "/opt/grafana")
 
 
@@ -74,7 +75,8 @@ def links(places: Places) -> str:
     if "prometheus" in running:
         pages["Prometheus"] = (running["prometheus"], "metrics and alerts")
     if "grafana" in running:
-        pages["Grafana"] = (f"{running['grafana']}/d/lockstep", "the dashboard")
+        login = f"for {GRAFANA_USER} with the password in {_grafana_password(places)}"
+        pages["Grafana"] = (f"{running['grafana']}/d/lockstep", f"the dashboard, {login}")
     rows = "\n".join(f'<p><a href="{escape(address)}">{name}</a> {escape(text)}</p>' for name, (address, text) in pages.items())
     style = "body{font:18px/1.6 system-ui,sans-serif;max-width:40em;margin:3em auto;padding:0 1em;color:#1b1b1f}a{color:#0072b2}"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Lockstep</title><style>{style}</style>'
@@ -105,6 +107,8 @@ def _grafana(places: Places) -> Service:
     variables = {
         "GF_SERVER_HTTP_ADDR": places.at("grafana").partition(":")[0],
         "GF_SERVER_HTTP_PORT": str(places.ports["grafana"]),
+        "GF_SECURITY_ADMIN_USER": GRAFANA_USER,
+        "GF_SECURITY_ADMIN_PASSWORD": content(_grafana_password(places)),  # by default it is admin, for every user of the machine
         "GF_PATHS_DATA": str(private(places.folder / "grafana")),
         "GF_PATHS_PROVISIONING": str(MONITORING / "grafana/provisioning"),
         "GF_ANALYTICS_REPORTING_ENABLED": "false",
@@ -116,6 +120,11 @@ def _grafana(places: Places) -> Service:
     return Service(
         "grafana", page, ["grafana-server", f"--homepath={home}"], variables, lambda: _answers(f"{page}/api/health"), places.folder
     )
+
+
+def _grafana_password(places: Places) -> Path:
+    """The file of the administrator's password, which Grafana takes when it first starts."""
+    return secret(places.folder, "grafana-password")
 
 
 def _answers(page: str) -> bool:

@@ -127,6 +127,43 @@ def test_every_ray_notices_a_dead_node_as_soon(file: str) -> None:
     assert set(settings) == set(HEALTH.items())
 
 
+def test_a_pod_of_ray_has_time_to_save_before_it_is_killed() -> None:
+    """Ray ends a node when it is idle after SIGTERM, and at the latest after a time of its own."""
+    from ray._private import ray_constants
+
+    assert hasattr(ray_constants, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S")
+    pods = [pod for _, manifest in OBJECTS if manifest["kind"] == "RayCluster" for pod in inside(manifest) if "containers" in pod]
+    assert len(pods) == 2
+    for pod in pods:
+        values = {variable["name"]: variable.get("value") for variable in variables(pod)}
+        assert 120 < float(values["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"]) < pod["terminationGracePeriodSeconds"]
+
+
+OF_EXECUTOR = [f"SPARK_EXECUTOR_{name}" for name in ("ID", "CORES", "MEMORY", "POD_IP", "POD_NAME")]
+EXECUTOR = dict.fromkeys([*OF_EXECUTOR, "SPARK_DRIVER_URL", "SPARK_APPLICATION_ID", "SPARK_RESOURCE_PROFILE_ID"], "x")
+
+
+@pytest.mark.parametrize(
+    ("variables_of_pod", "class_path"),
+    [
+        ({}, "/spark/conf:/spark/jars/*"),
+        ({"SPARK_CONF_DIR": "/conf", "SPARK_CLASSPATH": "/a.jar"}, "/conf:/a.jar:/spark/jars/*"),
+        (
+            {"HADOOP_CONF_DIR": "/hadoop", "SPARK_EXTRA_CLASSPATH": "/b.jar", "SPARK_DIST_CLASSPATH": "/c/*"},
+            "/spark/conf:/hadoop:/spark/jars/*:/b.jar:/c/*",
+        ),
+    ],
+)
+def test_an_executor_has_the_class_path_of_spark_s_own_image(tmp_path: Path, variables_of_pod: dict[str, str], class_path: str) -> None:
+    (tmp_path / "tini").write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "tini").chmod(0o755)
+    places = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SPARK_HOME": "/spark", "JAVA_HOME": "/java", "SPARK_JAVA_OPT_0": "-Da=b"}
+    script = ["bash", ROOT / "cluster/entrypoint.sh", "executor"]
+    command = subprocess.run(script, env={**EXECUTOR, **places, **variables_of_pod}, capture_output=True, text=True, check=True)
+    words = command.stdout.splitlines()
+    assert words[2:4] == ["/java/bin/java", "-Da=b"] and words[words.index("-cp") + 1] == class_path
+
+
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.gpu"])
 def test_an_image_is_made_of_what_is_there(name: str) -> None:
     text = (ROOT / "cluster" / name).read_text()
@@ -154,10 +191,10 @@ def test_a_script_is_one(file: Path) -> None:
 
 STUBS = {
     "scontrol": "echo here",
-    "srun": 'case "$*" in *" rm -rf "* | *"mkdir -p"*) exit ;; esac; exec sleep 60',
+    "srun": 'echo "$*" >>"${0%/*}/srun.log"; case "$*" in *" rm -rf "* | *"mkdir -p"*) exit ;; esac; exec sleep 60',
     "ray": 'test "$1" = status && printf " 1 node_a\\n 1 node_b\\n"',
     "python": """trap "exit 143" TERM
-echo "$RAY_ADDRESS $*"
+echo "$RAY_ADDRESS $LOCKSTEP_HOME $RAY_AUTH_TOKEN_PATH $*"
 test "$2" = fail.yaml && exit 5
 test "$2" = long.yaml && kill -TERM $PPID && { sleep 30 >/dev/null 2>&1 & wait; }
 exit 0""",
@@ -170,10 +207,16 @@ def test_slurm_s_script_ends_as_the_training_does(tmp_path: Path, conf: str, cod
     for name, text in STUBS.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    slurm_variables = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "here", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1"}
-    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOCKSTEP_HOME": str(tmp_path), **slurm_variables}
+    slurm_variables = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "here", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "3"}
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOCKSTEP_HOME": "a home", **slurm_variables}
     script = ["bash", str(ROOT / "cluster/slurm/train.sbatch")]
-    job = subprocess.run([*script, conf, "--train.lr", "1"], env=variables, capture_output=True, text=True, timeout=60, check=False)
-    assert (job.returncode, job.stdout) == (code, f"here:20077 jobs/train.py {conf} --train.lr 1\n"), job.stderr
-    assert not (tmp_path / ".slurm-77").exists(), "the token stays"
+    job = subprocess.run(
+        [*script, conf, "--train.lr", "1"], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    home = tmp_path / "a home"
+    expected = f"here:20077 {home} {home}/.slurm-77/token jobs/train.py {conf} --train.lr 1\n"
+    assert (job.returncode, job.stdout) == (code, expected), job.stderr
+    assert not (home / ".slurm-77").exists(), "the token stays"
     assert subprocess.run(script, env=variables, capture_output=True, check=False).returncode == 2
+    node_steps = [line for line in (tmp_path / "srun.log").read_text().splitlines() if "ray start" in line]
+    assert len(node_steps) == 2 and all("--cpus-per-task=3 " in step for step in node_steps)

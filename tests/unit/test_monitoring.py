@@ -128,3 +128,16 @@ def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
     promtool("check", "config", tmp_path / "prometheus.yml")
     page = monitoring.links(places)
     assert all(f'"http://127.0.0.1:{ports[name]}"' in page for name in ("mlflow", "jobs", "spark-ui"))
+
+
+def test_p8_grafana_has_a_password_of_its_own_which_the_page_of_links_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its default is admin, which every user of the machine knows."""
+    monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
+    ports = {name: number for number, name in enumerate([*PORTS, *MONITORING_PORTS], start=40_000)}
+    places = Places(tmp_path, ports, tmp_path / "sockets", {})
+    (grafana,) = [service for service in monitoring.services(places) if service.name == "grafana"]
+    file = tmp_path / "secrets/grafana-password"
+    assert grafana.variables["GF_SECURITY_ADMIN_PASSWORD"] == file.read_text() and len(file.read_text()) == 64
+    assert file.stat().st_mode & 0o77 == 0
+    page = monitoring.links(places)
+    assert str(file) in page and file.read_text() not in page
