@@ -1,10 +1,12 @@
 """Remedies of errors that need neither Spark nor Ray: what raises each, and what it offers instead."""
 
+import errno
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +36,7 @@ from pipelines.data.sources.text import documents
 from pipelines.data.sources.text.records import SCHEMA, Dialect, cut
 from pipelines.data.versions.manifest import parse_manifest
 from pipelines.data.versions.plain import open_parquet
+from pipelines.data.versions.storage import check_creation
 from pipelines.data.versions.storage import locate as locate_dataset
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.etl.quality import check_quarantined, check_rows_left
@@ -74,6 +77,12 @@ def read_replaced(folder: Path, remedy: str = "") -> Any:
     opened = open_parquet(table(folder / "s" / "a.parquet", y=[1.0]), "y")
     table(folder / "s" / "a.parquet", y=[1.0 if remedy == "restored" else 2.0])
     return Reader(open_parquet(str(folder / "s"), "y") if remedy == "opened again" else opened, "train").read(0)
+
+
+def without_hard_links(folder: Path | str) -> None:
+    """What an ETL checks first on a file system without hard links."""
+    with patch("os.link", side_effect=OSError(errno.EPERM, "Operation not permitted")):
+        check_creation(*locate_dataset(str(folder)))
 
 
 def cut_text(text: str, written: str = "utf-8", length: int | None = None, **dialect: Any) -> list[Any]:
@@ -260,6 +269,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "restore the file, or open the folder again": (
         read_replaced,
         tuple(lambda folder, remedy=remedy: read_replaced(folder, remedy) for remedy in ("restored", "opened again")),
+    ),
+    "choose a folder on another file system, such as one": (
+        without_hard_links,
+        (lambda folder: check_creation(*locate_dataset(str(folder))), lambda folder: without_hard_links("s3://bucket/path")),
     ),
     "give a local path or a URI such as s3://bucket/path": (
         lambda folder: locate_dataset("nowhere://bucket/path"),

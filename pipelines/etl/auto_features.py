@@ -13,6 +13,7 @@ from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features import is_pattern
 from pipelines.data.features.auto.choice import Choice, auto_columns, choose, target_columns
 from pipelines.data.features.auto.patterns import column_kind, name_columns
+from pipelines.data.features.text.utf8 import null_invalid
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.raw_schema import raw_schema
@@ -65,7 +66,8 @@ def sample_rows(rows: DataFrame, kinds: dict[str, pa.DataType], expected_rows: i
             break
         share = min(1.0, share * max(2.0, _MARGIN * most / max(len(table), 1)))
     order = np.argsort(table[ROW].to_numpy().view(np.uint64), kind="stable")[:most]
-    arrays = dict(zip(table.column_names, table.take(pa.array(order)).columns, strict=True))
+    valid = [pa.chunked_array(map(null_invalid, column.chunks), column.type) for column in table.take(pa.array(order)).columns]
+    arrays = dict(zip(table.column_names, valid, strict=True))
     return pa.table({name: arrays[name] if name in arrays else pa.nulls(len(order), kind) for name, kind in kinds.items()})
 
 

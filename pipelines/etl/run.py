@@ -96,6 +96,7 @@ def _make_version(
             if open_version(config.dataset.path, config.data_identity).root != attempt.root:
                 confirm(filesystem, attempt.root)
         return earlier
+    storage.check_creation(filesystem, folder)
     with tracking.etl_run(config, {tracking.SPARK_APPLICATION: str(spark.sparkContext.applicationId)}) as tracked:
         attempts: list[WrittenAttempt] = []
 

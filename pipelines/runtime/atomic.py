@@ -1,5 +1,6 @@
 """Writes files atomically: to a draft beside the target, which is then moved into place."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,23 @@ def create_file(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o6
             os.link(draft, path)
         except FileExistsError:
             return False
+        return True
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
+"""What file systems without hard links answer: exFAT the first, file systems of users and of networks the others."""
+
+
+def has_hard_links(folder: str | os.PathLike[str]) -> bool:
+    """Whether the file system of a folder has hard links, which `create_file` needs."""
+    with _draft(f"{os.fspath(folder)}/probe", b"", 0o600, durable=False) as draft:
+        try:
+            os.link(draft, f"{draft}.link")
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise
+        os.unlink(f"{draft}.link")
         return True
 
 

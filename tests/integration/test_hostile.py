@@ -7,15 +7,19 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from raw import raw
+from stores import new_store
 from tables import read_tables
 
+from pipelines.config import parse
 from pipelines.config.source.source import Source
 from pipelines.data.sources.tables import Tables
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import SourceError
+from pipelines.etl.run import run
 
 
 def read(spark: SparkSession, **tables: dict[str, Any]) -> Tables:
@@ -175,3 +179,38 @@ def test_json_test_suite_is_not_read_where_it_must_not_be() -> None:
         else:
             passed |= {text for batch in batches for text in batch["record"].to_pylist()}
     assert passed <= {"NaN", "-NaN", "Infinity", "-Infinity", "-"}
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("encoder", ["characters", "auto"])
+def test_bytes_that_are_no_text_are_refused_by_the_encoder_that_reads_them(tmp_path: Path, encoder: str) -> None:
+    (tmp_path / "raw").mkdir()
+    for number in range(40):
+        (tmp_path / "raw" / f"{number}.txt").write_bytes(f"text {number} of forty words".encode() + b"\xff" * (number == 7))
+    text = {"text": {"encoder": encoder, **({"length": 4} if encoder == "characters" else {})}}
+    target = {} if encoder == "characters" else {"target": {"y": "identity"}}
+    config = parse(
+        {
+            "name": "bytes",
+            "source": {
+                "tables": {"files": {"format": "binaryFile", "path": str(tmp_path / "raw")}},
+                "query": "SELECT CAST(content AS STRING) AS text, length AS y, CAST(content AS STRING) AS unread FROM files",
+                "max_quarantined": 0.1,
+            },
+            "dataset": {
+                "path": str(tmp_path / "dataset"),
+                "split": {"train": 0.8, "validation": 0.2, "test": 0.0},
+                "features": text,
+                **target,
+            },
+            "task": {"kind": "tabular" if target else "language"},
+            "tracking": {"uri": new_store(tmp_path)},
+        },
+        "test",
+    )
+    manifest = run(config)
+    ((reason, count),) = manifest.quarantined.items()
+    assert count == 1 and reason.startswith("text: ") and reason.endswith(" cannot encode a value: it is no Unicode text")
+    (file,) = (tmp_path / "dataset").glob("*/quarantine-*/*.parquet")
+    (row,) = pq.read_table(file).to_pylist()
+    assert "bytes: it is no Unicode text" in row["reason"] and "text 7 of forty words\\\\xff" in row["record"]

@@ -3,6 +3,7 @@
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pipelines.data.features.raw import python_rows
 from pipelines.data.rowwise.translate import condition_columns
 from pipelines.data.versions import storage
 from pipelines.errors import DatasetError
+from pipelines.serving.batch import run
 from pipelines.serving.batch.model import _files_digest
 from pipelines.serving.batch.output import open_predictions, sweep
 from pipelines.serving.batch.source import applicable
@@ -53,6 +55,23 @@ def test_a_model_of_equal_weights_with_other_settings_is_another_one(tmp_path: P
         (tmp_path / "digests.json").write_text(f'{{"model": "abab", "files": {{"artifacts/config.json": "{config}"}}}}')
         digests.append(_files_digest(tmp_path, about))
     assert digests[0] != digests[1]
+
+
+def test_predictions_by_a_query_are_of_the_engine_that_ran_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {"t": {"format": "csv", "path": "t.csv", "schema": "x int, y int"}}
+    dataset = {"path": "data", "features": {"x": "identity"}, "target": {"y": "binary"}}
+    config = parse({"name": "t", "source": {"tables": tables}, "dataset": dataset, "task": {"kind": "tabular"}}, "t")
+    source: Any = SimpleNamespace(config=config, tables=("t",))
+    settings: dict[str, list[Any]] = {"query": [], "rows": []}
+    for version, java in (("4.3.0", "17"), ("4.3.0", "21"), ("5.0.0", "21")):
+        monkeypatch.setattr(run, "ambient_identity", lambda spark, java=java: {"java": java})
+        for takes, values in settings.items():
+            model: Any = SimpleNamespace(takes=takes, files_digest="ab")
+            spark: Any = SimpleNamespace(version=version)
+            values.append(run._settings(spark, source, model, ()))
+    first, second, third = settings["query"]
+    assert first != second and second != third, "an engine may compute other values"
+    assert settings["rows"][0] == settings["rows"][1] == settings["rows"][2], "the model itself applies its query"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """A version is there whole or not at all, and is opened only as it was written."""
 
+import errno
 import json
 import os
 import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,9 @@ from pipelines.data.versions.schema import TensorColumn, from_numpy, schema_from
 from pipelines.data.versions.sources import SourceFile
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
+from pipelines.etl import run as etl
+from pipelines.serving.batch import run as predict
+from pipelines.spark.progress import Stages
 
 
 @pytest.fixture
@@ -117,11 +122,11 @@ class StoreWithoutFolders:
     def __init__(self, filesystem: FileSystem) -> None:
         self._filesystem = filesystem
 
-    def get_file_info(self, asked: Any) -> Any:
-        infos = self._filesystem.get_file_info(asked)
-        if isinstance(infos, list):
-            return [info if info.is_file else FileInfo(info.path, info.type) for info in infos]
-        return infos
+    def get_file_info(self, selection: Any) -> Any:
+        entries = self._filesystem.get_file_info(selection)
+        if isinstance(entries, list):
+            return [entry if entry.is_file else FileInfo(entry.path, entry.type) for entry in entries]
+        return entries
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._filesystem, name)
@@ -145,6 +150,27 @@ def test_a_created_file_is_never_overwritten(tmp_path: Path) -> None:
     assert not storage.create(filesystem, path, b"second")
     assert Path(path).read_bytes() == b"first"
     assert [entry.name for entry in (tmp_path / "folder").iterdir()] == ["once"]
+
+
+def test_a_file_system_without_hard_links_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filesystem, folder = storage.locate(str(tmp_path / "datasets"))
+    storage.check_creation(filesystem, folder)
+    assert not list(Path(folder).iterdir()), "the probe is removed"
+
+    def refuse(*paths: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    nothing: Any = SimpleNamespace(dataset=SimpleNamespace(path=folder), source=None)
+    monkeypatch.setattr(etl, "version_name", lambda *inputs: "0" * 12)
+    with pytest.raises(DatasetError, match=r"datasets is on a file system without hard links, .*; choose a folder on another"):
+        etl._make_version(nothing, nothing, {}, {}, (), Stages(), None)
+    monkeypatch.setattr(predict, "_settings", lambda *inputs: {})
+    source: Any = SimpleNamespace(checksum_files=lambda spark: {}, identity=lambda sources: {})
+    with pytest.raises(DatasetError, match=r"datasets is on a file system without hard links"):
+        predict._predict(nothing, source, nothing, (), folder, {}, Stages())
+    assert not list(Path(folder).iterdir())
+    storage.check_creation(storage.locate("s3://bucket/datasets")[0], "bucket/datasets")
 
 
 def test_without_a_version_the_error_says_what_to_run(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pipelines.config.plugins import import_class, is_class_path
 from pipelines.data.features.base import Encoder, Input, Packer
 from pipelines.data.features.raw import python_value
 from pipelines.data.features.statistics import COUNTS, WORDS, Statistics
+from pipelines.data.features.text import utf8
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError, SourceError
 
@@ -174,9 +175,14 @@ class Encoders:
                     f"{name} is encoded from {name_list(missing)}; the rows have only {name_list(raw.column_names, missing[0])}"
                 )
             inputs = [_array(raw.column(column)) for column in fitted.inputs]
-            output = encoder.encode(*inputs)
+            prefix = f"{name}: {fitted.feature['encoder']}{_CANNOT}"
+            invalid = [utf8.find_invalid(values) for values in inputs]
+            readable = [values if rows is None else utf8.null_rows(values, rows) for values, rows in zip(inputs, invalid, strict=True)]
+            output = encoder.encode(*readable)
+            for values, rows in zip(inputs, invalid, strict=True):
+                if rows is not None:
+                    output, reasons = utf8.null_rows(output, rows), _add_invalid(reasons, values, rows, prefix)
             if output.null_count:
-                prefix = f"{name}: {fitted.feature['encoder']}{_CANNOT}"
                 reasons = _add_reasons(reasons, output, prefix, fitted.inputs, inputs, encoder.fault)
             outputs.append(output)
         accepted = pc.is_null(reasons)
@@ -210,6 +216,14 @@ def _add_reasons(
         values = {name: _short(value) for name, value in zip(names, raw, strict=True)}
         words[row] = prefix + (", ".join(f"{name} {value}" for name, value in values.items()) if len(values) > 1 else values[names[0]])
         words[row] += f": {why}" if (why := fault(*raw)) else ""
+    return pa.array(words, pa.string())
+
+
+def _add_invalid(reasons: pa.Array, values: pa.Array, rows: np.ndarray, prefix: str) -> pa.Array:
+    """Add a reason for each of the `rows`, whose text is not UTF-8, that has no reason yet."""
+    words = reasons.to_pylist()
+    for row in np.flatnonzero(rows):
+        words[row] = words[row] or f"{prefix}{utf8.count_bytes(values[int(row)]):,} bytes: {utf8.FAULT}"
     return pa.array(words, pa.string())
 
 

@@ -75,9 +75,15 @@ def numbers(values: pa.Array) -> np.ndarray:
 
 
 def python_value(value: pa.Scalar) -> Any:
-    """The value as Python has it; a time beyond the year 9999, which Python lacks, as text."""
+    """The value as Python has it; a time beyond the year 9999, which Python lacks, as text, and bytes that are not UTF-8 escaped."""
     try:
         return value.as_py()
+    except UnicodeDecodeError:
+        if is_list(value.type):
+            return [python_value(element) for element in value.values]
+        if types.is_struct(value.type):
+            return {field.name: python_value(value[field.name]) for field in value.type}
+        return value.cast(pa.large_binary()).as_py().decode(errors="backslashreplace") if is_text(value.type) else f"a {value.type}"
     except (OverflowError, ValueError):
         try:
             return str(value.cast(pa.string()))

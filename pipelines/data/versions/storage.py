@@ -82,6 +82,19 @@ def create(filesystem: FileSystem, path: str, content: bytes) -> bool:
         return atomic.create_file(path, content)
 
 
+def check_creation(filesystem: FileSystem, folder: str) -> None:
+    """Raises DatasetError if `create` cannot work in a folder, which is made if it does not exist: before the work rather than after it."""
+    if not isinstance(filesystem, LocalFileSystem):
+        return
+    make_folder(filesystem, folder)
+    with store_errors(folder):
+        if not atomic.has_hard_links(folder):
+            raise DatasetError(
+                f"{folder} is on a file system without hard links, by which results appear whole or not at all; "
+                "choose a folder on another file system, such as one of Linux, or on an object store"
+            )
+
+
 def entries(filesystem: FileSystem, folder: str, recursive: bool = False) -> list[FileInfo]:
     """The entries of a folder, sorted by path; none if it does not exist."""
     with store_errors(folder):

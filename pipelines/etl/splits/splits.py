@@ -71,7 +71,7 @@ def refuse_repeats(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
 
 
 def content_order(rows: DataFrame) -> list[Column]:
-    """What rows are ordered by so that only equal ones tie: CONTENT and, since it skips NULLs inside nested values, a hash of their JSON."""
+    """An order in which only equal rows tie: of CONTENT and, since that skips NULLs inside nested values, of a hash of their JSON."""
     nested = [field for field in rows.schema if isinstance(field.dataType, ArrayType | MapType | StructType)]
     values = (f"to_json(named_struct('v', {hashable_sql(quote_name(field.name), field.dataType)}))" for field in nested)
     return [F.col(CONTENT), *([F.expr(f"xxhash64({', '.join(values)})")] if nested else [])]

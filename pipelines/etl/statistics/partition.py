@@ -10,6 +10,7 @@ import pyarrow as pa
 from pipelines.data.features.raw import missing_values
 from pipelines.data.features.statistics import COUNTED, COUNTS, Accumulator
 from pipelines.data.features.text.ngrams import term_rule
+from pipelines.data.features.text.utf8 import null_invalid
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.etl.quality import REASON
 from pipelines.etl.splits.splits import ALIKE, ROW, SPLIT, TRAIN
@@ -64,11 +65,12 @@ def summarize_partition(
 
 
 def _drop_refused(batches: Iterator[pa.RecordBatch], refused: Counter[str]) -> Iterator[pa.RecordBatch]:
-    """Count refused rows by reason, and leave them out of the batches."""
+    """Count refused rows by reason, and leave them out of the batches. Texts that are not UTF-8 are NULL, since encoders refuse them."""
     for batch in batches:
         reasons = batch.column(REASON)
         refused.update(reasons.drop_null().to_pylist())
-        yield batch.filter(reasons.is_null()) if reasons.null_count < len(batch) else batch
+        accepted = batch.filter(reasons.is_null()) if reasons.null_count < len(batch) else batch
+        yield pa.RecordBatch.from_arrays([null_invalid(values) for values in accepted.columns], schema=accepted.schema)
 
 
 def _drain_counts(accumulators: dict[str, Accumulator], column_needs: Needs, rows_counted: dict[str, int]) -> Iterator[pa.RecordBatch]:

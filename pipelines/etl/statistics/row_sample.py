@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.features.raw import is_list, is_text
+from pipelines.data.features.raw import is_list, is_text, python_value
+from pipelines.data.features.text.utf8 import find_invalid
 from pipelines.data.versions.data_profile import TEXT_LENGTH
 from pipelines.data.versions.manifest import SPLITS
 
@@ -98,6 +99,8 @@ def abridge(values: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if is_text(values.type):
+        if find_invalid(values) is not None:
+            values = pa.array(map(python_value, values), pa.string())
         return pc.utf8_slice_codeunits(values.cast(pa.string()), 0, TEXT_LENGTH)
     if is_list(values.type):
         return pc.list_value_length(values).cast(pa.int64())

@@ -45,6 +45,7 @@ from pipelines.serving.batch.source import InputTables, open_input, set_input_pa
 from pipelines.serving.batch.worker import WRITTEN, Job, predict_rows
 from pipelines.serving.model.columns import misfits
 from pipelines.serving.model.predictor import REFUSED
+from pipelines.spark.ambient_settings import ambient_identity
 from pipelines.spark.cancellation import stop_tasks
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.executor_versions import check_executors
@@ -131,7 +132,7 @@ def _predict(
 ) -> Predictions:
     with stages("checksums"):
         sources = source.checksum_files(spark)
-    settings = _settings(source, model, keep)
+    settings = _settings(spark, source, model, keep)
     filesystem, folder = storage.locate(place)
     snapshot = sha256(json.dumps([settings, source.identity(sources)], sort_keys=True).encode()).hexdigest()[:12]
     attempt = Attempt(filesystem, f"{folder}/{snapshot}", uuid4().hex[:8])
@@ -139,6 +140,7 @@ def _predict(
         log.info("%s is up to date", attempt.root)
         confirm(filesystem, attempt.root)
         return earlier
+    storage.check_creation(filesystem, folder)
     base, new_files = output.find_base(filesystem, folder, settings, sources) if source.is_separable(sources) else (None, sources)
     if base:
         log.info("%s covers %d files; %d are new", base.snapshot, output.file_count(base), sum(map(len, new_files.values())))
@@ -163,11 +165,13 @@ def _predict(
     return manifest
 
 
-def _settings(source: InputTables, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
+def _settings(spark: SparkSession, source: InputTables, model: Model, keep: tuple[str, ...]) -> dict[str, Any]:
     """The values that decide the output besides the bytes of the input, as JSON has them."""
     section = source.config.source
     dumped = section.model_dump(mode="json", by_alias=True, include={"tables"}, exclude=section.excluded_from_identity)
     query: dict[str, Any] = {"query": section.sql, "expect": dict(section.expect)} if model.takes == "query" else {}
+    if query:  # whose values the engine decides too, as it does those of a dataset
+        query["spark"] = {"version": spark.version, **ambient_identity(spark)}
     if query and section.windows:
         query["windows"] = section.windows.model_dump(mode="json")
     tables = {name: dumped["tables"][name] for name in source.tables}

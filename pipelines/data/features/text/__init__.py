@@ -5,4 +5,6 @@
 3. `tokens`     windows of bytes, characters or byte pairs over many documents; `pretokenize` splits their text.
 4. `words`      windows of words between white space.
 5. `tokenizer`  the tokens of a pretrained model.
+
+Texts that are not UTF-8, which `utf8` finds, are refused before any of these.
 """
