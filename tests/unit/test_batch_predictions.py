@@ -80,6 +80,7 @@ def test_predictions_by_a_query_are_of_the_engine_that_ran_it(monkeypatch: pytes
         ("quantity > 0", {"quantity"}),
         ("`the price` BETWEEN 0 AND y", {"the price", "y"}),
         ("label = 'y'", {"label"}),
+        ("load < 1e9", {"load"}),  # which begins a statement as well
         ("person.age > 0", {"person", "age"}),
         ("MAP(1, y)[", {"MAP", "1", "y"}),
     ],

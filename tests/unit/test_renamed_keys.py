@@ -145,7 +145,7 @@ def test_yesterday_s_flags_are_an_error_with_today_s(tmp_path: Path, flag: str, 
     assert str(refused.value) == f"--{flag}: strategies have their settings in train.strategy; write --{new_key} instead"
 
 
-STEPS = {"train.schedule": "step"}
+STEPS = {"train.schedule": "step", "train.epochs": 20}
 RENAMED: dict[str, tuple[Any, str]] = {
     "train.accumulate": (2, "train.grad_accum_steps"),
     "train.window": (7, "train.shuffle_window"),

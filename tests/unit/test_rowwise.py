@@ -26,6 +26,13 @@ from pipelines.etl.served.check_rows import hostile_rows
 from pipelines.serving.model.model import drop_unproven_query
 
 
+def test_a_condition_may_begin_with_the_word_of_a_statement() -> None:
+    (branch,) = rowwise("SELECT raw + 1 AS load FROM t", {"t": ["raw"]})
+    assert to_duckdb_sql(branch.condition("load < 1e9")) == '("raw" + 1) < 1e9'
+    with pytest.raises(UntranslatableError, match="no condition"):
+        branch.condition("load, load")
+
+
 def test_conditions_in_the_same_words_are_all_asked() -> None:
     query = "SELECT * FROM (SELECT y AS x FROM (SELECT * FROM t WHERE x > 0) WHERE x > 0) WHERE x > 0"
     (branch,) = rowwise(query, {"t": ["x", "y"]})

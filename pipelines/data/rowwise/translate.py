@@ -44,7 +44,7 @@ class Rowwise:
 
     def condition(self, text: str) -> exp.Expr:
         """A condition on the query's columns, as an expression of raw columns."""
-        return _inline(_parse(text), self.columns, "")
+        return _inline(_parse_condition(text), self.columns, "")
 
 
 def rowwise(sql: str, tables: Mapping[str, Iterable[str]]) -> list[Rowwise]:
@@ -81,7 +81,7 @@ def condition_columns(sql: str) -> set[str]:
     """The columns that a condition of Spark SQL reads, with what stands before their dots, which may be a struct. Of a condition that
     sqlglot cannot parse, all words: it may read any."""
     try:
-        return {part.name for column in _parse(sql).find_all(exp.Column) for part in column.parts}
+        return {part.name for column in _parse_condition(sql).find_all(exp.Column) for part in column.parts}
     except UntranslatableError:
         return set(re.findall(r"\w+", sql))
 
@@ -95,6 +95,14 @@ def _parse(sql: str) -> exp.Expr:
         return sqlglot.parse_one(sql, dialect=DIALECT)
     except (SqlglotError, RecursionError) as error:
         raise UntranslatableError("sqlglot cannot parse it") from error
+
+
+def _parse_condition(sql: str) -> exp.Expr:
+    query = _parse(f"SELECT {sql}")  # alone, a column called `load` would begin a statement
+    if len(query.expressions) != 1:
+        raise UntranslatableError("it is no condition")
+    condition: exp.Expr = query.expressions[0]
+    return condition
 
 
 def _column(name: str) -> exp.Expr:
