@@ -313,7 +313,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"tracking.tags": {"owner@team": "x"}},
         ({"tracking.tags": {"owner team": "x"}},),
     ),
-    "is one of a path; remove it from the name": ({"tracking.tags": {"team/": "x"}}, ({"tracking.tags": {"team": "x"}},)),
+    "are empty or dots, as in a path; remove them": ({"tracking.tags": {"team/": "x"}}, ({"tracking.tags": {"team": "x"}},)),
     "between slashes, as a path would": ({"tracking.experiment": "../x"}, ({"tracking.experiment": "x"},)),
     "compile is true, which strategy": ({**LOCAL, "train.compile": True}, ({"train.compile": False},)),
     "workers is {}; write the smaller number first": ({"train.workers": [4, 2]}, ({"train.workers": [2, 4]},)),

@@ -616,7 +616,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
             lambda folder: single_rows(folder, remainder="drop"),
         ),
     ),
-    "raise train.global_batch, or lower train.shards or": (
+    "raise train.global_batch, or lower {}train.grad_accum_steps": (
         lambda folder: check_config(folder, strategy="exact", global_batch=8, task={"batch_norm": True}),
         (
             lambda folder: check_config(folder, strategy="exact", global_batch=16, task={"batch_norm": True}),

@@ -57,6 +57,11 @@ def _alternatives(values: tuple[Any, ...]) -> str:
     return " or ".join(map(show_value, values))
 
 
+def is_on_one_worker(config: Any) -> bool:
+    """Whether somebody chose one worker, as to try a config for several."""
+    return config.train.workers == 1 and "workers" in config.train.model_fields_set
+
+
 def has_epochs(config: Any, more_than: int) -> bool:
     """Whether the training has more epochs than this, or as many as somebody chose."""
     return "epochs" in config.train.model_fields_set or bool(config.train.epochs > more_than)

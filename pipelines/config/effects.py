@@ -18,6 +18,7 @@ from pipelines.config.effect_rules import (
     has_epochs,
     is_above_0,
     is_given,
+    is_on_one_worker,
     is_range,
     is_several,
     setting_at,
@@ -69,7 +70,8 @@ def _set_kind_that_smooths() -> str:
 
 
 TABLE = (
-    Use("train.resize_seconds", "train.workers", fits=is_range, remedy="set train.workers to a range such as [1, 4]"),
+    Use("train.resize_seconds", "train.workers", fits=is_range, unless=is_on_one_worker,
+        remedy="set train.workers to a range such as [1, 4]"),
     Use("train.balance.kind", "train.workers", fits=is_several, remedy="set train.workers to 2 or more", values=("auto",)),
     Use("train.balance.kind", "train.strategy", fits=lambda strategy, _: strategy.balances, remedy=partial(_set_strategy, "balances"),
         values=("auto",)),

@@ -31,8 +31,8 @@ def _check_tags(tags: dict[str, str]) -> dict[str, str]:
             raise ValueError(
                 f"has the tag {name!r}, but a name has 1 to {TAG_CHARACTERS} letters, digits, blanks, . _ : - and /; rename it"
             )
-        if wrong := [part for part in name.split("/") if part in ("", ".", "..")] or re.match(r"\.\.", name):
-            raise ValueError(f"has the tag {name!r}, whose part {wrong[0]!r} is one of a path; remove it from the name")
+        if name.startswith("..") or not {"", ".", ".."}.isdisjoint(name.split("/")):
+            raise ValueError(f"has the tag {name!r}, whose parts between slashes are empty or dots, as in a path; remove them")
     return tags
 
 

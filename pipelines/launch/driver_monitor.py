@@ -100,16 +100,22 @@ def _leave(
     progress.say(f"stopping: the workers save first{within}; interrupt again to stop at once")
     interrupted()
     thread.join(limit)
-    if thread.is_alive():
-        progress.say(
+    if line := _describe_end(answer, limit):
+        progress.say(line)
+
+
+def _describe_end(answer: dict[str, Any], limit: float | None) -> str:
+    """Whether the workers have saved; empty of a verification, which saves nothing. They have no answer yet after `limit` seconds."""
+    if not answer:
+        return (
             f"the workers have not saved within {limit:.0f} s, and what came after the last checkpoint is lost; run the same "
             "command to resume from it"
         )
-    elif failure := _failure(answer):
+    if failure := _failure(answer):
         first_line = str(failure).partition("\n")[0] or type(failure).__name__
-        progress.say(f"the training ended before it saved, and what came after the last checkpoint is lost: {first_line}")
-    elif "steps" in answer["value"]:  # a verification saves nothing
-        progress.say(f"stopped and saved after step {answer['value']['steps']:,}; run the same command to resume")
+        return f"the training ended before it saved, and what came after the last checkpoint is lost: {first_line}"
+    steps = answer["value"].get("steps")
+    return "" if steps is None else f"stopped and saved after step {steps:,}; run the same command to resume"
 
 
 def _machines(trainer: Trainer, directory: RunDirectory) -> Machines:

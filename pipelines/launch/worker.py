@@ -110,8 +110,8 @@ def prepare_training(
     read_weights = partial(_initial_weights, directory) if config.train.init_from.is_given else None
     strategy = create_strategy(config.train, task, context, read_weights)
     timeout_seconds = COLLECTIVE_SHARE * config.train.timeout_seconds
-    alone = config.train.strategy.flags_for_one_worker(config.train)
-    checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, timeout_seconds, alone)
+    flags = config.train.strategy.flags_for_one_worker(config.train)
+    checkpoints = Checkpoints(directory, context, config.train.checkpoint.keep, timeout_seconds, flags)
     return task, strategy, checkpoints
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from mlflow import MlflowClient
 from mlflow.pyfunc import PyFuncModel
@@ -57,8 +57,8 @@ class FittedModel:
     def page(self) -> str:
         """Where the run's page is: a file, or the address of the artifact."""
         artifacts = MlflowClient(self.config.tracking.uri).get_run(self.run_id).info.artifact_uri
-        address = urlsplit(artifacts)
-        return f"{artifacts}/{REPORT}" if address.scheme not in ("", "file") else str(Path(unquote(address.path)) / REPORT)
+        folder = unquote(artifacts.removeprefix("file://")) if artifacts.startswith("file:") else artifacts
+        return str(Path(folder) / REPORT) if folder.startswith("/") else f"{artifacts}/{REPORT}"
 
     def _repr_html_(self) -> str:
         """The table of metrics that a notebook shows."""

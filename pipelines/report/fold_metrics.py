@@ -1,7 +1,7 @@
 """Mean and deviation of the metrics of a cross-validation, in numbers and in words."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, nan
+from math import isfinite
 from statistics import fmean, stdev
 
 MEAN, DEVIATION = "_mean", "_std"
@@ -16,8 +16,8 @@ def summarize_metrics(metrics: FoldMetrics) -> dict[str, float]:
     summary: dict[str, float] = {}
     for name, values in values_by_name(metrics).items():
         summary[f"{name}{MEAN}"] = _mean(values)
-        if len(values) > 1 and all(map(isfinite, values)):
-            summary[f"{name}{DEVIATION}"] = stdev(values)
+        if (deviation := _deviation(values)) is not None:
+            summary[f"{name}{DEVIATION}"] = deviation
     return summary
 
 
@@ -56,9 +56,13 @@ def split_values(metrics: FoldMetrics, split: str) -> dict[str, list[float]]:
 
 
 def describe_mean(values: Sequence[float]) -> str:
-    """`0.912 ± 0.008`; without a deviation for one fold."""
-    deviation = stdev(values) if len(values) > 1 and all(map(isfinite, values)) else nan
-    return f"{_mean(values):.4g}" + (f" ± {deviation:.2g}" if len(values) > 1 else "")
+    """`0.912 ± 0.008`; without a deviation for one fold, and where a value is infinite."""
+    deviation = _deviation(values)
+    return f"{_mean(values):.4g}" + ("" if deviation is None else f" ± {deviation:.2g}")
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return stdev(values) if len(values) > 1 and all(map(isfinite, values)) else None
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -4,7 +4,11 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
 from uuid import uuid4
+
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
+"""What file systems without hard links answer: exFAT the first, file systems of users and of networks the others."""
 
 
 def write_file(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666, durable: bool = True) -> None:
@@ -23,20 +27,15 @@ def create_file(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o6
         return True
 
 
-_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
-"""What file systems without hard links answer: exFAT the first, file systems of users and of networks the others."""
-
-
 def has_hard_links(folder: str | os.PathLike[str]) -> bool:
     """Whether the file system of a folder has hard links, which `create_file` needs."""
-    with _draft(f"{os.fspath(folder)}/probe", b"", 0o600, durable=False) as draft:
+    with TemporaryDirectory(prefix=".probe-", dir=folder) as probe, _draft(f"{probe}/a", b"", 0o600, durable=False) as draft:
         try:
-            os.link(draft, f"{draft}.link")
+            os.link(draft, f"{probe}/b")
         except OSError as error:
             if error.errno in _NO_LINKS:
                 return False
             raise
-        os.unlink(f"{draft}.link")
         return True
 
 

@@ -129,9 +129,9 @@ def folder_name(experiment: str) -> str:
 
 
 def key(name: str) -> str:
-    """The name with `_` in place of characters that MLflow does not allow in keys, and without empty parts between slashes."""
+    """The name with `_` in place of what MLflow does not allow in keys: other characters, and parts between slashes as in a path."""
     parts = re.sub(r"[^\w\-. /]", "_", name, flags=re.ASCII).split("/")
-    return "/".join(part for part in parts if part not in ("", ".", "..")) or "_"
+    return "/".join(re.sub(r"^(|\.|\.\..*)$", lambda part: f"_{part[0][2:]}", part) for part in parts)
 
 
 def log_params(client: MlflowClient, run_id: str, settings: Mapping[str, Any]) -> None:

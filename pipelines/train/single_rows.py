@@ -39,7 +39,8 @@ def check_single_rows(settings: Train, task: Task, rows: int) -> None:
     if size is None or not _refuses_single_row(settings, task):
         return
     if size == settings.global_batch:
-        remedy = "raise train.global_batch, or lower train.shards or train.grad_accum_steps"
+        shards = "" if settings.sync_batch_norm else "train.shards or "  # else a pass has the rows of all workers
+        remedy = f"raise train.global_batch, or lower {shards}train.grad_accum_steps"
         raise ConfigError(f"train.global_batch is {size}, of which a pass would have a single row, and {_WHY}; {remedy}")
     raise ConfigError(
         f"train.remainder is keep, and the {rows:,} rows of an epoch leave {size} for its last step, of which a pass would have a single "

@@ -155,8 +155,12 @@ def test_workers_that_part_end_the_run_with_an_error_that_names_where(tmp_path: 
             {"workers": 8, "strategy": {"kind": "sharded", "pipeline": 2, "context": 2, "shard": "auto"}},
             "--train.workers 1 --train.strategy.pipeline 1 --train.strategy.context 1",
         ),
+        (
+            {"workers": 4, "strategy": {"kind": "sharded", "pipeline": 2, "microbatches": 4, "schedule": "Interleaved1F1B"}},
+            "--train.workers 1 --train.strategy.pipeline 1",
+        ),
     ],
-    ids=["balance", "replicate", "tensor", "pipeline and context"],
+    ids=["balance", "replicate", "tensor", "pipeline and context", "stages"],
 )
 def test_the_same_command_with_these_flags_goes_on(tmp_path: Path, settings: dict[str, Any], flags: str) -> None:
     config = training(tmp_path, **settings)

@@ -147,6 +147,11 @@ def test_a_setting_without_effect_is_refused_and_its_remedy_works(setting: str) 
     assert parse(values_with({**useless, **remedy}), "x.yaml")
 
 
+def test_a_config_for_several_workers_can_be_tried_on_one() -> None:
+    values = values_with({"train.workers": [1, 4], "train.resize_seconds": 5})
+    assert parse({**values, "train": {**values["train"], "workers": 1}}, "x.yaml")
+
+
 @pytest.mark.parametrize(
     ("useful", "useless"),
     [

@@ -46,6 +46,11 @@ def renaming_query(names: Mapping[str, str]) -> str:
     return f"SELECT {selected.replace('{', '{{').replace('}', '}}')} FROM {{}}"
 
 
+def section_name(text: str) -> str:
+    """The text in the characters that the name of a table or of an expectation may have in a config."""
+    return re.sub(r"[^\w -]", "_", text)
+
+
 def sql_name(name: str) -> str:
     """The name as an identifier of Spark SQL."""
     return name if _PLAIN.fullmatch(name) and not _KEYWORDS.fullmatch(name) else f"`{name.replace('`', '``')}`"

@@ -1,12 +1,12 @@
 """The draft of a config for a table: each choice with its reason."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, free_name
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
+from pipelines.init.tables.column_names import section_name
 from pipelines.init.tables.expectations import expectations
 from pipelines.init.tables.features import TERMS, column_features, table_features
 from pipelines.init.tables.files import find_table
@@ -153,7 +153,7 @@ def _choose_task(
 
 
 def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str]) -> dict[str, Any]:
-    tables = dict(table.splits) or {re.sub(r"[^\w -]", "_", name): table.settings}
+    tables = dict(table.splits) or {section_name(name): table.settings}
     text = query.text(tables, _split_column(table) if table.splits else "")
     refused = {"max_quarantined": round(2 * table.broken + 0.01, 2)} if table.broken > 0.005 else {}
     return {"tables": tables, **({"query": text} if text else {}), **({"expect": dict(expected)} if expected else {}), **refused}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
-from pipelines.init.tables.column_names import sql_name
+from pipelines.init.tables.column_names import section_name, sql_name
 
 _NEVER_NEGATIVE = re.compile(
     r"(^|_)(age|ages|count|counts|hours?|minutes?|seconds?|days?|years?|distance|duration|weight|height|length|width|size|area|price|"
@@ -32,6 +32,6 @@ def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:
         name = sql_name(column.name)
         condition = f"{name} BETWEEN 0 AND {_OLDEST}" if too_old else f"{name} >= 0"
         nullable = f"{condition} OR {name} IS NULL" if column.nulls else condition
-        rule = re.sub(r"[^\w -]", "_", f"plausible {column.name}")
+        rule = section_name(f"plausible {column.name}")
         conditions[rule] = (nullable, f"{negative + too_old:,} of {column.rows:,} rows are not")
     return conditions

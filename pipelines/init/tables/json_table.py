@@ -45,8 +45,8 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     select = renaming_query({name: column.name for name, column in flat.items()})
     options = {"options": {"multiLine": True}} if is_document else {}
     settings = {"format": "json", "path": data, "schema": schema, **options}
-    columns, rows = [ColumnFacts(column) for column in typed.values()], round(rows * len(paths) / len(read))
-    return SampledTable(settings, columns, rows, is_complete, select=select, broken=share)
+    all_rows = round(rows * len(paths) / len(read))
+    return SampledTable(settings, [ColumnFacts(column) for column in typed.values()], all_rows, is_complete, select=select, broken=share)
 
 
 def read_json_document(sample: TextSample, path: str) -> list[dict[str, Any] | None]:

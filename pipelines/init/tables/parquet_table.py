@@ -30,8 +30,8 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
     names = dict(zip(table.column_names, tensor_column_names(table.column_names), strict=True))
     columns = [ColumnFacts(convert_column(names[name], table[name])) for name in table.column_names]
     is_complete = len(table) == rows and len(read) == len(paths)
-    settings, rows = {"format": "parquet", "path": data}, round(rows * len(paths) / len(read))
-    return SampledTable(settings, columns, rows, is_complete, select=renaming_query(names))
+    all_rows = round(rows * len(paths) / len(read))
+    return SampledTable({"format": "parquet", "path": data}, columns, all_rows, is_complete, select=renaming_query(names))
 
 
 def _sample(file: pq.ParquetFile, most_bytes: int) -> pa.Table:

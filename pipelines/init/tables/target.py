@@ -149,7 +149,7 @@ def sql_text(text: str) -> str:
 def show_number(value: Any) -> str:
     """The number with all of its digits, which a query compares with; a whole one without a point."""
     number = value.item()
-    return str(int(number)) if number == int(number) and abs(number) < 2**53 else repr(number)
+    return str(int(number)) if float(number).is_integer() and abs(number) < 2**53 else repr(number)
 
 
 def _show(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import PositiveInt
 
-from pipelines.config.effect_rules import Use, is_above_1
+from pipelines.config.effect_rules import Use, is_above_1, is_on_one_worker
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import StrategySettings, check_matrices
 
@@ -40,8 +40,8 @@ class Settings(StrategySettings):
         {*Degrees._fields, "schedule", "microbatches", "reshard_after_forward", "reduce_every_pass", "activation_checkpointing", "offload"}
     )
     uses = (
-        Use("train.strategy.schedule", ".pipeline", fits=lambda degree, _: degree != 1, remedy=_STAGES),
-        Use("train.strategy.microbatches", ".pipeline", fits=lambda degree, _: degree != 1, remedy=_STAGES),
+        Use("train.strategy.schedule", ".pipeline", fits=lambda degree, _: degree != 1, remedy=_STAGES, unless=is_on_one_worker),
+        Use("train.strategy.microbatches", ".pipeline", fits=lambda degree, _: degree != 1, remedy=_STAGES, unless=is_on_one_worker),
         Use("train.strategy.reshard_after_forward", ".pipeline", (1,)),
         Use(
             "train.strategy.reduce_every_pass", "train.grad_accum_steps", fits=is_above_1, remedy="set train.grad_accum_steps to 2 or more"

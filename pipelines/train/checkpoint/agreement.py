@@ -36,11 +36,11 @@ def fingerprints(state: Mapping[str, Any], record: Record) -> Fingerprints:
     return tensor_fingerprints | values | {f"record.{name}": repr(value) for name, value in record_values.items()}
 
 
-def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: int | None, alone: str = ONE_WORKER) -> None:
+def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: int | None, one_worker_flags: str = ONE_WORKER) -> None:
     """Raise DriftError, on all workers alike, for the first name that several workers hold with different values.
 
     `by_worker` are the fingerprints after `step` steps, by rank; `agreed_step` is the last step after which all workers agreed, if any;
-    `alone` are the flags with which one worker goes on.
+    `one_worker_flags` are those with which one worker goes on.
     """
     if (name := _first_difference(by_worker)) is None:
         return
@@ -52,8 +52,8 @@ def check_agreement(by_worker: Sequence[Fingerprints], step: int, agreed_step: i
     before = f"after step {agreed_step} all was equal" if agreed_step is not None else "nothing was compared before"
     raise DriftError(
         f"the workers have parted: after step {step}, {name} has another value on {groups} ({before}); every worker must compute the same "
-        f"update, which takes the same processor, versions and threads on all; on such workers, or with {alone}, the same command goes on "
-        f"from {f'step {agreed_step}' if agreed_step else 'the start'}"
+        f"update, which takes the same processor, versions and threads on all; on such workers, or with {one_worker_flags}, the same "
+        f"command goes on from {f'step {agreed_step}' if agreed_step else 'the start'}"
     )
 
 

@@ -61,10 +61,10 @@ class Checkpoints:
     """The checkpoints of one run. All workers make the same calls in the same order."""
 
     def __init__(
-        self, directory: RunDirectory, context: WorkerContext, keep: int, timeout_seconds: float = 300.0, alone: str = ONE_WORKER
+        self, directory: RunDirectory, context: WorkerContext, keep: int, timeout_seconds: float = 300.0, one_worker_flags: str = ONE_WORKER
     ) -> None:
-        """`alone` are the flags with which one worker goes on with the run."""
-        self._directory, self._context, self._keep, self._alone = directory, context, keep, alone
+        """`one_worker_flags` are those with which one worker goes on with the run."""
+        self._directory, self._context, self._keep, self._one_worker_flags = directory, context, keep, one_worker_flags
         self._digest_thread = ThreadPoolExecutor(1, "digests")
         self._agreed_step: int | None = None
         """The last saved step, after which all workers held the same."""
@@ -92,7 +92,7 @@ class Checkpoints:
         with _name_path_in_errors(self._directory, saving.name):
             saving.written.result()
         by_worker, fingerprints = zip(*all_gather_object((saving.digests.result(), saving.fingerprints.result()), self._group), strict=True)
-        check_agreement(fingerprints, saving.record.step, self._agreed_step, self._alone)
+        check_agreement(fingerprints, saving.record.step, self._agreed_step, self._one_worker_flags)
         self._agreed_step = saving.record.step
         if self._context.rank == 0:
             record = replace(saving.record, digests=dict(ChainMap(*reversed(by_worker))))
