@@ -24,7 +24,7 @@ docs := $(VENV)/installed-docs
 locked := --no-deps --no-build-isolation --require-hashes --requirement requirements.lock
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 # Absolute, since servers and jobs run in other folders. `abspath` would split it at spaces.
-home := $(or $(LOCKSTEP_HOME),$(CURDIR))
+home := $(or $(value LOCKSTEP_HOME),$(CURDIR))
 override LOCKSTEP_HOME := $(if $(filter /%,$(firstword $(home))),$(home),$(CURDIR)/$(home))
 export LOCKSTEP_HOME
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from threading import Event, Thread
 from typing import NamedTuple
 
@@ -35,7 +36,13 @@ class RunBeat(NamedTuple):
 
 
 def heartbeat() -> str:
-    return json.dumps(RunBeat(time.time(), socket.gethostname(), os.getpid())._asdict())
+    return json.dumps(RunBeat(time.time(), _host(), os.getpid())._asdict())
+
+
+@cache
+def _host() -> str:
+    """The machine's name when this process first asked: it may change, as in another network, and the process is still the same."""
+    return socket.gethostname()
 
 
 def is_alive(tags: Mapping[str, str]) -> bool:
@@ -43,7 +50,7 @@ def is_alive(tags: Mapping[str, str]) -> bool:
     beat = _last_beat(tags)
     if beat is None:
         return False
-    is_this_host = beat.host == socket.gethostname()
+    is_this_host = beat.host == _host()
     return time.time() - beat.time < DEAD_SECONDS and not (is_this_host and not _is_alive_process(beat.process))
 
 
@@ -56,7 +63,7 @@ def describe_beat(tags: Mapping[str, str]) -> str:
 def is_of_another(tags: Mapping[str, str]) -> bool:
     """Whether a process other than this one is at work on the run with these tags."""
     beat = _last_beat(tags)
-    return beat is not None and (beat.host, beat.process) != (socket.gethostname(), os.getpid()) and is_alive(tags)
+    return beat is not None and (beat.host, beat.process) != (_host(), os.getpid()) and is_alive(tags)
 
 
 def check_is_dead(run: Run, work: str) -> None:

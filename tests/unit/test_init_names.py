@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -95,16 +96,35 @@ def test_what_the_query_adds_has_a_name_of_its_own(tmp_path: Path) -> None:
     assert {"date_month", "date_month_2"} <= sections["dataset"]["features"].keys() and max(rows["date_month"]) < 5
 
 
+def test_a_target_has_its_name_in_the_files(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "t.parquet", {"a_b": ["red", "blue"] * 200, "x": NUMBERS, "a.b": ["yes", "no", "no", "no"] * 100})
+    assert draft(path, "a.b").sections["dataset"]["target"] == {"a_b_2": "binary"}
+    assert draft(path, "a_b").sections["dataset"]["target"] == {"a_b": "binary"}
+
+
+def test_rows_whose_target_is_not_a_number_are_left_out(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "t.parquet", {"a": NUMBERS, "y": [float("nan"), 1.0, 2.0, 1.0] * 100})
+    assert draft(path, "y").sections["source"]["query"].endswith("WHERE y IS NOT NULL AND NOT isnan(y)")
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64(), pa.timestamp("us")])
+def test_rows_in_order_of_days_are_split_by_time(tmp_path: Path, kind: pa.DataType) -> None:
+    days = pa.array([date(2020, 1, 1) + timedelta(number) for number in range(ROWS)]).cast(kind)
+    split = draft(write_parquet(tmp_path / "t.parquet", {"day": days, "a": NUMBERS, "y": [0, 1] * 200}), "y").sections["dataset"]["split"]
+    assert split["time"] == "day" and split["validation"].startswith("2020-11-16")
+
+
 def test_an_expectation_of_an_odd_column_has_a_plain_name(tmp_path: Path) -> None:
     prices = [-1.0 if number == 7 else 3.0 + number for number in range(ROWS)]
-    result = draft(write_parquet(tmp_path / "t.parquet", {"price_$": prices, "y": NUMBERS}), "y")
-    assert result.sections["source"]["expect"] == {"plausible price__": "`price_$` >= 0"}
+    others = [-2.0 if number == 9 else number * 7.3 % 50 for number in range(ROWS)]
+    result = draft(write_parquet(tmp_path / "t.parquet", {"price_$": prices, "price_%": others, "y": NUMBERS}), "y")
+    assert result.sections["source"]["expect"] == {"plausible price__": "`price_$` >= 0", "plausible price___2": "`price_%` >= 0"}
 
 
 def test_names_are_changed_only_where_they_must_be() -> None:
-    assert tensor_column_names(["größe", "a b", "a.b", "A_B", "a_b_2", "", "x" * 90]) == [
-        *("größe", "a b", "a_b_2_2"),
-        *("A_B", "a_b_2", "column", "x" * 80),
+    assert tensor_column_names(["größe", "a b", "a.b", "A_B", "a_b_2", "", "x" * 101, "x" * 100 + "."]) == [
+        *("größe", "a b", "a_b_3"),
+        *("A_B", "a_b_2", "column", "x" * 80, "x" * 80 + "_2"),
     ]
     assert renaming_query({"a": "a"}) == "*" and renaming_query({"a`.b": "a_b"}) == "SELECT `a``.b` AS a_b FROM {}"
     assert sql_name("where") == "`where`" and sql_name("where_") == "where_"

@@ -112,6 +112,12 @@ def test_a_page_is_a_file_also_where_its_folders_have_blanks(version: Version, t
     assert Path(model.page).with_name("config.json").exists()
 
 
+def test_a_machine_that_gets_another_name_is_not_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = {HEARTBEAT: liveness.heartbeat()}
+    monkeypatch.setattr(socket, "gethostname", lambda: "laptop.elsewhere")
+    assert liveness.is_alive(tags) and not liveness.is_of_another(tags)
+
+
 def test_what_people_see_of_a_run(uri: str, version: Version) -> None:
     run = begin(uri, version, "seen", lr=0.003)
     stored_run = MlflowClient(uri).get_run(run.run_id)

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from pipelines.data.features.auto.encoder_choice import free_name
-
 _TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
 """A name with its type, as RecBole writes it."""
 MOST_CHARACTERS = 80
@@ -23,19 +21,14 @@ def column_names(header: Sequence[str | None], width: int) -> list[str]:
     names, used_names = list[str](), set[str]()
     for place in range(width):
         text = (header[place] or "row") if place < len(header) else f"c{place + 1}"
-        plain = base = _plain_name(text) or f"c{place + 1}"
-        number = 2
-        while plain.lower() in used_names:
-            plain, number = f"{base}_{number}", number + 1
-        used_names.add(plain.lower())
-        names.append(plain)
+        names.append(_number_name(_plain_name(text) or f"c{place + 1}", used_names))
     return names
 
 
 def tensor_column_names(names: Sequence[str]) -> list[str]:
     """The names of columns, all different; those that no tensor column may have in plain characters."""
     used_names = {name.lower() for name in names if _fits_tensor(name)}
-    return [name if _fits_tensor(name) else free_name(_plain_name(name) or "column", used_names) for name in names]
+    return [name if _fits_tensor(name) else _number_name(_plain_name(name) or "column", used_names) for name in names]
 
 
 def renaming_query(names: Mapping[str, str]) -> str:
@@ -57,7 +50,16 @@ def sql_name(name: str) -> str:
 
 
 def _fits_tensor(name: str) -> bool:
-    return name.isprintable() and not re.search("[.`/]", name) and 0 < len(name) <= MOST_CHARACTERS
+    return name.isprintable() and not re.search("[.`/]", name) and 0 < len(name) <= 100
+
+
+def _number_name(base: str, used_names: set[str]) -> str:
+    """The base, or with a number what none of the used names is, which are in lower case; it is used from now on."""
+    name, number = base, 2
+    while name.lower() in used_names:
+        name, number = f"{base}_{number}", number + 1
+    used_names.add(name.lower())
+    return name
 
 
 def _plain_name(text: str) -> str:

@@ -105,7 +105,9 @@ def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
         if column.typed.sql and (column.name not in roles.left_out or column.name in (roles.key, roles.group)):
             query.change(column, column.typed.sql)
     if target.column.nulls:
-        query.condition = f"{query.expression(target.column)} IS NOT NULL"
+        value = query.expression(target.column)
+        not_a_number = f" AND NOT isnan({value})" if target.column.has_nan else ""
+        query.condition = f"{value} IS NOT NULL{not_a_number}"
     if target.sql:
         query.change(target.column, target.sql)
     return query

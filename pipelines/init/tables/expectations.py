@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.data.features.auto.encoder_choice import free_name
 from pipelines.init.tables.column_names import section_name, sql_name
 
 _NEVER_NEGATIVE = re.compile(
@@ -21,7 +22,7 @@ MOST_IMPOSSIBLE = 0.005
 
 def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:
     """Condition and reason by name, for columns whose name says what they measure."""
-    conditions = {}
+    conditions, used_names = {}, set[str]()
     for column in columns:
         if column.kind != "number" or not _NEVER_NEGATIVE.search(column.name) or column.typed.sql:
             continue
@@ -32,6 +33,6 @@ def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:
         name = sql_name(column.name)
         condition = f"{name} BETWEEN 0 AND {_OLDEST}" if too_old else f"{name} >= 0"
         nullable = f"{condition} OR {name} IS NULL" if column.nulls else condition
-        rule = section_name(f"plausible {column.name}")
+        rule = free_name(section_name(f"plausible {column.name}"), used_names)
         conditions[rule] = (nullable, f"{negative + too_old:,} of {column.rows:,} rows are not")
     return conditions

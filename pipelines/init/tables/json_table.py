@@ -46,7 +46,8 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     options = {"options": {"multiLine": True}} if is_document else {}
     settings = {"format": "json", "path": data, "schema": schema, **options}
     all_rows = round(rows * len(paths) / len(read))
-    return SampledTable(settings, [ColumnFacts(column) for column in typed.values()], all_rows, is_complete, select=select, broken=share)
+    columns, raw_names = [ColumnFacts(column) for column in typed.values()], {new: raw for raw, new in new_names.items()}
+    return SampledTable(settings, columns, all_rows, is_complete, select=select, broken=share, raw_names=raw_names)
 
 
 def read_json_document(sample: TextSample, path: str) -> list[dict[str, Any] | None]:

@@ -3,12 +3,14 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.init.tables.column_names import MOST_CHARACTERS
 
 _PARTS = {"month": pc.month, "dayofweek": pc.day_of_week, "hour": pc.hour}
 """Functions of Spark SQL with few values, and those of Arrow that tell whether they vary."""
@@ -40,7 +42,7 @@ def moment_parts(columns: Sequence[ColumnFacts], is_split_by_time: bool, express
     times = [column for column in columns if column.typed.ddl == "timestamp"][: _MOST_DURATIONS + 1]
     for first, second in itertools.pairwise(times):
         sql = f"unix_timestamp({expression(second)}) - unix_timestamp({expression(first)})"
-        yield MomentPart(f"seconds_from_{first.name}_to_{second.name}", sql, False, first.nulls + second.nulls > 0)
+        yield MomentPart(f"seconds_from_{first.name}_to_{second.name}"[:MOST_CHARACTERS], sql, False, first.nulls + second.nulls > 0)
 
 
 def time_split(columns: Sequence[ColumnFacts]) -> tuple[ColumnFacts, str, str] | None:
@@ -50,7 +52,9 @@ def time_split(columns: Sequence[ColumnFacts]) -> tuple[ColumnFacts, str, str] |
         return None
     (column,) = ordered
     bounds = [column.filled[int(len(column.filled) * share)].as_py() for share in (0.8, 0.9)]
-    validation, test = (str(bound.date() if column.typed.ddl == "date" else bound.replace(microsecond=0)) for bound in bounds)
+    days = (bound.date() if isinstance(bound, datetime) else bound for bound in bounds)
+    times = days if column.typed.ddl == "date" else (bound.replace(microsecond=0) for bound in bounds)
+    validation, test = map(str, times)
     return (column, validation, test) if validation < test else None
 
 

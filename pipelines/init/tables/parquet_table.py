@@ -31,7 +31,9 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
     columns = [ColumnFacts(convert_column(names[name], table[name])) for name in table.column_names]
     is_complete = len(table) == rows and len(read) == len(paths)
     all_rows = round(rows * len(paths) / len(read))
-    return SampledTable({"format": "parquet", "path": data}, columns, all_rows, is_complete, select=renaming_query(names))
+    raw_names = {new: raw for raw, new in names.items()}
+    settings = {"format": "parquet", "path": data}
+    return SampledTable(settings, columns, all_rows, is_complete, select=renaming_query(names), raw_names=raw_names)
 
 
 def _sample(file: pq.ParquetFile, most_bytes: int) -> pa.Table:

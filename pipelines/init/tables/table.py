@@ -25,6 +25,8 @@ class SampledTable:
     broken: float = 0.0
     """Share of the records that are broken."""
     doubts: tuple[str, ...] = ()
+    raw_names: Mapping[str, str] = field(default_factory=dict)
+    """Names of columns in the files, by those that the query gives them."""
 
     def column(self, name: str) -> ColumnFacts:
         return next(column for column in self.columns if column.name == name)

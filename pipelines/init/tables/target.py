@@ -59,7 +59,8 @@ def choose_target(table: SampledTable, name: str, data: str) -> TargetChoice:
     names = [column.name for column in table.columns]
     if len(names) < 2:
         raise ConfigError(f"{data} has one column, {names[0]}, and a table needs a target and a feature; give data with more columns")
-    chosen = _match_name(names, name, data) if name else _default_name(names)
+    raw_names = {raw: new for new, raw in table.raw_names.items()}
+    chosen = raw_names.get(name) or (_match_name(names, name, data) if name else _default_name(names))
     column = table.column(chosen)
     doubts = () if name else (f"the target is {chosen}, {_why(chosen)}; for another column, --target NAME",)
     return _describe(column, doubts, data)

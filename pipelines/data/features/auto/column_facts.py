@@ -65,6 +65,12 @@ class ColumnFacts:
         return self.rows - len(self.filled)
 
     @cached_property
+    def has_nan(self) -> bool:
+        """Whether a value is NaN, which SQL takes for a number."""
+        values = self.typed.values
+        return pa.types.is_floating(values.type) and bool(pc.any(pc.is_nan(values)).as_py())
+
+    @cached_property
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Values and their numbers of rows, the most frequent first, and of equally frequent ones the least."""
         if self.kind == "number":  # in a twentieth of the time of Arrow's tables
