@@ -13,7 +13,7 @@ from typing import IO
 import psutil
 
 STOP_SECONDS = 15.0
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -98,11 +98,11 @@ def leave_on_signals() -> None:
     """Make SIGINT, SIGTERM and SIGHUP exit through every `finally`. A second signal is ignored, so that they complete."""
 
     def leave(number: int, _: FrameType | None) -> None:
-        for other in NUMBERS:
+        for other in STOP_SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    for number in NUMBERS:
+    for number in STOP_SIGNALS:
         signal.signal(number, leave)
 
 
@@ -113,7 +113,7 @@ def deferred_signals() -> Iterator[None]:
     By handlers, which a command that starts in the block does not inherit; it would inherit a mask of blocked signals.
     """
     waiting: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in NUMBERS}
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in STOP_SIGNALS}
     try:
         yield
     finally:

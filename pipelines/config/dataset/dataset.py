@@ -10,7 +10,8 @@ from pipelines.config.section import Fraction, Section, Text
 from pipelines.errors import ConfigError
 
 
-def _check_column_name(name: str) -> str:
+def check_column_name(name: str) -> str:
+    """The name. Raises ValueError if no tensor column may have it."""
     wrong = next((character for character in name if character in ".`/" or not character.isprintable()), "")
     if wrong or not 0 < len(name) <= 100:
         has = f"{name!r} has {wrong!r}" if wrong else f"this one has {len(name)}"
@@ -21,7 +22,7 @@ def _check_column_name(name: str) -> str:
     return name
 
 
-ColumnName = Annotated[str, AfterValidator(_check_column_name)]
+ColumnName = Annotated[str, AfterValidator(check_column_name)]
 
 
 class ByFraction(Section):

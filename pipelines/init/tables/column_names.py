@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from pipelines.config.dataset.dataset import check_column_name
+
 _TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
 """A name with its type, as RecBole writes it."""
 MOST_CHARACTERS = 80
@@ -50,7 +52,11 @@ def sql_name(name: str) -> str:
 
 
 def _fits_tensor(name: str) -> bool:
-    return name.isprintable() and not re.search("[.`/]", name) and 0 < len(name) <= 100
+    try:
+        check_column_name(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _number_name(base: str, used_names: set[str]) -> str:

@@ -114,7 +114,7 @@ def _two_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
         return TargetChoice(column, "two classes", "binary", f"two classes, the rarer {100 * share:.2g} % of the rows", sql, rare, doubts)
     positive = next((value for value in values if str(value).lower() in _POSITIVE), values[1])
     negative = next(value for value in values if value != positive)
-    literal = show_number(positive) if column.kind == "number" else sql_text(str(positive)).replace("{", "{{").replace("}", "}}")
+    literal = _show_number(positive) if column.kind == "number" else sql_text(str(positive)).replace("{", "{{").replace("}", "}}")
     percent = 100 * rows[list(values).index(positive)] / sum(rows)
     reason = f"two classes: {_show(positive)} is true, in {percent:.2g} % of the rows, and {_show(negative)} false"
     return TargetChoice(column, "two classes", "binary", reason, f"{{}} = {literal}", rare, doubts)
@@ -147,11 +147,11 @@ def sql_text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def show_number(value: Any) -> str:
+def _show_number(value: Any) -> str:
     """The number with all of its digits, which a query compares with; a whole one without a point."""
     number = value.item()
     return str(int(number)) if float(number).is_integer() and abs(number) < 2**53 else repr(number)
 
 
 def _show(value: Any) -> str:
-    return show_number(value) if isinstance(value, np.number) else str(value)[:40]
+    return _show_number(value) if isinstance(value, np.number) else str(value)[:40]
