@@ -1,5 +1,7 @@
 """CSV: records as columns, each parsed alone and strictly."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
@@ -19,21 +21,25 @@ _MOST_COLUMNS = 2**17
 """A parser holds an array of as many."""
 
 
+def cutting_rules(options: Options, columns: Sequence[str]) -> Dialect:
+    """How the files of a table with these options, by lower-case name, and these columns are cut into records."""
+    return Dialect(
+        encoding=encoding_name(options),
+        multiline=is_on(options, "multiline"),
+        quote=options.get("quote", '"'),
+        escape=options.get("escape", ""),
+        separator=options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"),
+        ignore_leading_blanks=is_on(options, "ignoreleadingwhitespace"),
+        comment=options.get("comment", ""),
+        skip=int(options.get("skiprows", 0)),
+        header=is_on(options, "header"),
+        columns=() if is_on(options, "enforceschema") else tuple(columns),
+    )
+
+
 class Csv(TextTable):
     def dialect(self) -> Dialect:
-        options = self.options
-        return Dialect(
-            encoding=encoding_name(options),
-            multiline=is_on(options, "multiline"),
-            quote=options.get("quote", '"'),
-            escape=options.get("escape", ""),
-            separator=options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"),
-            ignore_leading_blanks=is_on(options, "ignoreleadingwhitespace"),
-            comment=options.get("comment", ""),
-            skip=int(options.get("skiprows", 0)),
-            header=is_on(options, "header"),
-            columns=() if is_on(options, "enforceschema") else tuple(self.record_schema.names),
-        )
+        return cutting_rules(self.options, self.record_schema.names)
 
     @property
     def looks(self) -> dict[str, str]:
