@@ -26,13 +26,14 @@ def training_on(
     **train: Any,
 ) -> Config:
     """The config of a training on raw rows by split, of which it writes a version if there is none."""
+    rates = {"global_batch": 32, "lr": 0.01}
     config = parse(
         {
             "name": "rows",
             "source": {"tables": {"rows": {"format": "parquet", "path": "rows"}}},
             "dataset": {"path": str(folder / "data"), "features": features, "target": target, "passthrough": carried or {}},
             "task": task,
-            "train": {"storage": str(folder / "runs"), "global_batch": 32, "epochs": 2, "lr": 0.01, **train},
+            "train": {"storage": str(folder / "runs"), "epochs": 2, **(rates if task["kind"] != "trees" else {}), **train},
             "tracking": {"uri": new_store(folder)},
         },
         "rows",

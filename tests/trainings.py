@@ -59,13 +59,14 @@ def training(
     features = {f"x{number}": encoder for number in range(FEATURES)}
     passthrough = {} if weight_scale is None else {"passthrough": {"weight": "weight"}}
     task = {**(task or {}), **({"sample_weight": "weight"} if passthrough else {})}
+    rates = {"global_batch": 64, "lr": 0.01}
     config = parse(
         {
             "name": "toy",
             "source": {"tables": {"points": {"format": "parquet", "path": "points"}}},
             "dataset": {"path": str(folder / "data"), "features": features, "target": {"label": "binary"}, **passthrough},
             "task": task if "kind" in task else {"kind": "tabular", "hidden": [32, 32], **task},
-            "train": {"storage": str(folder / "runs"), "global_batch": 64, "epochs": 3, "lr": 0.01, **train},
+            "train": {"storage": str(folder / "runs"), "epochs": 3, **(rates if task.get("kind") != "trees" else {}), **train},
             "tracking": {"uri": uri or new_store(folder), "log_every_seconds": 0.2},
         },
         "toy",

@@ -7,6 +7,7 @@ they are validated, so errors in either are reported in the same way. `--help` s
 the usual settings with the values of the file, and `--help all` every one.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -30,10 +31,12 @@ from pipelines.config.source.source import FileTableSettings
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import task_settings
 from pipelines.config.tasks.task import KINDS
-from pipelines.config.train.defaults import fill_train_defaults
+from pipelines.config.train.defaults import fill_train_defaults, for_other_task
 from pipelines.config.train.init_from import expand_run
 from pipelines.config.train.strategies import strategy_section
 from pipelines.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 
 def from_command_line(program: str, arguments: list[str], own_flags: str = "") -> Config:
@@ -86,9 +89,28 @@ def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
 
 def parse_with_overrides(values: dict[str, Any], overrides: Mapping[str, Any], origin: str) -> Config:
     """Validates plain values, in which each override has replaced the setting of its dotted key. Raises as `parse` does."""
+    values = _with_task_of_overrides(values, overrides, origin)
     for key, value in sorted(overrides.items(), key=lambda override: override[0].count(".")):  # a section before its settings
         _set(values, key, value)
     return parse(values, origin, frozenset(overrides))
+
+
+def _with_task_of_overrides(values: dict[str, Any], overrides: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """The values of a file for the kind of task that overrides name, and a warning with what is left out: a network's settings are none of
+    trees."""
+    section = expand_kind(overrides.get("task", {}))
+    kind = overrides.get("task.kind", section.get("kind") if isinstance(section, Mapping) else None)
+    old = expand_kind(values.get("task"))
+    old_kind = old.get("kind", "tabular") if isinstance(old, Mapping) else None
+    if not isinstance(kind, str) or kind == old_kind:
+        return values
+    values, left_out = for_other_task({**values, "task": old}, {"kind": kind})
+    left_out = [name for name in left_out if name not in overrides and not ("task" in overrides and name.startswith("task."))]
+    if left_out:
+        log.warning(
+            "%s: task.kind is %s, so that of its settings for %s these are left out: %s", origin, kind, old_kind, ", ".join(left_out)
+        )
+    return values
 
 
 def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset(), recorded: bool = False) -> Config:
@@ -101,6 +123,7 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
         values = from_recorded(values)
     else:
         check_keys(values, origin, flags)
+    values = {**values, "task": expand_kind(values["task"])} if "task" in values else values
     task = values.get("task")
     try:
         kind = task_settings(task) if isinstance(task, dict) else KINDS["tabular"]
@@ -158,7 +181,7 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
     return config.model_copy(update={**changes, "tracking": config.tracking.model_copy(update={"uri": uri})})
 
 
-SHORT_SECTIONS = ("train.balance", "train.strategy.compression", "task.number_embedding")
+SHORT_SECTIONS = ("task", "train.balance", "train.strategy.compression", "task.number_embedding")
 """Sections that a file may give by the name of their kind alone, so that a flag for a setting in them finds a text."""
 
 

@@ -21,17 +21,12 @@ from pipelines.config.source.source import Source
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.task import KINDS
 from pipelines.config.tracking import Tracking
+from pipelines.config.train.base import PLACEMENT
 from pipelines.config.train.defaults import check_strategy, fill_train_defaults
 from pipelines.config.train.row_pairs import check_row_pairs
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 
-# Settings of `train` that determine where and how it runs. They change neither the rows of a step nor, with `exact` on one kind
-# of processor, the weights.
-PLACEMENT = frozenset(
-    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
-    | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
-)
 _NEWER = ("fold", "freeze", "lora", "lr_factors", "ema_decay")
 """Settings of `train` that are newer than the identities of earlier runs, which have none of them."""
 

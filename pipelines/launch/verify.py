@@ -8,8 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.config import Config, parse
-from pipelines.config.pipeline import PLACEMENT
-from pipelines.config.train.base import BalanceSettings
+from pipelines.config.train.base import PLACEMENT, BalanceSettings
 from pipelines.config.train.strategies import strategy_kinds_with
 from pipelines.config.train.train import Train
 from pipelines.data.versions.folds import open_fold

@@ -10,7 +10,7 @@ from pipelines.config import Config, home
 from pipelines.config.load import parse_with_overrides, with_absolute_paths
 from pipelines.config.paths import absolute_path
 from pipelines.config.reading import from_yaml
-from pipelines.config.tasks.functions import task_settings
+from pipelines.config.train.defaults import for_other_task
 from pipelines.init.draft import Request
 from pipelines.init.drafting import config_path, draft_config, pipeline_name
 from pipelines.init.yaml_text import yaml_text
@@ -35,19 +35,6 @@ def first_config(data: Any, target: str, overrides: Mapping[str, Any], name: str
         log.warning("%s", shorten(note, _NOTE_CHARACTERS, placeholder=" …"))
     values = from_yaml(yaml_text(draft))
     if network:
-        weights = {name: value for name, value in values["task"].items() if name == "class_weights"}
-        values["task"] = {**weights, **network}
-        values["train"] = _training(values, network)
+        drafted = {name: value for name, value in values["task"].items() if name in ("kind", "class_weights")}
+        values, _ = for_other_task({**values, "task": drafted}, {"kind": "tabular", **network})
     return with_absolute_paths(parse_with_overrides(values, overrides, f"the settings for {name}"), home())
-
-
-def _training(values: Mapping[str, Any], network: dict[str, Any]) -> dict[str, Any]:
-    """The section `train` of a draft for another network than the draft's. The draft's rates are for networks."""
-    drafted: dict[str, Any] = values["train"]
-    try:
-        settings = task_settings(network)
-    except ValueError:  # which reading the config will say
-        return drafted
-    if settings.needs_own_strategy or settings.defaults_for_training(network):
-        return {name: value for name, value in drafted.items() if name == "workers"}
-    return drafted

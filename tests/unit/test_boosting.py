@@ -40,18 +40,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 SETTINGS: dict[str, Any] = {
     "rows": 3_001,
     "epochs": 3,
-    "lr": 0.1,
     "strategy": {"kind": "boosting", "rounds_per_epoch": 10},
     "checkpoint": {"every_steps": 7},
 }
 CASES: dict[str, dict[str, Any]] = {
-    "usual": {"task": {"kind": "trees"}},
-    "all features, monotone": {"task": {"kind": "trees", "feature_share": 1.0, "monotone": {"x2": 1}, "leaves": 7, "depth": 3, "l2": 1.0}},
-    "weights": {"task": {"kind": "trees", "class_weights": [1.0, 2.5]}, "weight_scale": 1.0},
-    "missing": {"task": {"kind": "trees"}, "missing_share": 0.2},
+    "usual": {"task": {"kind": "trees", "learning_rate": 0.1}},
+    "all features, monotone": {
+        "task": {"kind": "trees", "learning_rate": 0.1, "feature_share": 1.0, "monotone": {"x2": 1}, "leaves": 7, "depth": 3, "l2": 1.0}
+    },
+    "weights": {"task": {"kind": "trees", "learning_rate": 0.1, "class_weights": [1.0, 2.5]}, "weight_scale": 1.0},
+    "missing": {"task": {"kind": "trees", "learning_rate": 0.1}, "missing_share": 0.2},
     "terms": {
         "rows": 901,
-        "task": {"kind": "trees", "terms": 20, "monotone": {"price": -1}},
+        "task": {"kind": "trees", "learning_rate": 0.1, "terms": 20, "monotone": {"price": -1}},
         "features": {"text": {"encoder": "terms", "words": [1], "length": 12}, "price": "log1p", "category": "vocabulary"},
     },
 }
@@ -131,7 +132,7 @@ def test_trees_learn_as_lightgbm_by_hand_does(home: Path, alone: dict[str, Any])
     parameters = {"objective": "binary", "learning_rate": 0.1, "verbosity": -1, "num_threads": 1}
     by_hand = lightgbm.train(parameters, lightgbm.Dataset(inputs["train"], arrays["train"]["label"]), num_boost_round=30)
     expected = roc_auc_score(arrays["test"]["label"], by_hand.predict(inputs["test"]))
-    all_features = {"task": {"kind": "trees", "feature_share": 1.0}}
+    all_features = {"task": {"kind": "trees", "learning_rate": 0.1, "feature_share": 1.0}}
     assert fit_run(WorkerContext(), home, home / "all-features", all_features)[0].metrics["test/auc"] == pytest.approx(expected, abs=0.005)
     assert expected > 0.9
 
@@ -211,7 +212,7 @@ def test_a_target_that_no_feature_tells_gives_trees_without_decisions(tmp_path: 
 
 
 def test_rows_without_any_weight_are_refused(home: Path) -> None:
-    changes = {**CASES["usual"], "task": {"kind": "trees", "class_weights": [1.0, 0.0]}, "one_class": ("train",)}
+    changes = {**CASES["usual"], "task": {"kind": "trees", "learning_rate": 0.1, "class_weights": [1.0, 0.0]}, "one_class": ("train",)}
     (home / "weightless").mkdir()
     config = training(home / "weightless", **{**SETTINGS, **changes})
     task = build_task(config.task, open_dataset(config).manifest)
@@ -219,7 +220,7 @@ def test_rows_without_any_weight_are_refused(home: Path) -> None:
     checkpoints = Checkpoints(RunDirectory(str(home / "weightless" / "run")), WorkerContext(), 2)
     with pytest.raises(ConfigError, match=r"weights of all rows of the split train are 0; change task\.class_weights or"):
         Loop(config, open_dataset(config), task, strategy, checkpoints, StopsAfter(None)).run()
-    changes["task"] = {"kind": "trees", "class_weights": [1.0, 0.5]}
+    changes["task"] = {"kind": "trees", "learning_rate": 0.1, "class_weights": [1.0, 0.5]}
     assert fit_run(WorkerContext(), home, home / "weighted-run", {**changes, "epochs": 1})[0].finished  # other weights
 
 

@@ -117,7 +117,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         for name, value in {
             "optimizer": "adam", "weight_decay": 0.1, "clip_norm": 1.0, "precision": "fp32", "compile": True, "grad_accum_steps": 2,
             "shuffle": False, "init_from": "0123", "freeze": ["x"], "lora": {"targets": ["x"]},
-            "lr_factors": {"x": 2.0},
+            "lr_factors": {"x": 2.0}, "lr": 0.002, "global_batch": 32, "schedule": "one_cycle", "warmup": 0.1,
         }.items()
     },
     "endpoint.follow_seconds": (

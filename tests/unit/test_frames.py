@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.notebook.first_config import first_config
 from pipelines.notebook.frames import is_frame, plain_table, store_frame
 
@@ -125,4 +125,7 @@ def test_a_task_with_rates_of_its_own_has_none_of_the_draft(tmp_path: Path, monk
     frame = pd.DataFrame({"a": feature, "b": np.arange(100) % 7, "left": ["yes", "no"] * 50})
     drafted, chosen = (first_config(frame, "left", {}, "", task).train for task in (None, "trees"))
     assert (chosen.lr, chosen.epochs, chosen.workers) == (0.05, 20, drafted.workers) and drafted.lr != chosen.lr
-    assert first_config(frame, "left", {"train.lr": 0.5}, "", "trees").train.lr == 0.5
+    assert first_config(frame, "left", {"task.learning_rate": 0.5}, "", "trees").train.lr == 0.5
+    assert first_config(frame, "left", {"task.kind": "trees"}, "", None).train == chosen
+    with pytest.raises(ConfigError, match=r"--train\.lr: has no effect while train\.strategy is boosting; set task\.learning_rate, or"):
+        first_config(frame, "left", {"train.lr": 0.5}, "", "trees")

@@ -53,7 +53,9 @@ def from_recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     for section, names in _RENAMED.items():
         if isinstance(values := config.get(section), Mapping):
             config = {**config, section: {names.get(name, name): value for name, value in values.items()}}
-    train = config.get("train")
+    task, train = config.get("task"), config.get("train")
+    if isinstance(task, Mapping) and isinstance(train, Mapping) and task.get("kind") == "trees" and "lr" in train:
+        config = {**config, "task": {"learning_rate": train["lr"], **task}}
     if not isinstance(train, Mapping) or not _KINDS.keys() & train.keys():
         return dict(config)
     shared_settings = {name: value for name, value in train.items() if name not in _KINDS}

@@ -15,8 +15,9 @@ class TreesSettings(TaskSettings):
     needs_own_strategy: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
     newer_settings: ClassVar[tuple[str, ...]] = ("terms",)
-    train_defaults: ClassVar[Mapping[str, Any]] = {"lr": 0.05, "epochs": 20}
     kind: Literal["trees"] = "trees"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.05
+    """What multiplies the values of a new tree's leaves: shrinkage. With half of it, give twice the `train.epochs`."""
     leaves: Annotated[int, Field(ge=2, le=512)] = 31
     """Maximum number of leaves of a tree."""
     depth: PositiveInt | None = None
@@ -37,3 +38,13 @@ class TreesSettings(TaskSettings):
     4 bytes of memory for each."""
     monotone: dict[str, Literal[-1, 1]] = {}
     """Features that the output may only rise with (1) or fall with (-1): numbers, by the name of their column."""
+
+    @classmethod
+    def defaults_for_training(cls, task: Mapping[str, Any]) -> dict[str, Any]:
+        """The loop's rate is `learning_rate`, which was `train.lr` once; identities of runs have it there still."""
+        rate = task.get("learning_rate")
+        return {"lr": rate if isinstance(rate, int | float) else cls.model_fields["learning_rate"].default, "epochs": 20}
+
+    @property
+    def excluded_from_identity(self) -> set[str]:
+        return {*super().excluded_from_identity, "learning_rate"}

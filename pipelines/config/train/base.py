@@ -15,6 +15,16 @@ Workers = Annotated[
 ]
 
 
+PLACEMENT = frozenset(
+    {"workers", "use_gpu", "cpus_per_worker", "max_failures", "resize_seconds", "timeout_seconds"}
+    | {"balance", "profile", "storage", "checkpoint", "cache_bytes", "prefetch_bytes"}
+)
+"""Settings that determine where and how a training runs. They change neither the rows of a step nor, with `exact` on one kind of processor,
+the weights."""
+FOR_EVERY_TASK = PLACEMENT | {"seed", "shards", "fold", "monitor"}
+"""Settings whose meaning is the same for a network and for trees."""
+
+
 class BalanceSettings(Section):
     """How shards are dealt to workers. The rows of a step do not depend on it. The name of a kind alone is short for its defaults:
     `balance: auto`."""

@@ -1,8 +1,11 @@
-"""Defaults of `train` that follow from the task, and which strategy trains it."""
+"""Settings of `train` that follow from the task, and which strategy trains it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipelines.config.tasks.base import TaskSettings
+from pipelines.config.tasks.functions import task_settings
+from pipelines.config.train.base import FOR_EVERY_TASK
 from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
 from pipelines.config.train.strategy import StrategySettings
 from pipelines.config.train.train import Train
@@ -24,6 +27,31 @@ def fill_train_defaults(values: dict[str, Any], task: type[TaskSettings]) -> dic
         if isinstance(strategy, dict) and (kinds := _find_strategy_kinds(task)):
             filled["strategy"] = {"kind": kinds[0], **strategy}
     return {**values, "train": filled}
+
+
+def for_other_task(values: Mapping[str, Any], task: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The plain values of a config for another `task`, of which plain values are given, and the dotted names of what is left out.
+
+    Of the old task stays what the new one has too. Where either has training of its own, as trees have, `train` keeps only what means the
+    same for both: the learning rate of a network is none of trees."""
+    old = values.get("task")
+    old = old if isinstance(old, Mapping) else {}
+    try:
+        old_class, new_class = task_settings(old), task_settings({**old, **task})
+    except ValueError:  # which reading the config will say
+        return {**values, "task": {**old, **task}}, []
+    kept_task = {name: value for name, value in old.items() if name == "kind" or name in new_class.model_fields}
+    left_out = [f"task.{name}" for name in old if name not in kept_task and name not in task]
+    new_values = {**values, "task": {**kept_task, **task}}
+    train = values.get("train")
+    if isinstance(train, Mapping) and old_class is not new_class and any(map(_has_own_training, (old_class, new_class))):
+        new_values["train"] = {name: value for name, value in train.items() if name in FOR_EVERY_TASK}
+        left_out += [f"train.{name}" for name in train if name not in FOR_EVERY_TASK]
+    return new_values, left_out
+
+
+def _has_own_training(task: type[TaskSettings]) -> bool:
+    return task.needs_own_strategy or bool(task.defaults_for_training({}))
 
 
 def check_strategy(task: TaskSettings, strategy: StrategySettings) -> None:

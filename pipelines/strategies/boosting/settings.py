@@ -11,11 +11,17 @@ from pipelines.config.train.strategy import StrategySettings
 _OF_NETWORKS = (
     *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
     *("shuffle", "init_from", "freeze", "lora", "lr_factors"),
+    *("global_batch", "schedule", "warmup", "step_epochs", "lr_gamma"),
 )
 
 
 def _is_no_booster(strategy: Any, _: Any) -> bool:
     return not isinstance(strategy, Settings)
+
+
+def _has_rate_of_trees(config: Any) -> bool:
+    """Whether `train.lr` is the rate of the task, which fills it in."""
+    return bool(config.train.lr == getattr(config.task, "learning_rate", None))
 
 
 class Settings(StrategySettings):
@@ -25,13 +31,16 @@ class Settings(StrategySettings):
     tasks = ("trees",)
     reproducible = True
     reads_in_order = False
-    uses = tuple(
-        Use(f"train.{name}", "train.strategy", fits=_is_no_booster, remedy="train a network, as by task.kind tabular")
-        for name in _OF_NETWORKS
+    uses = (
+        *(
+            Use(f"train.{name}", "train.strategy", fits=_is_no_booster, remedy="train a network, as by task.kind tabular")
+            for name in _OF_NETWORKS
+        ),
+        Use("train.lr", "train.strategy", fits=_is_no_booster, remedy="set task.learning_rate", unless=_has_rate_of_trees),
     )
     kind: str = "boosting"
     rounds_per_epoch: PositiveInt = 25
-    """Rounds after which the trees are validated. `train.lr` multiplies the values of their leaves."""
+    """Rounds after which the trees are validated. `task.learning_rate` multiplies the values of their leaves."""
 
     def steps_per_epoch(self, train: Training) -> int | None:
         return self.rounds_per_epoch
