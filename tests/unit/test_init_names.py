@@ -115,7 +115,7 @@ def test_rows_in_order_of_days_are_split_by_time(tmp_path: Path, kind: pa.DataTy
 
 
 def test_an_expectation_of_an_odd_column_has_a_plain_name(tmp_path: Path) -> None:
-    prices = [-1.0 if number == 7 else 3.0 + number for number in range(ROWS)]
+    prices = [-1.0 if number == 7 else 3.5 + number for number in range(ROWS)]
     discounts = [-2.0 if number == 9 else number * 7.3 % 50 for number in range(ROWS)]
     result = draft(write_parquet(tmp_path / "t.parquet", {"price_$": prices, "price_%": discounts, "y": NUMBERS}), "y")
     assert result.sections["source"]["expect"] == {"plausible price__": "`price_$` >= 0", "plausible price___2": "`price_%` >= 0"}

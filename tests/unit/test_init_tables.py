@@ -351,7 +351,7 @@ def test_nothing_but_texts_is_a_task_of_texts_also_for_a_number(random: np.rando
     table = {"id": range(ROWS), "title": sentences(random, ROWS, 10), "note": sentences(random, ROWS), "y": random.normal(size=ROWS)}
     result = draft(write_csv(tmp_path / "t.csv", table))
     assert result.sections["task"] == {"kind": "text"} and list(features(result)) == ["title", "note"]
-    assert result.sections["dataset"]["key"] == ["id"] and result.sections["dataset"]["target"] == {"y": "standardize"}
+    assert "key" not in result.sections["dataset"] and result.sections["dataset"]["target"] == {"y": "standardize"}
 
 
 def test_a_wide_table_names_its_texts_beside_the_pattern(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:

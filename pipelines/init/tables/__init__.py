@@ -5,7 +5,8 @@
 2. `dialect`    finds separator, quotes and header of CSV; `cells` reads its values as texts, as ETL will; `text_types` finds their Spark
                 types by the project's grammar of numbers, and `column_names` names for them. `delimited_table`, `json_table`,
                 `parquet_table` and `cell_tables`, for Excel and SQLite, make a `table` of each format.
-3. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out.
+3. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out, by what
+                `groups` says of rows that repeat or resemble each other; `leaks` names what gives the target away.
 4. The rules of the room `data.features`, which `auto` shares, give each feature its encoders, and a text its terms. `moments` divides dates
                 into parts; `ratings` knows users and items; `network` chooses task, network and training, for a table that is wide or has
                 texts by a `trial` of small models; `expectations` names impossible values; `query` writes the SQL, and `features` lists

@@ -10,6 +10,7 @@ from pipelines.init.tables.column_names import section_name
 from pipelines.init.tables.expectations import expectations
 from pipelines.init.tables.features import TERMS, column_features, table_features
 from pipelines.init.tables.files import find_table
+from pipelines.init.tables.leaks import find_leak
 from pipelines.init.tables.moments import time_split
 from pipelines.init.tables.network import LEAST_ROWS, MANY_COLUMNS, embedding_settings, recommendation, task_and_training, text_task
 from pipelines.init.tables.query import Query
@@ -100,7 +101,7 @@ def _split_column(table: SampledTable) -> str:
 
 def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
     """The query that makes the values of the columns that are used."""
-    query = Query(table)
+    query = Query(table, dropped=roles.dropped)
     for column in table.columns:
         if column.typed.sql and (column.name not in roles.left_out or column.name in (roles.key, roles.group)):
             query.change(column, column.typed.sql)
@@ -185,9 +186,8 @@ def _doubts(table: SampledTable, target: TargetChoice, roles: Roles) -> Iterator
     yield from (column.typed.doubt for column in table.columns if column.typed.doubt)
     if table.broken > 0.005:
         yield f"{100 * table.broken:.1f} % of the records are broken and will be refused: source.max_quarantined allows it"
-    if roles.key:
-        yield f"{roles.key} identifies a row: dataset.key; of rows with the same one, ETL keeps one"
-    if roles.group:
-        yield f"{roles.group} repeats, so rows with an equal one go to one split; for a random split, remove dataset.split.group"
+    yield from roles.doubts
+    if leak := find_leak(roles.features, target):
+        yield leak.text
     if target.column.nulls:
         yield f"rows without {target.column.name} are left out by the query: {target.column.nulls:,} of those read"

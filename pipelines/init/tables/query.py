@@ -1,6 +1,6 @@
 """The SQL of a draft: what the query makes of the columns of its tables."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
@@ -19,6 +19,8 @@ class Query:
     """Expressions by the name of the column that they take the place of."""
     added: dict[str, str] = field(default_factory=dict)
     """Expressions by the name of a new column."""
+    dropped: Sequence[str] = ()
+    """Columns that the query has not."""
     condition: str = ""
 
     def expression(self, column: ColumnFacts) -> str:
@@ -32,11 +34,10 @@ class Query:
     def text(self, names: Iterable[str], split_column: str) -> str:
         """The query over the tables of these names; empty if it would take every column of one table as it is."""
         tables = list(names)
-        if not (self.changed or self.added or self.condition or split_column or self.table.select != "*"):
-            return ""
-        if not (self.changed or self.added or self.condition or split_column):
-            return self.table.select.format(sql_name(tables[0]))
-        first = f"* EXCEPT ({', '.join(map(sql_name, self.changed))})" if self.changed else "*"
+        taken_out = [*self.changed, *(name for name in self.dropped if name not in self.changed)]
+        if not (taken_out or self.added or self.condition or split_column):
+            return "" if self.table.select == "*" else self.table.select.format(sql_name(tables[0]))
+        first = f"* EXCEPT ({', '.join(map(sql_name, taken_out))})" if taken_out else "*"
         expressions = [f"{sql} AS {sql_name(name)}" for name, sql in {**self.changed, **self.added}.items()]
         selected = _lines([first, *expressions])
         condition = f"\nWHERE {self.condition}" if self.condition else ""

@@ -1,6 +1,8 @@
-"""Columns that are no features: constants, identifiers, copies of the target, and keys by which rows belong together."""
+"""Columns that are no features: constants, row numbers, identifiers, copies of the target, and those by which rows belong together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import pyarrow as pa
 
@@ -8,15 +10,21 @@ from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.column_roles import (
     COPY,
     IDENTIFIER,
+    ROW_NUMBER,
     has_identifier_name,
     is_copy,
     is_identifier,
     is_member,
+    is_row_number,
     many_texts,
     unusable_reason,
 )
+from pipelines.init.tables.groups import find_group, repeated_share
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice
+
+LEAST_REPEATED = 0.05
+"""Share of rows that are there already, but for their identifier, from which that is no key. Rounded numbers repeat by chance, too."""
 
 
 @dataclass
@@ -27,33 +35,75 @@ class Roles:
     left_out: dict[str, str] = field(default_factory=dict)
     """Reasons by column."""
     key: str = ""
+    dropped: list[str] = field(default_factory=list)
+    """Columns that not even the query has, since without a key all of its columns decide which rows are equal."""
     group: str = ""
     members: list[ColumnFacts] = field(default_factory=list)
     """Identifiers that repeat."""
+    doubts: list[str] = field(default_factory=list)
 
 
 def find_roles(table: SampledTable, target: TargetChoice) -> Roles:
     """Sort the columns besides the target."""
-    roles = Roles()
+    roles, row_numbers, identifiers = Roles(), list[ColumnFacts](), list[ColumnFacts]()
     for column in table.columns:
         if column is target.column:
             continue
         if reason := _uselessness(column, target):
             roles.left_out[column.name] = reason
+        elif is_row_number(column, table.rows):
+            row_numbers.append(column)
+            roles.left_out[column.name] = ROW_NUMBER
         elif is_identifier(column):
-            if not (roles.key or table.splits) and column.is_unique and (table.is_complete or has_identifier_name(column)):
-                roles.key = column.name
+            if column.is_unique and (table.is_complete or has_identifier_name(column)):
+                identifiers.append(column)
             roles.left_out[column.name] = IDENTIFIER if column.is_unique else many_texts(column.distinct, len(column.filled))
         else:
             roles.features.append(column)
-            if is_member(column):
-                roles.members.append(column)
+    _choose_key(roles, table, row_numbers, identifiers)
+    _choose_group(roles, target)
+    return roles
+
+
+def _choose_key(roles: Roles, table: SampledTable, row_numbers: Sequence[ColumnFacts], identifiers: Sequence[ColumnFacts]) -> None:
+    """Choose what decides which rows are equal, and so go to one split: an identifier, or else all that the rows say.
+
+    An identifier of rows that are repeated is none of what they describe. Where there are fewer different rows than rows even without
+    chance, equal ones are no copies, and any number tells them apart."""
+    names = {column.name for column in (*row_numbers, *identifiers)}
+    others = [column for column in table.columns if column.name not in names]
+    has_few_combinations = prod(_values(column) for column in others) < table.rows
+    repeated = repeated_share(others) if names and not has_few_combinations else 0.0
+    if repeated >= LEAST_REPEATED:
+        roles.dropped = sorted(names)
+        besides = f"{', '.join(roles.dropped)}, which the query leaves out: equal rows go to one split"
+        roles.doubts.append(f"{100 * repeated:.0f} % of the rows repeat an earlier one but for {besides}")
+        return
+    keys = [] if table.splits else [*identifiers, *(row_numbers if has_few_combinations else [])]
+    roles.key = keys[0].name if keys else ""
+    roles.dropped = [column.name for column in row_numbers if column.name != roles.key]
+    if roles.key:
+        roles.doubts.append(f"{roles.key} identifies a row: dataset.key; of rows with the same one, ETL keeps one")
+
+
+def _values(column: ColumnFacts) -> float:
+    """How many values the column can have, by those that it has; NULL is one."""
+    return float("inf") if column.kind in ("list", "other") else max(column.distinct, 1) + bool(column.nulls)
+
+
+def _choose_group(roles: Roles, target: TargetChoice) -> None:
+    """Choose the identifier whose equal values go to one split: the only one by its name, or one whose rows resemble each other."""
+    roles.members = [column for column in roles.features if is_member(column)]
+    evidence = ""
+    if not roles.members and (found := find_group([*roles.features, target.column], roles.features)):
+        roles.members, evidence = [found.column], found.text
     if len(roles.members) == 1:
         (group,) = roles.members
         roles.group = group.name
         roles.features.remove(group)
         roles.left_out[group.name] = f"{group.distinct:,} identifiers that repeat: equal ones are in one split, dataset.split.group"
-    return roles
+        because = f"{evidence}, so they" if evidence else f"{group.name} repeats, so rows with an equal one"
+        roles.doubts.append(f"{because} go to one split; for a random split, remove dataset.split.group")
 
 
 def _uselessness(column: ColumnFacts, target: TargetChoice) -> str:

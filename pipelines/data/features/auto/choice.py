@@ -24,9 +24,11 @@ from pipelines.data.features.auto.column_facts import ColumnFacts, convert_colum
 from pipelines.data.features.auto.column_roles import (
     COPY,
     IDENTIFIER,
+    ROW_NUMBER,
     is_copy,
     is_identifier,
     is_member,
+    is_row_number,
     unusable_reason,
 )
 from pipelines.data.features.auto.encoder_choice import (
@@ -38,7 +40,7 @@ from pipelines.data.features.auto.encoder_choice import (
     place_encoding,
 )
 
-AUTO_VERSION = 2
+AUTO_VERSION = 3
 """Part of the identity of a dataset version that has `auto`. Increase it when a change chooses other encoders for equal rows."""
 _MOST_REASONS = 3
 
@@ -123,6 +125,8 @@ def _reason_against(column: ColumnFacts, targets: Sequence[ColumnFacts], is_numb
         return f"of type {column.typed.ddl}, whose parts the query can make, such as month(…)"
     if not len(column.filled):
         return "no array in the sample" if column.kind == "list" else ""
+    if column.kind == "number" and is_row_number(column, column.rows):
+        return ROW_NUMBER
     if column.kind == "number" and is_identifier(column):
         return IDENTIFIER
     is_target_copy = any("list" not in (column.kind, target.kind) and is_copy(column, target, is_number) for target in targets)

@@ -20,6 +20,9 @@ IDENTIFIER_SHARE = 0.8
 """Share of the rows beyond which different texts are names of rows, and no categories."""
 _TEXT_WORDS = 4
 IDENTIFIER = "a different value in every row, an identifier"
+ROW_NUMBER = "a number of the row, which says nothing"
+_LARGEST_EXACT = 2.0**53
+_YEARS = (1500, 2100)
 COPY = "a near copy of the target"
 
 
@@ -32,11 +35,21 @@ def has_sentences(column: ColumnFacts) -> bool:
     return column.kind == "text" and column.words >= _TEXT_WORDS and column.distinct > 0.2 * len(column.filled)
 
 
+def is_row_number(column: ColumnFacts, rows: int) -> bool:
+    """Whether the column counts the `rows` of a table, of which it has a sample: different whole numbers that are most of an arithmetic
+    sequence, in any order. Of measured numbers so near to each other, some would be equal. Years are no row numbers."""
+    if not (column.is_whole and column.is_unique) or max(abs(column.numbers[[0, -1]])) >= _LARGEST_EXACT:
+        return False
+    numbers = column.numbers.astype(np.int64)
+    step = np.gcd.reduce(np.diff(numbers))
+    are_years = step == 1 and _YEARS[0] <= numbers[0] and numbers[-1] <= _YEARS[1]
+    return bool((numbers[-1] - numbers[0]) // step < 2 * rows) and not are_years
+
+
 def is_identifier(column: ColumnFacts) -> bool:
     """Whether the column names rows."""
     if column.kind == "number":
-        is_dense = column.is_unique and column.is_whole and column.numbers[-1] - column.numbers[0] == column.rows - 1
-        return column.is_whole and column.is_unique and (is_dense or has_identifier_name(column))
+        return column.is_whole and column.is_unique and has_identifier_name(column)
     return column.kind == "text" and not has_sentences(column) and column.distinct > IDENTIFIER_SHARE * len(column.filled)
 
 

@@ -1,0 +1,178 @@
+"""Rows that belong together: equal ones, and those of one value that resemble each other more than chance.
+
+1. `repeated_share` is the share of rows that are there already, by a hash of their values.
+2. `find_group` looks for the identifiers of persons, machines or places, of which each has several rows. For each column that could be one,
+   `_resemblances` computes the intra-class correlation of every other column (Fisher 1925): how alike two rows of one value are, 1 for
+   equal and 0 for any two. A measured number, such as an age, has neighbours that are alike too; what counts is by how much
+   rows of one value are more alike than rows of neighbouring values. An identifier is one whose rows are so in most other columns.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.data.features.auto.column_roles import has_identifier_name, has_sentences
+
+LEAST_GROUPS = 20
+LEAST_RESEMBLANCE = 0.3
+"""Excess of the intra-class correlation, of the median column, from which rows of one value are those of a group."""
+MOST_ROWS, MOST_COLUMNS = 5_000, 50
+"""Rows and other columns that are compared for a candidate."""
+SHUFFLES = 19
+"""Shuffles of the rows, whose correlations are all below that of a group: of as many by chance, one in twenty is."""
+_LEAST_IN_SEVERAL = 0.5
+"""Share of the rows whose value another row has, too."""
+_DESIGN = 3.0
+"""Standard errors below chance from which a column varies inside of each group by design, such as the year of a panel."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MISSING = np.uint64(2**64 - 1)
+"""The code of a text that is NULL."""
+
+
+@dataclass(frozen=True)
+class GroupEvidence:
+    """How alike the rows of one value of a column are."""
+
+    column: ColumnFacts
+    same: float
+    """Intra-class correlation of the median other column."""
+    excess: float
+    """That above the correlation of rows of neighbouring values."""
+    by_chance: float
+    """The largest excess of shuffled rows."""
+
+    @property
+    def text(self) -> str:
+        return (
+            f"rows with equal {self.column.name} resemble each other: the intra-class correlation of the median column is {self.same:.2f}, "
+            f"and {max(self.by_chance, 0):.2f} at most by chance"
+        )
+
+
+def repeated_share(columns: Sequence[ColumnFacts]) -> float:
+    """The share of the rows that are equal in these columns to a row before them."""
+    hashes = _row_hashes([_codes(column) for column in columns])
+    return 1 - len(np.unique(hashes)) / max(len(hashes), 1)
+
+
+def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]) -> GroupEvidence | None:
+    """The candidate whose rows resemble each other most, one with the name of an identifier before any other; None if those of none do.
+    `columns` are those that say something of a row, the target among them. Of equal rows, one is looked at."""
+    possible = [column for column in candidates if _could_be_group(column)]
+    if not possible:
+        return None
+    codes = {column.name: _codes(column) for column in columns}
+    rows = np.sort(np.unique(_row_hashes(codes.values()), return_index=True)[1])
+    comparable = [column for column in columns if column.kind not in ("list", "other")]
+    comparable = comparable[:: -(-len(comparable) // MOST_COLUMNS)]
+
+    ranks_of_all = _rank_matrix(comparable, codes, rows) if len(rows) <= MOST_ROWS else None
+    evidence = list[GroupEvidence]()
+    for candidate in possible:
+        chosen = rows[_choose_values(codes[candidate.name][rows])]
+        ranks = _rank_matrix(comparable, codes, chosen) if ranks_of_all is None else ranks_of_all
+        is_other = [column is not candidate for column in comparable]
+        groups = np.unique(codes[candidate.name][chosen], return_inverse=True)[1]
+        if group := _examine(candidate, ranks[:, is_other], groups):
+            evidence.append(group)
+    return max(evidence, key=lambda group: (has_identifier_name(group.column), group.excess), default=None)
+
+
+def _could_be_group(column: ColumnFacts) -> bool:
+    """Whether a column has the form of a group's: whole numbers or names, many values of few rows each."""
+    is_code = column.kind == "text" or column.is_whole
+    least = max(LEAST_GROUPS, len(column.filled) ** 0.5)
+    return is_code and least <= column.distinct < len(column.filled) and not has_sentences(column)
+
+
+def _examine(candidate: ColumnFacts, ranks: np.ndarray, groups: np.ndarray) -> GroupEvidence | None:
+    """The evidence that the candidate, whose values are the `groups`, is a group; None if it is none."""
+    counts = np.bincount(groups)
+    if not ranks.shape[1] or counts[counts > 1].sum() < _LEAST_IN_SEVERAL * len(groups):
+        return None
+    has_neighbours = candidate.kind == "number"
+    same, excess = _median_resemblance(ranks, groups, has_neighbours)
+    if excess < LEAST_RESEMBLANCE:
+        return None
+    random = np.random.default_rng(0)
+    by_chance = max(_median_resemblance(ranks, random.permutation(groups), has_neighbours)[1] for _ in range(SHUFFLES))
+    return GroupEvidence(candidate, same, excess, by_chance) if by_chance < excess else None
+
+
+def _choose_values(values: np.ndarray) -> np.ndarray:
+    """The places of the rows of some values, all rows of each: about MOST_ROWS, whatever their order."""
+    share = min(1.0, MOST_ROWS / max(len(values), 1))
+    return np.flatnonzero((_mix(values) >> np.uint64(11)) <= np.uint64(share * 2**53))
+
+
+def _median_resemblance(ranks: np.ndarray, groups: np.ndarray, has_neighbours: bool) -> tuple[float, float]:
+    """The median over the columns of the correlation of rows of one group, and of its excess over that of neighbouring groups."""
+    same, neighbours = _resemblances(ranks, groups)
+    is_design = same < -_DESIGN / np.sqrt(len(ranks))
+    if is_design.all():
+        return 0.0, 0.0
+    excess = same - neighbours.clip(0) if has_neighbours else same
+    return float(np.median(same[~is_design])), float(np.median(excess[~is_design]))
+
+
+def _resemblances(ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By column, the mean product of two rows of one group, and of two neighbouring groups, over the mean square. `ranks` are of mean 0,
+    shape (rows, columns); `groups` count from 0."""
+    order = np.argsort(groups, kind="stable")
+    counts = np.bincount(groups)[:, None]
+    starts = np.cumsum(counts) - counts[:, 0]
+    sums, squares = np.add.reduceat(ranks[order], starts), np.add.reduceat(ranks[order] ** 2, starts)
+    is_several = counts[:, 0] > 1
+    products = ((sums**2 - squares)[is_several] / (counts[is_several] - 1)).sum(0)
+    means, weights = sums / counts, np.minimum(counts[:-1], counts[1:])
+    neighbours = (means[:-1] * means[1:] * weights).sum(0)
+    neighbour_squares = ((squares / counts)[:-1] * weights).sum(0)
+    return products / np.maximum(squares[is_several].sum(0), 1e-12), neighbours / np.maximum(neighbour_squares, 1e-12)
+
+
+def _rank_matrix(columns: Sequence[ColumnFacts], codes: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """The standard ranks of the columns side by side, shape (rows, columns)."""
+    return np.stack([_standard_ranks(column, codes[column.name], rows) for column in columns], axis=1)
+
+
+def _standard_ranks(column: ColumnFacts, codes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The ranks of the values, of mean 0 and deviation 1, and 0 for NULL; of categories, in an order that says nothing."""
+    codes = codes[rows]
+    values = _mix(codes).astype(np.float64) if column.kind == "text" else column.places[rows]
+    is_filled = codes != _MISSING if column.kind == "text" else np.isfinite(values)
+    ranks = np.zeros(len(rows))
+    if is_filled.any():
+        _, places, counts = np.unique(values[is_filled], return_inverse=True, return_counts=True)
+        ranks[is_filled] = (np.cumsum(counts) - counts / 2)[places]
+        ranks[is_filled] -= ranks[is_filled].mean()
+    return ranks / (ranks.std() or 1.0)
+
+
+def _row_hashes(columns: Iterable[np.ndarray]) -> np.ndarray:
+    """uint64, equal for rows whose codes are equal in all of these columns."""
+    first, *others = columns
+    hashes = _mix(first)
+    for codes in others:
+        hashes = _mix(hashes * _ODD + codes)
+    return hashes
+
+
+def _codes(column: ColumnFacts) -> np.ndarray:
+    """uint64, equal for equal values, and in their order for whole numbers of one sign. Lists are taken for different."""
+    if column.kind in ("number", "boolean", "moment"):
+        values = column.places + 0.0  # so that −0 is 0
+        return np.where(np.isnan(values), np.nan, values).view(np.uint64)
+    if column.kind == "text":
+        codes = column.typed.values.dictionary_encode().indices
+        return codes.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False).view(np.uint64)
+    return np.arange(column.rows, dtype=np.uint64)
+
+
+def _mix(hashes: np.ndarray) -> np.ndarray:
+    """Spread bits: the finalizer of MurmurHash3."""
+    for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)):
+        hashes = (hashes ^ (hashes >> np.uint64(shift))) * np.uint64(factor)
+    return hashes ^ (hashes >> np.uint64(33))

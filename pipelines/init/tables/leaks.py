@@ -1,0 +1,116 @@
+"""Single columns that give the target away, as a duration does that only ends early for those who left.
+
+`find_leak` predicts the target from each column alone: its values, or ranges of a number, have the mean of the target, or their most
+frequent class, in one half of the rows, and are scored on the other half. A column that predicts nearly all where no other comes near is
+named, and stays a feature: whether it is known before the target, only a person can say.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from scipy.stats import rankdata
+
+from pipelines.config.messages.did_you_mean import name_list
+from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.init.tables.target import TargetChoice
+
+LEAK_SCORE = 0.99
+"""AUC, share of the errors of the most frequent class, or R², from which one column tells the target."""
+LEAST_LEAD = 5.0
+"""How many times more the next best column must fall short of 1."""
+MOST_LEAKS = 3
+"""Columns beyond which the target is easy, and no column gives it away."""
+LEAST_ROWS, MOST_ROWS = 100, 20_000
+LEAST_RARE_ROWS = 10
+"""Rows of the rarer class, held out, below which a score may be chance."""
+_RANGES = 64
+_METRICS = {"two classes": "AUC", "classes": "share of explained errors", "number": "R²"}
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Columns that predict the target, each alone."""
+
+    columns: tuple[str, ...]
+    score: float
+    """The least of theirs."""
+    next_column: str
+    next_score: float
+    """Of the best of all others; 0 if there are none."""
+    metric: str
+
+    @property
+    def text(self) -> str:
+        verb, each = ("tells", "") if len(self.columns) == 1 else ("tell", " each")
+        others = f", where {self.next_column}, the next best, has {self.next_score:.2f}" if self.next_column else ""
+        settings = name_list([f"dataset.features.{name}" for name in self.columns])
+        return (
+            f"{name_list(list(self.columns))} alone {verb} the target, with a held-out {self.metric} of {self.score:.3f}{each}{others}: "
+            f"what is only known afterwards is no feature, so remove {settings} then"
+        )
+
+
+def find_leak(features: Sequence[ColumnFacts], target: TargetChoice) -> Leak | None:
+    """The feature that predicts the target alone while no other comes near; None if there is none."""
+    known_rows = np.flatnonzero(target.column.typed.values.is_valid().to_numpy(zero_copy_only=False))
+    if len(known_rows) < LEAST_ROWS:
+        return None
+    rows = known_rows[np.linspace(0, len(known_rows) - 1, min(len(known_rows), MOST_ROWS)).astype(int)]
+    rows = np.random.default_rng(0).permutation(rows)
+    outputs = _outputs(target, rows)
+    if target.has_classes and np.unique(outputs[1::2], return_counts=True)[1].min() < LEAST_RARE_ROWS:
+        return None
+    scores = {
+        column.name: _score(_ranges(column, rows), outputs, target.kind) for column in features if column.kind not in ("list", "other")
+    }
+    ranking = sorted(scores, key=lambda name: -scores[name])
+    columns = [name for name in ranking if scores[name] >= LEAK_SCORE]
+    if not 0 < len(columns) <= MOST_LEAKS:
+        return None
+    next_column = next((name for name in ranking if name not in columns), "")
+    score, next_score = scores[columns[-1]], scores.get(next_column, 0.0)
+    is_ahead = 1 - next_score >= LEAST_LEAD * (1 - score)
+    return Leak(tuple(columns), score, next_column, next_score, _METRICS[target.kind]) if is_ahead else None
+
+
+def _outputs(target: TargetChoice, rows: np.ndarray) -> np.ndarray:
+    """The target of these rows: numbers, or classes as numbers from 0."""
+    if target.kind == "number":
+        return target.column.places[rows]
+    classes = target.column.typed.values.take(pa.array(rows)).dictionary_encode().indices
+    return np.unique(classes.to_numpy(zero_copy_only=False), return_inverse=True)[1].astype(float)
+
+
+def _ranges(column: ColumnFacts, rows: np.ndarray) -> np.ndarray:
+    """The number of the range or of the value that each of the rows has, from 0; NULL is one more."""
+    if column.kind in ("text", "boolean"):
+        codes = column.typed.values.take(pa.array(rows)).dictionary_encode().indices
+        return codes.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False) + 1
+    values = column.places[rows]
+    fitted = values[::2][np.isfinite(values[::2])]
+    edges = np.unique(np.quantile(fitted, np.arange(1, _RANGES) / _RANGES)) if len(fitted) else np.empty(0)
+    edges = np.unique(np.concatenate([edges, np.nextafter(edges, np.inf)]))  # a frequent value is a range of its own
+    return np.where(np.isfinite(values), np.searchsorted(edges, values, side="right") + 1, 0)
+
+
+def _score(ranges: np.ndarray, outputs: np.ndarray, kind: str) -> float:
+    """How well the ranges of every other row predict the outputs of the rows between."""
+    fitted, held_out = slice(0, None, 2), slice(1, None, 2)
+    size, true = int(ranges.max()) + 1, outputs[held_out]
+    if kind == "classes":
+        counts = np.zeros((size, int(outputs.max()) + 1))
+        np.add.at(counts, (ranges[fitted], outputs[fitted].astype(int)), 1)
+        most_frequent = counts.sum(0).argmax()
+        predicted = np.where(counts.any(1), counts.argmax(1), most_frequent)[ranges[held_out]]
+        errors_without = (true != most_frequent).mean()
+        return float(1 - (true != predicted).mean() / errors_without) if errors_without else 0.0
+    rows_of_ranges = np.bincount(ranges[fitted], minlength=size)
+    mean = outputs[fitted].mean()
+    predicted = ((np.bincount(ranges[fitted], outputs[fitted], size) + mean) / (rows_of_ranges + 1))[ranges[held_out]]
+    if kind == "number":
+        return float(1 - ((true - predicted) ** 2).sum() / max(((true - mean) ** 2).sum(), 1e-300))
+    positives = true == 1
+    ranks = rankdata(predicted)[positives].sum() - positives.sum() * (positives.sum() + 1) / 2
+    return float(ranks / max(positives.sum() * (~positives).sum(), 1))
