@@ -54,6 +54,9 @@ class Export(Section):
     at most."""
     calibration_rows: PositiveInt = 1_000
     """Rows of the training split from which `onnx-int8` measures the ranges of activations."""
+    least_equal_decisions: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Least share of decisions that must be those of the model in MLflow, or nothing is written. A number of a quantity is equal if it
+    differs by no more than a tenth of its standard deviation over the rows."""
     hls4ml: Hls4ml = Hls4ml()
     """For FPGAs."""
 

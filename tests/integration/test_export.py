@@ -58,7 +58,7 @@ def report(folder: Path) -> dict[str, dict[str, Any]]:
 
 def test_the_report_compares_every_test_row(model: Exported, onnx: Path) -> None:
     rows = report(onnx)
-    assert rows["onnx"]["rows"] == len(model.raw)
+    assert rows["onnx"]["rows"] == len(model.raw) and rows["onnx"]["other_rows"] == 1_000 - len(model.raw)
     assert rows["onnx"]["equal_decisions"] == 1
     assert 0 < rows["onnx"]["max_difference"] < 1e-5
     assert rows["onnx"]["auc"] == pytest.approx(rows["mlflow"]["auc"], abs=1e-6)
@@ -151,8 +151,11 @@ def test_an_export_whose_script_differs_is_refused(onnx: Path, tmp_path: Path) -
     examples = json.loads((folder / "examples.json").read_text())
     examples["predictions"][0]["probability_true"] += 0.01
     (folder / "examples.json").write_text(json.dumps(examples))
-    with pytest.raises(ExportError, match="does not predict what the model in MLflow predicts: error: example 0: probability_true: "):
-        check_script(folder)
+    with pytest.raises(
+        ExportError,
+        match=r"does not predict what the model in MLflow predicts: error: example 0: probability_true: .*; use the model in MLflow",
+    ):
+        check_script(folder, has_own_task=False)
 
 
 def test_the_folder_is_logged_with_the_run_and_sealed(model: Exported, onnx: Path) -> None:
@@ -273,7 +276,7 @@ def test_an_encoder_of_the_users_own_has_no_script_and_may_be_computed_before(mo
     subject = read_subject(model.config, model.run_id)
     fitted = subject.manifest.encoders["pixels"].model_copy(update={"feature": {"encoder": "waves:Clip"}})
     manifest = subject.manifest.model_copy(update={"encoders": {**subject.manifest.encoders, "pixels": fitted}})
-    (note,) = _write_predictions(tmp_path, model.config, replace(subject, manifest=manifest), {"target": "onnx"})
+    (note,) = _write_predictions(tmp_path, model.config, replace(subject, manifest=manifest), {"target": "onnx"}, [])
     assert note == "there is no predict.py, which lacks the encoder waves:Clip; encode these columns yourself"
     assert not list(tmp_path.iterdir())
     encoded = subject.first_rows("test", 5)

@@ -72,14 +72,16 @@ def write_manifest(folder: Path, description: Mapping[str, Any]) -> None:
     (folder / MANIFEST).write_text(json.dumps({**description, "files": digests}, indent=1) + "\n", encoding="utf-8")
 
 
-def readme_text(name: str, manifest: Mapping[str, Any], query: str, examples: Mapping[str, Any]) -> str:
-    """Markdown that says how to predict with the folder; `manifest` and `examples` are the content of its files."""
+def readme_text(name: str, manifest: Mapping[str, Any], query: str, examples: Mapping[str, Any], parity: str) -> str:
+    """Markdown that says how to predict with the folder; `manifest` and `examples` are the content of its files, `parity` is the comparison
+    with the model in MLflow in a few words."""
     encoders = [(entry.get("encoded by") or entry["refuses"])["encoder"]["encoder"] for entry in manifest["inputs"]]
     template = Path(__file__).parent / "templates/readme.txt"
     return template.read_text(encoding="utf-8").format(
         name=name,
         run=manifest["run"],
         digest=manifest["dataset"]["digest"][:12],
+        parity=parity,
         row=_line(examples["rows"][0]),
         prediction=_line(examples["predictions"][0]),
         pictures="; pictures in files need Pillow" if "image" in encoders else "",

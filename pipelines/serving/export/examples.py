@@ -18,7 +18,9 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.serving.export.subject import Subject
 from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders
 
-_ROWS, _REFUSED_ROWS = 24, 16
+_LEAST_ROWS, _MOST_ROWS, _REFUSED_ROWS = 24, 96, 16
+_NUMBERS = 12
+"""Numbers over the range of a column, and as many as a normally distributed column has near its mean."""
 _EDGES = 6
 """Numbers of one encoder that are tried on both sides."""
 _TEXTS = ("It's 9.5 %, isn't it?", "def f(x):\n    return x + 1\n", "Straße ÉTÉ İΣ 数 ✓", "  two  spaces\tand a tab ", "unseen-α-value")
@@ -36,7 +38,8 @@ def example_rows(subject: Subject) -> pa.Table:
         accepted[field.name] = [value for value, holds in zip(values, is_accepted, strict=True) if holds]
         refused += [(field.name, value) for value, holds in zip(values, is_accepted, strict=True) if not holds]
     usable = {name: values or [None] for name, values in accepted.items()}
-    rows = [{name: values[(row + place) % len(values)] for place, (name, values) in enumerate(usable.items())} for row in range(_ROWS)]
+    count = min(max(_LEAST_ROWS, *map(len, usable.values())), _MOST_ROWS)
+    rows = [{name: values[(row + place) % len(values)] for place, (name, values) in enumerate(usable.items())} for row in range(count)]
     rows += [{**rows[0], name: value} for name, value in refused[:_REFUSED_ROWS]]
     return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in subject.raw_schema})
 
@@ -103,10 +106,8 @@ def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Ma
     elif types.is_temporal(kind):
         yield from (datetime(2001, 2, 3, 4, 5, 6), datetime(1970, 1, 1))
     else:
-        numbers = [profile.get(name) for name in ("mean", "minimum", "maximum")]
-        numbers += [0, 1, -1, 2.5]
         edges = [edge for fitted in readers for edge in _edges(fitted)]
-        yield from (_cast_number(kind, number) for number in [*edges, *numbers] if number is not None)
+        yield from (_cast_number(kind, number) for number in [*edges, *_numbers_of(profile), 0, 1, -1, 2.5])
     yield None
 
 
@@ -131,6 +132,16 @@ def _edges(fitted: FittedEncoder) -> list[float]:
     points = fitted.state.get("edges") or fitted.state.get("points") or []
     samples = points[:: max(len(points) // _EDGES, 1)][:_EDGES]
     return [number for point in samples for number in (point, float(np.nextafter(point, -np.inf)), float(np.nextafter(point, np.inf)))]
+
+
+def _numbers_of(profile: Mapping[str, Any]) -> Iterator[float]:
+    """The mean of a column, where trees often decide, its range, and numbers that it might have, as far as the profile says."""
+    yield from (number for name in ("mean", "minimum", "maximum") if (number := profile.get(name)) is not None)
+    draw = np.random.Generator(np.random.Philox(key=0))
+    if None not in (bounds := (profile.get("minimum"), profile.get("maximum"))):
+        yield from draw.uniform(*bounds, _NUMBERS).tolist()
+    if profile.get("deviation"):
+        yield from (profile["mean"] + profile["deviation"] * draw.normal(size=_NUMBERS)).tolist()
 
 
 def _cast_number(kind: pa.DataType, number: float) -> Any:

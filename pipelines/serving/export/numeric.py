@@ -1,6 +1,8 @@
 """The encoders that are arithmetic on single numbers, as a part of an exported network.
 
-Of `standardize` and `minmax` the encoder's own `transform` is traced, so there is no second formula that could differ.
+Of `standardize` and `minmax` the encoder's own `transform` is traced, so there is no second formula that could differ. Its state enters
+the graph as tensors of float64 and shape (1,): torch's exporter to ONNX rounds Python's numbers to float32, whatever they are added to, and
+takes numbers and tensors of shape () for 0 below 1e-8, and for 1 within 1e-5 of it.
 """
 
 from collections.abc import Mapping
@@ -52,11 +54,32 @@ class OverRaw(nn.Module):
     def __init__(self, network: nn.Module, numeric: Numeric) -> None:
         super().__init__()
         self.network = network
-        self._encoders = dict(numeric.encoders)
+        # A list, because a ModuleDict refuses columns with the name of one of its methods, such as `type`.
+        self._names, self._encoders = list(numeric.encoders), nn.ModuleList(map(NumberGraph, numeric.encoders.values()))
 
     def forward(self, rows: dict[str, Tensor]) -> Tensor:
-        encoded = {name: _encode(encoder, rows[name]) for name, encoder in self._encoders.items()}
+        encoded = {name: encode(rows[name]) for name, encode in zip(self._names, self._encoders, strict=True)}
         return self.network({**rows, **encoded})
+
+
+class NumberGraph(nn.Module):
+    """Encodes float64 of shape (rows,) like `NumberEncoder.encode`, except that a row that it refuses becomes NaN or infinite."""
+
+    def __init__(self, encoder: NumberEncoder[Any]) -> None:
+        super().__init__()
+        for name, value in encoder.state.items():
+            if isinstance(value, (int, float)):
+                self.register_buffer(name, torch.tensor([value], dtype=torch.float64))
+        self._encoder = encoder
+
+    def forward(self, values: Tensor) -> Tensor:
+        state = dict(self.named_buffers())
+        if "impute" in state:
+            values = torch.where(torch.isnan(values), state["impute"], values)
+        if isinstance(self._encoder, Log1p):
+            return _log1p(values).float()
+        transform: Any = type(self._encoder)(self._encoder.settings, state).transform
+        return transform(values).float()
 
 
 def find_numeric(manifest: Manifest) -> Numeric:
@@ -79,11 +102,12 @@ def _is_integer(kind: pa.DataType | None) -> bool:
     return kind is not None and (types.is_integer(kind) or types.is_boolean(kind))
 
 
-def _encode(encoder: NumberEncoder[Any], values: Tensor) -> Tensor:
-    """Encode like `NumberEncoder.encode`, except that a row that it refuses becomes NaN or infinite."""
-    impute = encoder.state["impute"]
-    values = values if impute is None else torch.where(torch.isnan(values), torch.full_like(values, impute), values)
-    if isinstance(encoder, Log1p):  # whose formula is NumPy's own
-        return (torch.sign(values) * torch.log(1 + torch.abs(values))).float()
-    transform: Any = encoder.transform
-    return transform(values).float()
+def _log1p(values: Tensor) -> Tensor:
+    """The logarithm of 1 + |x|, with the sign of x. ONNX has only a logarithm, so what 1 + |x| rounds away is put back by a factor
+    (Hewlett-Packard 1982, HP-15C Advanced Functions Handbook)."""
+    one, size = torch.ones(1, dtype=torch.float64), torch.abs(values)
+    rounded = one + size
+    added = rounded - one
+    is_lost = added == 0
+    logarithm = torch.where(is_lost, size, torch.log(rounded) * (size / torch.where(is_lost, one, added)))
+    return torch.sign(values) * torch.where(torch.isinf(size), size, logarithm)

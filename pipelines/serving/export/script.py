@@ -17,6 +17,7 @@ from pipelines.data.features import orientation, padding
 from pipelines.data.features.media import spectrogram
 from pipelines.errors import ExportError
 from pipelines.serving.export.standalone import answers, arrays, boxes, categories, columns, model, numbers, series, sound, tokens, words
+from pipelines.tasks.base import Task
 from pipelines.tasks.boxes import peaks
 
 SCRIPT, EXAMPLES, README = "predict.py", "examples.json", "README.md"
@@ -48,7 +49,12 @@ def write_script(folder: Path, encoders: Iterable[Mapping[str, Any]], form: str,
     (folder / README).write_text(readme, encoding="utf-8")
 
 
-def check_script(folder: Path) -> str:
+def is_own_task(task: Task) -> bool:
+    """Whether the task is a user's class."""
+    return not type(task).__module__.startswith("pipelines.")
+
+
+def check_script(folder: Path, has_own_task: bool) -> str:
     """Run the script on its examples, in a process of its own. Raises ExportError if a prediction differs, or takes too
     long."""
     command = [sys.executable, "-I", str(folder / SCRIPT), "--check"]
@@ -61,10 +67,8 @@ def check_script(folder: Path) -> str:
         ) from error
     if ended.returncode:
         last = (ended.stderr.strip() or f"it ended with {ended.returncode}").splitlines()[-1]
-        raise ExportError(
-            f"{SCRIPT} does not predict what the model in MLflow predicts: {last}; "
-            "a task of your own that overrides `predict` has to override `prediction_form` too"
-        )
+        remedy = "override `prediction_form` of your task as well as `predict`" if has_own_task else "use the model in MLflow"
+        raise ExportError(f"{SCRIPT} does not predict what the model in MLflow predicts: {last}; {remedy}")
     return ended.stdout.strip()
 
 

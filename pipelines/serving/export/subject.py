@@ -14,7 +14,7 @@ from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.folds import select_fold
-from pipelines.data.versions.manifest import Manifest
+from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version, open_version
 from pipelines.errors import ConfigError, DatasetError
@@ -81,6 +81,25 @@ class Subject:
             if sum(map(count_rows, batches)) >= count:
                 break
         return {name: np.concatenate([rows[name] for rows in batches])[:count] for name in batches[0]}
+
+    def other_rows(self, split: str, count: int, batch_rows: int) -> Iterator[dict[str, np.ndarray]]:
+        """`count` rows that are not of this split: those of other splits, and if they are too few, rows whose columns are drawn from
+        different ones of all rows. There are none of these if the network takes a single column."""
+        others = [name for name in reversed(SPLITS) if name != split and self.version.rows(name)]
+        for name in others:
+            for rows in self.rows(name, batch_rows):
+                yield head(rows, count)
+                count -= min(count, count_rows(rows))
+                if not count:
+                    return
+        if len(self.columns) == 1:
+            return
+        all_rows = [self.first_rows(name, batch_rows) for name in (split, *others)]
+        columns = {name: np.concatenate([rows[name] for rows in all_rows]) for name in all_rows[0]}
+        draw = np.random.Generator(np.random.Philox(key=0))
+        for start in range(0, count, batch_rows):
+            drawn = min(batch_rows, count - start)
+            yield {name: values[draw.integers(0, len(values), drawn)] for name, values in columns.items()}
 
     def output(self, rows: Rows) -> np.ndarray:
         """The output of the model in MLflow for encoded rows."""
