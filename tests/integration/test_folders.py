@@ -17,7 +17,7 @@ import yaml
 from pyspark.sql import SparkSession
 from raw import raw
 from stores import new_store
-from tables import read_tables, source
+from tables import raw_table, read_tables, source
 
 from pipelines.config import Config, parse
 from pipelines.data.sources import tables
@@ -224,23 +224,35 @@ def test_folders_named_as_hive_names_them_are_columns(spark: SparkSession, tmp_p
     assert spark.sql("SELECT class, fold, content FROM t ORDER BY fold").collect() == [("cat", "1", b"\0"), ("a dog", "2", b"\1")]
 
 
+def test_an_empty_file_among_others_is_a_row_without_content(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("kind=cat/a.jpg", "kind=cat/nothing at 5%.jpg", "kind=a%20dog/nothing.jpg", "kind=cat/left out.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"a" if name.endswith("a.jpg") else b"")
+    table = raw_table({"format": "binaryFile", "path": str(tmp_path), "options": {"pathGlobFilter": "*.jpg"}})
+    assert [file.bytes for file in table.identity(spark)] == [1, 0, 0]
+    rows = sorted((row.path, row.length, row.content, row.kind) for row in table.rows(spark).rows.collect())
+    assert rows == sorted(
+        [
+            (f"file:{tmp_path}/kind=cat/a.jpg", 1, b"a", "cat"),
+            (f"file:{tmp_path}/kind=cat/nothing at 5%.jpg", 0, b"", "cat"),
+            (f"file:{tmp_path}/kind=a%20dog/nothing.jpg", 0, b"", "a dog"),
+        ]
+    )
+    spark.catalog.clearCache()
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text("a\nb\n" * number)
+    texts = source(t={"format": "text", "path": f"{tmp_path}/*.txt", "options": {"wholetext": True}})
+    assert read_tables(spark, texts).parsed == {"t": 2}
+    assert spark.sql("SELECT value FROM t ORDER BY value").collect() == [("",), ("a\nb\n",)]
+
+
 def test_files_that_spark_would_pass_over_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/a.jpg").write_bytes(b"a")
     with pytest.raises(SourceError, match=r"source.tables.t: .* holds 1 files, of which Spark reads 0; set options: \{recursiveFileLookup"):
         read_tables(spark, source(t={"format": "binaryFile", "path": str(tmp_path)}))
     (tmp_path / "b.jpg").write_bytes(b"b")
-    (tmp_path / "nothing.jpg").touch()
     settings = {"format": "binaryFile", "path": str(tmp_path), "options": {"recursiveFileLookup": True}}
-    with pytest.raises(SourceError, match=r"source.tables.t: .*: 1 of 3 files are empty, first .*/nothing.jpg; remove them"):
-        read_tables(spark, source(t=settings))
-    (tmp_path / "empty.txt").touch()
-    (tmp_path / "nothing.jpg").rename(tmp_path / "nothing at 5%.jpg")
-    pictures = {"recursiveFileLookup": True, "pathGlobFilter": "*.jpg"}
-    with pytest.raises(SourceError, match=r"1 of 3 files are empty, first .*/nothing at 5%.jpg; remove them"):
-        read_tables(spark, source(t=settings | {"options": pictures}))
-    (tmp_path / "empty.txt").unlink()
-    (tmp_path / "nothing at 5%.jpg").unlink()
     assert read_tables(spark, source(t=settings)).parsed == {"t": 2}
     spark.catalog.clearCache()  # as a run does: Spark takes a table for cached by its path
     (tmp_path / "12:30.jpg").write_bytes(b"c")

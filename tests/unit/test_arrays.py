@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.data.features import arrays
+from pipelines.data.features.media.file_kinds import JPEG
 from pipelines.errors import ConfigError
+from pipelines.serving.export.script import columns
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 6), np.uint8)
 
@@ -111,23 +113,30 @@ def test_image_files_are_converted_and_resized() -> None:
     assert pixels.shape == (1, 8, 6)
 
 
-def test_image_refuses_bytes_that_are_none() -> None:
+def test_image_refuses_bytes_that_are_none_and_says_what_they_are() -> None:
     png, jpeg = file(PIXELS, "PNG"), file(PIXELS, "JPEG")
     altered = bytearray(png)
     altered[len(png) // 2] ^= 255
-    bad = [
-        None,
-        b"",
-        b"GIF89a",
-        PIXELS.tobytes()[:-1],
-        png[:40],
-        png[: len(png) // 2],
-        bytes(altered),
-        jpeg[:100],
-        png[:8],
-        b"\xff\xd8\xff",
-    ]
-    assert tensors({"encoder": "image", "shape": [3, 8, 6]}, pa.array(bad, pa.binary())) == [None] * len(bad)
+    others = ", not PNG or JPEG or 144 bytes of pixels"
+    faults = {
+        b"": f"it is empty{others}",
+        b"GIF89a": f"it is a GIF picture{others}",
+        b"<!DOCTYPE html><p>404": f"it is a page of HTML{others}",
+        b"RIFF\4\0\0\0WEBPVP8 ": f"it is a WebP picture{others}",
+        b"\0" * 143: f"it is of an unknown kind (first bytes 0, 0, 0, 0){others}",
+        png[:40]: "it is a truncated PNG file, without its end",
+        png[: len(png) // 2]: "it is a truncated PNG file, without its end",
+        bytes(altered): "it is a damaged PNG file",
+        jpeg[:100]: "it is a truncated JPEG file, without its end",
+        png[:8]: "it is a truncated PNG file, without its end",
+        JPEG: "it is a truncated JPEG file, without its end",
+    }
+    settings = {"encoder": "image", "shape": [3, 8, 6]}
+    assert tensors(settings, pa.array([None, *faults], pa.binary())) == [None] * (len(faults) + 1)
+    encoder = fit_encoder(settings, pa.array([png]))
+    assert {content: encoder.fault(content) for content in faults} == faults and encoder.fault(None) == ""
+    exported = {content: columns.FAULTS["image"](encoder.settings.model_dump(mode="json"), content) for content in faults}
+    assert exported == faults, "the script of an export says the same"
 
 
 def test_a_png_that_was_altered_or_cut_is_refused_or_gives_the_same_pixels() -> None:
@@ -158,7 +167,9 @@ def test_image_refuses_numbers_that_are_no_pixels() -> None:
 def test_image_refuses_a_small_file_that_asks_for_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "MAX_PIXELS", 99)
     files = pa.array([file(np.zeros((1, 10, 10), np.uint8), "PNG"), file(np.zeros((1, 9, 11), np.uint8), "PNG")])
-    assert [row is None for row in tensors({"encoder": "image", "shape": [1, 2, 2]}, files)] == [True, False]
+    settings = {"encoder": "image", "shape": [1, 2, 2]}
+    assert [row is None for row in tensors(settings, files)] == [True, False]
+    assert fit_encoder(settings, files).fault(files[0].as_py()) == "it has 10x10 pixels, more than 99"
 
 
 def test_raw_pixels_that_start_like_a_jpeg_are_pixels() -> None:

@@ -177,7 +177,8 @@ def test_a_file_for_an_image_of_another_size_is_refused() -> None:
     )
     assert no_reason is None and bad is unreadable is missing is None
     assert str(reasons[0]).endswith("it is for 80x60 pixels, but its image has 60x80")
-    assert all(str(reason).endswith("its image is no PNG or JPEG file, or is damaged") for reason in reasons[1:])
+    assert str(reasons[1]).endswith("its image is of an unknown kind (first bytes 110, 111, 116, 104), not PNG or JPEG")
+    assert str(reasons[2]).endswith("its image is empty, not PNG or JPEG")
 
 
 def test_an_image_that_is_no_file_is_a_fault_of_the_row() -> None:

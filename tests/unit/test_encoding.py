@@ -109,7 +109,7 @@ def test_refused_rows_say_why() -> None:
         "x: standardize cannot encode NULL",
         f"class: label cannot encode {'z' * 40}…",
         "pair: identity cannot encode [1.0]",
-        "image: image cannot encode 3 bytes",
+        "image: image cannot encode 3 bytes: it is of an unknown kind (first bytes 120, 120, 120), not PNG or JPEG or 2 bytes of pixels",
         "waves: fourier cannot encode x 1.0, y NULL",
     ]
 

@@ -1,5 +1,7 @@
 """Spectrograms of WAV files, against known tones and SciPy."""
 
+import contextlib
+import struct
 import wave
 from io import BytesIO
 
@@ -7,13 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fitting import fit_encoder
+from hypothesis import given
+from hypothesis import strategies as st
 from raw import raw
 
 from pipelines.config.features import LogMelSettings
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.media.spectrogram import SILENCE, STEP
+from pipelines.data.features.media.wav import UnreadableSoundError, read_samples
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
+from pipelines.serving.export.script import columns
 
 RATE = 8_000
 
@@ -80,10 +86,113 @@ def test_values_are_rounded_so_that_processors_agree(encoder: Encoder) -> None:
     assert (mels / STEP == np.round(mels / STEP)).all()
 
 
-def test_other_bytes_are_refused(encoder: Encoder) -> None:
-    complete = wav(tone(440))
-    files = [complete, None, b"", b"RIFF", complete[:-4_000], wav(tone(440), rate=16_000), wav(np.zeros(0)), b"\x89PNG" + bytes(99)]
-    assert encoder.encode(pa.array(files, pa.binary())).is_null().to_pylist() == [False] + [True] * 7
+def chunks(*parts: tuple[bytes, bytes], kind: bytes = b"RIFF", length: int | None = None) -> bytes:
+    """A file of named chunks. `length` is what it declares of itself."""
+    body = b"".join(name + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2) for name, data in parts)
+    return kind + struct.pack("<I", len(body) + 4 if length is None else length) + b"WAVE" + body
+
+
+def audio_format(code: int, bits: int, channels: int = 1, rate: int = RATE, subformat: bytes = b"") -> bytes:
+    width = (bits + 7) // 8
+    return struct.pack("<HHIIHH", code, channels, rate, rate * channels * width, channels * width, bits) + subformat
+
+
+def extensible(code: int, bits: int, guid: bytes = bytes.fromhex("000000001000800000aa00389b71")) -> bytes:
+    return audio_format(0xFFFE, bits, subformat=struct.pack("<HHIH", 22, bits, 4, code) + guid)
+
+
+def with_format(description: bytes, samples: bytes = bytes(99)) -> bytes:
+    return chunks((b"fmt ", description), (b"data", samples))
+
+
+TONE = tone(440) * 0.5
+SHORTS = np.round(TONE * 2**15).astype("<i2").tobytes()
+TRIPLES = np.round(TONE * 2**23).astype("<i4").view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
+FMT = (b"fmt ", audio_format(1, 16))
+UNKNOWN, NOTE = b"\xff\xff\xff\xff", (b"LIST", b"INFOISFT\3\0\0\0me\0")
+HEADER = chunks(FMT, NOTE)
+DS64 = (b"ds64", struct.pack("<QQQI", 0, len(SHORTS), RATE, 0))
+FORMS = {
+    "float": chunks((b"fmt ", audio_format(3, 32)), (b"fact", bytes(4)), (b"data", TONE.astype("<f4").tobytes())),
+    "double": with_format(audio_format(3, 64), TONE.astype("<f8").tobytes()),
+    "stereo float": with_format(audio_format(3, 32, 2), np.repeat(TONE, 2).astype("<f4").tobytes()),
+    "extensible, 24 bits": with_format(extensible(1, 24), TRIPLES),
+    "extensible float": with_format(extensible(3, 32), TONE.astype("<f4").tobytes()),
+    "chunks before and after": chunks(NOTE, FMT, NOTE, (b"data", SHORTS), NOTE),
+    "stream without a length": HEADER + b"data" + UNKNOWN + SHORTS,
+    "stream of length 0": HEADER + b"data" + bytes(4) + SHORTS,
+    "stream of a great length": HEADER + b"data" + struct.pack("<I", 0x7FFFF000) + SHORTS + b"\1",
+    "RF64": chunks(DS64, FMT, kind=b"RF64", length=2**32 - 1) + b"data" + UNKNOWN + SHORTS,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_wav_is_the_same_sound(encoder: Encoder, form: str) -> None:
+    expected, mels = spectrogram(encoder, wav(TONE), FORMS[form])
+    loud = expected > -5
+    assert mels[loud] == pytest.approx(expected[loud], abs=0.01) and loud.any()
+    assert encoder.fault(FORMS[form]) == ""
+
+
+COMPLETE = wav(TONE)
+FAULTS = {
+    "nothing": (b"", "it is empty, not a WAV file"),
+    "four bytes": (b"RIFF", "the WAV file is truncated"),
+    "a header cut off": (COMPLETE[:30], "the WAV file is truncated"),
+    "no samples behind the header": (HEADER, "the WAV file is truncated"),
+    "samples cut off": (
+        COMPLETE[:-4_000],
+        "the WAV file is truncated: its header declares 16,000 bytes of samples, and 12,000 are there",
+    ),
+    "another rate": (wav(TONE, rate=16_000), "its sample rate is 16,000 Hz, not 8,000 Hz"),
+    "no sample": (wav(np.zeros(0)), "it has no samples"),
+    "no sample, with a note": (chunks(FMT, (b"data", b""), NOTE), "it has no samples"),
+    "PNG": (b"\x89PNG\r\n\x1a\n" + bytes(99), "it is a PNG picture, not a WAV file"),
+    "FLAC": (b"fLaC" + bytes(99), "it is a FLAC file, not a WAV file"),
+    "Ogg": (b"OggS" + bytes(99), "it is an Ogg file, not a WAV file"),
+    "a text": (b"no sound at all", "it is of an unknown kind (first bytes 110, 111, 32, 115), not a WAV file"),
+    "A-law": (with_format(audio_format(6, 8)), "its samples are A-law; convert it to PCM"),
+    "an unknown code": (with_format(audio_format(0x123, 16)), "its samples are of format 0x123; convert it to PCM"),
+    "half floats": (with_format(audio_format(3, 16)), "its samples are floats of 16 bits; convert it to 16 bits"),
+    "a GUID of nobody": (
+        with_format(extensible(1, 16, bytes(14))),
+        "its extensible header names no known format; convert it to PCM",
+    ),
+    "no channel": (
+        with_format(audio_format(1, 16, 0)),
+        "its header is damaged: 0 channels, 8,000 Hz, 0 bytes for a sample of each",
+    ),
+    "samples before their format": (chunks((b"data", SHORTS), FMT), "its header does not say how samples are stored"),
+    "NaN": (
+        with_format(audio_format(3, 32), np.full(9, np.nan, "<f4").tobytes()),
+        "a sample is no number, or infinite",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_other_bytes_are_refused_by_their_cause(encoder: Encoder, name: str) -> None:
+    content, fault = FAULTS[name]
+    assert encoder.encode(pa.array([COMPLETE, content, None], pa.binary())).is_null().to_pylist() == [False, True, True]
+    assert (encoder.fault(content), encoder.fault(None)) == (fault, "")
+
+
+def test_the_script_of_an_export_reads_and_refuses_the_same(encoder: Encoder) -> None:
+    contents = [*FORMS.values(), *(content for content, _ in FAULTS.values()), None]
+    settings = encoder.settings.model_dump(mode="json")
+    values, refused = columns.ENCODERS["log_mel"](settings, {}, columns.Column("binary", contents))
+    encoded = encoder.encode(pa.array(contents, pa.binary()))
+    assert refused.tolist() == encoded.is_null().to_pylist()
+    assert np.array_equal(values[~refused], to_numpy(encoder.column("x", "feature"), encoded.drop_null()))
+    assert [columns.FAULTS["log_mel"](settings, content) for content in contents] == [encoder.fault(content) for content in contents]
+
+
+@given(st.binary(max_size=60), st.sampled_from(list(FORMS)))
+def test_any_bytes_are_read_or_refused(noise: bytes, form: str) -> None:
+    start = len(noise) * 7 % 80
+    content = FORMS[form][:start] + noise + FORMS[form][start + len(noise) :]
+    with contextlib.suppress(UnreadableSoundError):
+        read_samples(content, RATE, RATE)
 
 
 def test_its_example_can_be_encoded(encoder: Encoder) -> None:

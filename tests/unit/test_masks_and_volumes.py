@@ -103,10 +103,10 @@ BAD_MASKS: dict[str, tuple[bytes | None, str]] = {
     "a value of no class": (png(np.full((2, 3), 7, np.uint8)), ": it has the value 7, which is none of [255, 0]"),
     "another size": (png(GREY.T.copy()), ": it has 2x3 pixels, and not 3x2"),
     "colours": (png(GREY, "RGB"), ": it has colours (RGB), not one number for each pixel"),
-    "cut off": (png(np.zeros((2, 3), np.uint8))[:-20], ": it is no PNG file, or is damaged"),
-    "JPEG": (JPEG.getvalue(), ": it is no PNG file, or is damaged"),
-    "bytes": (b"nothing", ": it is no PNG file, or is damaged"),
-    "no bytes": (b"", ": it is no PNG file, or is damaged"),
+    "cut off": (png(np.zeros((2, 3), np.uint8))[:-20], ": it is a truncated PNG file, without its end"),
+    "JPEG": (JPEG.getvalue(), ": it is a JPEG picture, not PNG"),
+    "bytes": (b"nothing", ": it is of an unknown kind (first bytes 110, 111, 116, 104), not PNG"),
+    "no bytes": (b"", ": it is empty, not PNG"),
     "NULL": (None, ""),
 }
 
@@ -146,7 +146,7 @@ def test_a_mask_of_another_size_than_its_image_is_refused() -> None:
     assert (
         reasons[1] == f"it: mask cannot encode it {len(png(GREY))} bytes, picture {len(small)} bytes: it has 3x2 pixels, but its image 6x4"
     )
-    assert str(reasons[2]).endswith(": its image is no PNG or JPEG file, or is damaged")
+    assert str(reasons[2]).endswith(": its image is of an unknown kind (first bytes 110, 111, 116, 104), not PNG or JPEG")
     assert refusal_kind(str(reasons[1])) == "it: mask cannot encode a value: it has … pixels, but its image …"
 
 

@@ -177,7 +177,7 @@ def test_an_encoder_that_says_why_it_refuses_a_row_says_so_in_a_script_too() -> 
         for settings in get_args(BUILT_IN)
     }
     say_why = {name for name, encoder in implementations.items() if encoder.fault is not Encoder.fault}
-    assert columns.FAULTS.keys() == say_why & columns.ENCODERS.keys() == {"series", "words"}
+    assert columns.FAULTS.keys() == say_why & columns.ENCODERS.keys() == {"image", "log_mel", "series", "words"}
     encoder = make_encoder({"encoder": "words", "length": 4}, {"words": ["a"]})
     for text in (None, "", " \t"):
         assert columns.FAULTS["words"]({}, text) == encoder.fault(text)

@@ -14,6 +14,7 @@ import pyarrow.types as types
 
 from pipelines.config import features as config
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
+from pipelines.data.features.media.file_kinds import JPEG, PNG, picture_fault
 from pipelines.data.features.numbers.scaling import identity_dtype
 from pipelines.data.features.orientation import UPRIGHT, orientation, turn
 from pipelines.data.features.raw import is_list, is_number, numbers
@@ -133,11 +134,15 @@ class Image(Encoder[config.ImageSettings]):
                 encoded[row] = pixels
         return tensors_with_nulls(encoded, np.array([pixels is None for pixels in rows], bool))
 
+    def fault(self, *values: Any) -> str:
+        taken = ("PNG", "JPEG", f"{prod(self.settings.shape):,} bytes of pixels")
+        return f"it {picture_fault(values[0], MAX_PIXELS, taken)}" if isinstance(values[0], bytes) else ""
+
     def _pixels(self, content: bytes | None) -> np.ndarray | None:
         """uint8 of the shape of the column; None if the bytes are neither pixels nor a readable PNG or JPEG file."""
         if content is None:
             return None
-        is_png, is_jpeg = content.startswith(b"\x89PNG\r\n\x1a\n"), content.startswith(b"\xff\xd8\xff")
+        is_png, is_jpeg = content.startswith(PNG), content.startswith(JPEG)
         if len(content) == prod(self.settings.shape) and not (is_png or (is_jpeg and content.endswith(b"\xff\xd9"))):
             return np.frombuffer(content, np.uint8).reshape(self.settings.shape)
         return self._read_image(content) if is_png or is_jpeg else None

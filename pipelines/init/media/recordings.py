@@ -1,12 +1,10 @@
 """Drafts the config for a folder of recordings, or an archive of them."""
 
-import io
 import math
-import wave
 from collections import Counter
 from statistics import median
 
-from pipelines.data.features.media.spectrogram import wav_samples
+from pipelines.data.features.media.wav import Header, UnreadableSoundError, read_header
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.classes import find_classes
@@ -60,25 +58,26 @@ def draft_recordings(request: Request) -> Draft | None:
 def listen(path: str, table: SampledFiles) -> tuple[int, list[float], list[str]]:
     """The sample rate of most recordings, their lengths in seconds, sorted, and the names of the others.
 
-    Raises ConfigError if too many are no WAV files of integer samples, or have another sample rate."""
-    sounds = {file.name: _rate_and_seconds(table.read(file)) for file in table.sample}
-    rates = Counter(sound[0] for sound in sounds.values() if sound)
+    Raises ConfigError if too many are no WAV files that the encoder reads, or have another sample rate."""
+    sounds = {file.name: _header(table.read(file)) for file in table.sample}
+    headers = {name: sound for name, sound in sounds.items() if isinstance(sound, Header)}
+    rates = Counter(header.sample_rate for header in headers.values())
     rate = min(rates, key=lambda hertz: (-rates[hertz], hertz), default=0)
-    refused = [name for name, sound in sounds.items() if not sound or sound[0] != rate]
+    refused = [name for name in sounds if name not in headers or headers[name].sample_rate != rate]
     if len(refused) > MOST_UNREADABLE * len(sounds):
         rates_text = ", ".join(f"{rates[hertz]} of {hertz:,} Hz" for hertz in sorted(rates))
+        faults = [f"{name}: {sound}" for name, sound in sounds.items() if isinstance(sound, str)]
         raise ConfigError(
-            f"{path}: of {len(sounds)} recordings, {len(sounds) - rates.total()} are no WAV files of integer samples"
-            f"{f', and {rates_text}' if rates_text else ''}, such as {refused[0]}; convert all of them to WAV of one sample rate"
+            f"{path}: of {len(sounds)} recordings, {len(faults)} are no WAV files that can be read"
+            f"{f', and {rates_text}' if rates_text else ''}, such as {(faults or refused)[0]}; "
+            "convert all of them to WAV of one sample rate"
         )
-    return rate, sorted(sound[1] for sound in sounds.values() if sound and sound[0] == rate), refused
+    return rate, sorted(header.seconds for header in headers.values() if header.sample_rate == rate), refused
 
 
-def _rate_and_seconds(content: bytes) -> tuple[int, float] | None:
-    """Sample rate in Hz and length of a WAV file; None for content that the encoder refuses."""
+def _header(content: bytes) -> Header | str:
+    """What a WAV file declares, or why it is refused."""
     try:
-        with wave.open(io.BytesIO(content)) as sound:
-            rate, count = sound.getframerate(), sound.getnframes()
-    except (wave.Error, EOFError, RuntimeError):
-        return None
-    return None if not rate or wav_samples(content, rate, 1) is None else (rate, count / rate)
+        return read_header(content)
+    except UnreadableSoundError as error:
+        return str(error)

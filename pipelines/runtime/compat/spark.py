@@ -76,15 +76,17 @@ def query_execution(rows: DataFrame) -> Any:
     return attribute(rows, "_jdf").queryExecution()
 
 
-def first_input_file(rows: DataFrame, paths: Iterable[str]) -> str:
-    """The first of `paths` that Spark reads for these rows; empty if it reads none. The comparison runs in Java."""
+def input_files(rows: DataFrame, paths: Iterable[str]) -> dict[str, str]:
+    """Those of `paths` that Spark lists for these rows, with its names for them. The comparison runs in Java."""
     java, configuration = jvm(), attribute(rows.sparkSession, "_jsparkSession").sessionState().newHadoopConf()
     files = java.scala.Predef.genericWrapArray(attribute(rows, "_jdf").inputFiles()).toSet()
+    names = {}
     for path in paths:
         path_in_java = java.org.apache.hadoop.fs.Path(path)
-        if files.contains(path_in_java.getFileSystem(configuration).makeQualified(path_in_java).toUri().toString()):
-            return path
-    return ""
+        qualified = path_in_java.getFileSystem(configuration).makeQualified(path_in_java)
+        if files.contains(qualified.toUri().toString()):
+            names[path] = str(qualified.toString())
+    return names
 
 
 def count_input_files(rows: DataFrame) -> int:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from pipelines.data.features import orientation, padding
-from pipelines.data.features.media import spectrogram
+from pipelines.data.features.media import file_kinds, spectrogram, wav
 from pipelines.errors import ExportError
 from pipelines.serving.export.standalone import answers, arrays, boxes, categories, columns, model, numbers, series, sound, tokens, words
 from pipelines.tasks.base import Task
@@ -24,7 +24,7 @@ SCRIPT, EXAMPLES, README = "predict.py", "examples.json", "README.md"
 TOLERANCE = 1e-3
 """Permitted difference of a number in a prediction; relative, for numbers beyond 1. Networks in floats differ in their last bits."""
 _ENCODING = (numbers, categories, words, tokens, arrays, sound, series)
-_NEEDS = {arrays.__name__: (orientation,), sound.__name__: (spectrogram,), series.__name__: (padding,)}
+_NEEDS = {arrays.__name__: (file_kinds, orientation), sound.__name__: (file_kinds, wav, spectrogram), series.__name__: (padding,)}
 _ANSWERING = {"boxes": (peaks, boxes)}
 """Modules that a form of answers needs, by its name."""
 _CHECK_SECONDS = 300
@@ -78,7 +78,7 @@ def predict_script(encoders: Iterable[Mapping[str, Any]], form: str = "output") 
     used = {columns.ENCODERS[model.encoder_name(settings)].__module__ for settings in encoders}
     modules = [module for module in _ENCODING if module.__name__ in used]
     encoding = [part for module in modules for part in (*_NEEDS.get(module.__name__, ()), module)]
-    parts = [columns, *encoding, answers, *_ANSWERING.get(form, ()), model]
+    parts = list(dict.fromkeys([columns, *encoding, answers, *_ANSWERING.get(form, ()), model]))
     sources = [Path(str(part.__file__)).read_text(encoding="utf-8") for part in parts]
     head = ast.get_docstring(ast.parse(sources[-1]), clean=False)
     imports, bodies = _imports(sources), [_body(part, source) for part, source in zip(parts, sources, strict=True)]

@@ -12,12 +12,12 @@ from pipelines.config import features as config
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.media.spectrogram import Spectrogram, spectrogram
+from pipelines.data.features.media.wav import UnreadableSoundError
 from pipelines.data.versions.schema import Role, TensorColumn
 
 
 class LogMel(Encoder[config.LogMelSettings]):
-    """The `Spectrogram` of a WAV file, its channels averaged. Anything but WAV files with integer samples and the sample rate of the
-    settings is refused."""
+    """The `Spectrogram` of a WAV file, its channels averaged. Anything but WAV files with the sample rate of the settings is refused."""
 
     @classmethod
     def refusal(cls, settings: config.LogMelSettings, kind: pa.DataType) -> str:
@@ -30,12 +30,14 @@ class LogMel(Encoder[config.LogMelSettings]):
         encoded = np.zeros((len(inputs[0]), self.settings.mels, self._spectrogram.frames), np.float32)
         refused = np.zeros(len(inputs[0]), bool)
         for row, value in enumerate(inputs[0]):
-            mels = self._spectrogram.wav_log_mels(value.as_py())
-            if mels is None:
+            try:
+                encoded[row] = self._spectrogram.wav_log_mels(value.as_py() or b"")
+            except UnreadableSoundError:
                 refused[row] = True
-            else:
-                encoded[row] = mels
         return tensors_with_nulls(encoded, refused)
+
+    def fault(self, *values: Any) -> str:
+        return self._spectrogram.fault(values[0])
 
     def example(self, kind: pa.DataType) -> Any:
         file = BytesIO()

@@ -130,7 +130,7 @@ def read_values(content: bytes) -> tuple[np.ndarray, bool]:
 
     Raises UnreadableError if it is no such file, is damaged, or has colours.
     """
-    values, turned_by = read_picture(content, ("PNG",), "PNG", lambda picture: (_grey_values(picture), orientation(picture)))
+    values, turned_by = read_picture(content, ("PNG",), lambda picture: (_grey_values(picture), orientation(picture)))
     return turn(values, turned_by), turned_by != UPRIGHT
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import PIL.Image
 
 from pipelines.data.features.arrays import MAX_PIXELS
+from pipelines.data.features.media.file_kinds import picture_fault
 from pipelines.data.features.media.nifti import UnreadableError
 from pipelines.data.features.orientation import UPRIGHT, orientation, shown_size
 
@@ -55,11 +56,10 @@ class Frame:
 
 def read_frame(image: bytes | None) -> Frame:
     """The frame of an annotation's image. Raises UnreadableError if it is no PNG or JPEG file, is damaged, or too large."""
-    content, names = image or b"", "PNG or JPEG"
-    return read_picture(content, ("PNG", "JPEG"), names, lambda picture: Frame(picture.size, orientation(picture)), "its image")
+    return read_picture(image or b"", ("PNG", "JPEG"), lambda picture: Frame(picture.size, orientation(picture)), "its image")
 
 
-def read_picture(content: bytes, formats: tuple[str, ...], names: str, read: Callable[[Any], _Reading], subject: str = "it") -> _Reading:
+def read_picture(content: bytes, formats: tuple[str, ...], read: Callable[[Any], _Reading], subject: str = "it") -> _Reading:
     """Open a picture, and return a reading of it. Raises UnreadableError if bytes are none of the formats, are damaged, or too large."""
     try:
         PIL.Image.open(BytesIO(content), formats=formats).verify()
@@ -70,7 +70,7 @@ def read_picture(content: bytes, formats: tuple[str, ...], names: str, read: Cal
     except UnreadableError:
         raise
     except FAULTS as error:
-        raise UnreadableError(f"{subject} is no {names} file, or is damaged") from error
+        raise UnreadableError(f"{subject} {picture_fault(content, MAX_PIXELS, formats)}") from error
 
 
 def extent_text(size: Size | None) -> str:

@@ -1,10 +1,10 @@
 """Log-mel spectrograms of WAV files, with NumPy and the standard library alone: exported models contain this file's code."""
 
-import wave
-from io import BytesIO
 from typing import NamedTuple
 
 import numpy as np
+
+from pipelines.data.features.media.wav import UnreadableSoundError, read_samples
 
 SILENCE = 1e-10
 """Power that is added before the logarithm, about the power of 16-bit rounding noise; a sine at full scale has power 1."""
@@ -34,10 +34,18 @@ class Spectrogram(NamedTuple):
         """Samples that all frames together cover."""
         return (self.frames - 1) * self.hop + self.window
 
-    def wav_log_mels(self, content: bytes | None) -> np.ndarray | None:
-        """Float64 of shape (mels, frames). None unless the content is a WAV file of integer samples with this sample rate."""
-        samples = wav_samples(content, self.sample_rate, self.samples)
-        return None if samples is None else self.log_mels(samples)
+    def wav_log_mels(self, content: bytes) -> np.ndarray:
+        """Float64 of shape (mels, frames). Raises UnreadableSoundError unless the content is a WAV file with this sample rate."""
+        return self.log_mels(read_samples(content, self.sample_rate, self.samples))
+
+    def fault(self, content: bytes | None) -> str:
+        """Why the content is refused; empty if it is not, or is missing."""
+        try:
+            if content is not None:
+                read_samples(content, self.sample_rate, self.samples)
+        except UnreadableSoundError as error:
+            return str(error)
+        return ""
 
     def log_mels(self, samples: np.ndarray) -> np.ndarray:
         """Float64 of shape (mels, frames). Silence follows samples that are too few."""
@@ -78,32 +86,3 @@ def transform_size(window: int) -> int:
 
 def _mel(hertz: np.ndarray) -> np.ndarray:
     return 2595 * np.log10(1 + hertz / 700)
-
-
-def wav_samples(content: bytes | None, sample_rate: int, limit: int) -> np.ndarray | None:
-    """The first samples, at most `limit`, as float64 within ±1, the mean of all channels; None if the bytes are not a WAV file with this
-    sample rate."""
-    if content is None:
-        return None
-    try:
-        with wave.open(BytesIO(content)) as sound:
-            channels, width, rate, count, *_ = sound.getparams()
-            data = sound.readframes(min(count, limit))
-    except (wave.Error, EOFError, RuntimeError):
-        return None  # `wave` raises these for truncated files and other formats
-    sample_count = min(count, limit)
-    is_complete = len(data) == sample_count * channels * width and count * channels * width <= len(content)
-    if rate != sample_rate or not count or width > 4 or not is_complete:
-        return None
-    return pcm_numbers(data, width).reshape(-1, channels).mean(1) / 2.0 ** (8 * width - 1)
-
-
-def pcm_numbers(data: bytes, width: int) -> np.ndarray:
-    """Little-endian integers of `width` bytes as float64: 8-bit samples are unsigned with an offset of 128, wider ones signed."""
-    if width == 1:
-        return np.frombuffer(data, np.uint8) - 128.0
-    if width == 3:
-        wide = np.zeros((len(data) // 3, 4), np.uint8)
-        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
-        return wide.view("<i4")[:, 0] / 256.0
-    return np.frombuffer(data, f"<i{width}").astype(np.float64)

@@ -1,16 +1,17 @@
 """Whole files, one row each, with the columns of Spark's binaryFile, such as `path` and `content`."""
 
 from collections.abc import Collection, Iterator
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.source.source import Table
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import pack
+from pipelines.data.sources.files.folder_columns import folder_values
 from pipelines.data.sources.files.spark_files import SparkFiles
 from pipelines.data.versions.sources import SourceFile
-from pipelines.errors import SourceError
-from pipelines.runtime.compat.spark import first_input_file
+from pipelines.runtime.compat.spark import input_files
 
 _COLUMNS = "path string, modificationTime timestamp, length bigint, content binary"
 
@@ -20,7 +21,6 @@ class BinaryFile(SparkFiles):
         super().__init__(name, settings)
         self._packed_rows: DataFrame | None = None
         """A row for each file; files are packed once."""
-        self._file_count = 0
 
     def empty(self, spark: SparkSession) -> DataFrame:
         if any("=" in file.path for file in self.files):
@@ -31,13 +31,7 @@ class BinaryFile(SparkFiles):
         return self.state() if self.settings.checksum == "stat" else pack.file_checksums(self._pack(spark))
 
     def rows(self, spark: SparkSession) -> Rows:
-        """Raises SourceError if files are empty, since Spark skips them."""
-        rows = self._pack(spark).drop(pack.CHECKSUM)
-        count = rows.count()
-        if missing := self._file_count - count:
-            first = first_input_file(self._read(spark), (file.path for file in self.files if not file.bytes))
-            raise SourceError(f"{self.settings.place}: {missing} of {self._file_count} files are empty, first {first}; remove them")
-        return Rows(rows, count)
+        return Rows(rows := self._pack(spark).drop(pack.CHECKSUM), rows.count())
 
     def identity_lines(self, files: tuple[SourceFile, ...], statements: Collection[str]) -> Iterator[str]:
         """Checksums and names, since a row contains its file's path, and the folders that make columns."""
@@ -49,6 +43,19 @@ class BinaryFile(SparkFiles):
     def _pack(self, spark: SparkSession) -> DataFrame:
         if self._packed_rows is None:
             rows = self._read(spark)
-            self._file_count = self.count_files(rows)
-            self._packed_rows = pack.pack_rows(rows)
+            self.count_files(rows)
+            self._packed_rows = pack.pack_rows(self._with_empty_files(rows))
         return self._packed_rows
+
+    def _with_empty_files(self, rows: DataFrame) -> DataFrame:
+        """The rows with those of files without a byte, which Spark passes over: whoever reads their content refuses them, one by one."""
+        empty = {file.path: file for file in self.files if not file.bytes}
+        names = input_files(rows, empty)
+        if not names:
+            return rows
+        folders = {path: {name.lower(): value for name, value in folder_values(empty[path])} for path in names}
+        values = [
+            (name, datetime.fromisoformat(empty[path].modified), 0, b"", *(folders[path][field.lower()] for field in rows.columns[4:]))
+            for path, name in names.items()
+        ]
+        return rows.unionByName(rows.sparkSession.createDataFrame(values, rows.schema))

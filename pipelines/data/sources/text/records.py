@@ -128,7 +128,7 @@ def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str) -> Iterator[
         pending = [data[last:]]
         if last:
             yield data[:last], line_ends[line_ends <= last], record_ends
-    if data := b"".join(pending):
+    if (data := b"".join(pending)) or (dialect.whole_file and not dialect.json):  # an empty file is an empty text
         line_ends = np.union1d(_ends(data, dialect)[0], [len(data)])
         yield data, line_ends, np.array([len(data)])
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.data.features.media.file_kinds import JPEG, PNG, picture_fault
 from pipelines.data.features.orientation import UPRIGHT, orientation, turn
-from pipelines.serving.export.standalone.columns import Column, encoder
+from pipelines.serving.export.standalone.columns import FAULTS, Column, encoder
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _MAX_PIXELS = 64 * 2**20
@@ -80,7 +81,7 @@ def _pixel_bytes(elements: np.ndarray | None) -> np.ndarray | None:
 
 
 def _pixels(content: bytes, shape: tuple[int, ...]) -> np.ndarray | None:
-    is_png, is_jpeg = content.startswith(b"\x89PNG\r\n\x1a\n"), content.startswith(b"\xff\xd8\xff")
+    is_png, is_jpeg = content.startswith(PNG), content.startswith(JPEG)
     if len(content) == prod(shape) and not (is_png or (is_jpeg and content.endswith(b"\xff\xd9"))):
         return np.frombuffer(content, np.uint8).reshape(shape)
     return _decode_picture(content, shape) if (is_png or is_jpeg) and shape[0] in _MODES else None
@@ -106,3 +107,11 @@ def _decode_picture(content: bytes, shape: tuple[int, ...]) -> np.ndarray | None
     if picture.size != (width, height):
         picture = picture.resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(picture).reshape(height, width, channels).transpose(2, 0, 1)
+
+
+def _fault(settings: Mapping[str, Any], value: Any) -> str:
+    taken = ("PNG", "JPEG", f"{prod(settings['shape']):,} bytes of pixels")
+    return f"it {picture_fault(value, _MAX_PIXELS, taken)}" if isinstance(value, bytes) else ""
+
+
+FAULTS["image"] = _fault

@@ -1,0 +1,64 @@
+"""Says what the bytes of a file are, for a reason why an encoder refuses them.
+
+The script of an export has this code too, so it imports the standard library alone, and Pillow where a picture is opened.
+"""
+
+import re
+from collections.abc import Sequence
+from io import BytesIO
+
+PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
+_BEGINNINGS = {
+    rb"\x89PNG\r\n\x1a\n": "a PNG picture",
+    rb"\xff\xd8\xff": "a JPEG picture",
+    rb"GIF8": "a GIF picture",
+    rb"BM": "a BMP picture",
+    rb"II\*\x00|MM\x00\*": "a TIFF picture",
+    rb"RIFF....WEBP": "a WebP picture",
+    rb"....ftyp(avif|heic|heix|mif1)": "an HEIF picture",
+    rb"....ftyp": "an MP4 file",
+    rb"\s*<svg": "an SVG picture",
+    rb"RIFF....WAVE|RF64....WAVE": "a WAV file",
+    rb"RIFX": "a WAV file with its bytes in another order (RIFX)",
+    rb"RIFF....AVI ": "an AVI video",
+    rb"fLaC": "a FLAC file",
+    rb"OggS": "an Ogg file",
+    rb"ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]": "an MP3 file",
+    rb"FORM....AIF": "an AIFF file",
+    rb"\.snd": "an AU file",
+    rb"\x1f\x8b": "a gzip file",
+    rb"PK\x03\x04": "a ZIP archive",
+    rb"%PDF": "a PDF document",
+    rb"\s*<(!doctype html|html)": "a page of HTML",
+    rb"version https://git-lfs": "a pointer of Git LFS, not the file itself",
+}
+"""What a file is that begins so."""
+
+
+def file_kind(content: bytes) -> str:
+    """What bytes are by how they begin, such as `a GIF picture`."""
+    if not content:
+        return "empty"
+    for beginning, name in _BEGINNINGS.items():
+        if re.match(beginning, content, re.DOTALL | re.IGNORECASE):
+            return name
+    return f"of an unknown kind (first bytes {', '.join(map(str, content[:4]))})"
+
+
+def picture_fault(content: bytes, most_pixels: int, taken: Sequence[str]) -> str:
+    """Why bytes are no picture of so many pixels at most, as what follows `it`. They were found to be none. `taken` names what is
+    read, such as PNG and JPEG."""
+    name = "PNG" if content.startswith(PNG) else "JPEG" if content.startswith(JPEG) else ""
+    if name not in taken:
+        return f"is {file_kind(content)}, not {' or '.join(taken)}"
+    from PIL import Image  # noqa: PLC0415, only for pictures in files
+
+    try:
+        with Image.open(BytesIO(content), formats=(name,)) as picture:
+            width, height = picture.size
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError):
+        width = height = 0
+    if width * height > most_pixels:
+        return f"has {width}x{height} pixels, more than {most_pixels:,}"
+    has_end = b"IEND" in content[-64:] if name == "PNG" else content.rstrip(b"\0").endswith(b"\xff\xd9")
+    return f"is a damaged {name} file" if has_end else f"is a truncated {name} file, without its end"

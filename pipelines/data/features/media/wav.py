@@ -1,0 +1,125 @@
+"""Reads WAV files: integer and float samples, the extensible header, and files of streams whose header has no length.
+
+The script of an export has this code too, so it imports NumPy and the standard library alone. The standard library's `wave` reads only
+integers, and which headers depends on the version of Python. The format: RIFF WAVE (Microsoft and IBM, 1991), WAVE_FORMAT_EXTENSIBLE
+(Microsoft), and RF64 (EBU Tech 3306).
+"""
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines.data.features.media.file_kinds import file_kind
+
+_INTEGERS, _FLOATS, _EXTENSIBLE = 1, 3, 0xFFFE
+_FORMATS = {0x2: "ADPCM", 0x6: "A-law", 0x7: "mu-law", 0x11: "IMA ADPCM", 0x31: "GSM", 0x55: "MP3", 0x1610: "AAC"}
+_WIDTHS = {_INTEGERS: (1, 2, 3, 4), _FLOATS: (4, 8)}
+_SUBFORMAT = bytes.fromhex("000000001000800000aa00389b71")
+"""What follows the format in the GUID of an extensible header."""
+_UNKNOWN_LENGTH = 0x7FFF_F000
+"""Programs that write to a pipe do not know the length, and declare 0, or this or more."""
+
+
+class UnreadableSoundError(ValueError):
+    """Says in words why bytes are no recording that is read."""
+
+
+class Header(NamedTuple):
+    sample_rate: int
+    """In Hz."""
+    channels: int
+    width: int
+    """Bytes of a sample."""
+    is_float: bool
+    start: int
+    """Where the samples begin in the file."""
+    count: int
+    """Samples of each channel."""
+
+    @property
+    def seconds(self) -> float:
+        return self.count / self.sample_rate
+
+
+def read_header(content: bytes) -> Header:
+    """What a WAV file declares of its samples, all of which are there. Raises UnreadableSoundError."""
+    if content[:4] not in (b"RIFF", b"RF64") or content[8:12] != b"WAVE":
+        raise UnreadableSoundError(f"it is {file_kind(content)}, not a WAV file" if len(content) >= 12 or not content else _truncated())
+    position, samples, long_size = 12, None, 0
+    while position + 8 <= len(content):
+        name, size = content[position : position + 4], struct.unpack_from("<I", content, position + 4)[0]
+        start = position + 8
+        if name == b"ds64" and start + 16 <= len(content):
+            long_size = struct.unpack_from("<Q", content, start + 8)[0]
+        elif name == b"fmt ":
+            samples = _parse_format(content[start : start + size])
+        elif name == b"data":
+            if samples is None:
+                raise UnreadableSoundError("its header does not say how samples are stored")
+            return _count_samples(samples._replace(start=start), long_size if content[:4] == b"RF64" else size, content)
+        position = start + size + size % 2
+    raise UnreadableSoundError(_truncated())
+
+
+def read_samples(content: bytes, sample_rate: int, limit: int) -> np.ndarray:
+    """The first samples, at most `limit`, as float64, the mean of all channels; integers become numbers within ±1.
+
+    Raises UnreadableSoundError for what is no WAV file, is damaged, has no samples, or has another sample rate."""
+    header = read_header(content)
+    if header.sample_rate != sample_rate:
+        raise UnreadableSoundError(f"its sample rate is {header.sample_rate:,} Hz, not {sample_rate:,} Hz")
+    count = min(header.count, limit) * header.channels
+    numbers = sample_numbers(content[header.start : header.start + count * header.width], header.width, header.is_float)
+    if header.is_float and not np.isfinite(numbers).all():
+        raise UnreadableSoundError("a sample is no number, or infinite")
+    return numbers.reshape(-1, header.channels).mean(1)
+
+
+def sample_numbers(data: bytes, width: int, is_float: bool) -> np.ndarray:
+    """Little-endian samples of `width` bytes as float64, integers as numbers within ±1: those of 8 bits are unsigned with an offset of 128,
+    wider ones signed."""
+    if is_float:
+        return np.frombuffer(data, f"<f{width}").astype(np.float64)
+    if width == 1:
+        return (np.frombuffer(data, np.uint8) - 128.0) / 2.0**7
+    if width == 3:
+        wide = np.zeros((len(data) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        return wide.view("<i4")[:, 0] / 2.0**31
+    return np.frombuffer(data, f"<i{width}") / 2.0 ** (8 * width - 1)
+
+
+def _parse_format(chunk: bytes) -> Header:
+    if len(chunk) < 16:
+        raise UnreadableSoundError(_truncated())
+    code, channels, rate, _, frame_bytes, bits = struct.unpack_from("<HHIIHH", chunk)
+    if code == _EXTENSIBLE:
+        if len(chunk) < 40 or chunk[26:40] != _SUBFORMAT:
+            raise UnreadableSoundError("its extensible header names no known format; convert it to PCM")
+        code = struct.unpack_from("<H", chunk, 24)[0]
+    if code not in _WIDTHS:
+        raise UnreadableSoundError(f"its samples are {_FORMATS.get(code, f'of format {code:#x}')}; convert it to PCM")
+    width = (bits + 7) // 8
+    if width not in _WIDTHS[code]:
+        raise UnreadableSoundError(f"its samples are {'floats' if code == _FLOATS else 'integers'} of {bits} bits; convert it to 16 bits")
+    if not channels or not rate or frame_bytes != channels * width:
+        raise UnreadableSoundError(f"its header is damaged: {channels} channels, {rate:,} Hz, {frame_bytes} bytes for a sample of each")
+    return Header(rate, channels, width, code == _FLOATS, 0, 0)
+
+
+def _count_samples(header: Header, size: int, content: bytes) -> Header:
+    """The header with the number of samples, where its chunk of samples declares so many bytes."""
+    present = len(content) - header.start
+    # A length of 0 is that of a stream only if the file declares nothing behind its header either.
+    is_stream = size >= _UNKNOWN_LENGTH or (size == 0 and struct.unpack_from("<I", content, 4)[0] + 8 <= header.start)
+    if size > present and not is_stream:
+        raise UnreadableSoundError(f"{_truncated()}: its header declares {size:,} bytes of samples, and {present:,} are there")
+    count = (present if is_stream else size) // (header.channels * header.width)
+    if not count:
+        raise UnreadableSoundError("it has no samples")
+    return header._replace(count=count)
+
+
+def _truncated() -> str:
+    return "the WAV file is truncated"
