@@ -44,7 +44,7 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     draft = init(options.data, options.target, options.output)
     output = config_path(options.data, options.output)
     print("\n".join([*(f"assumed   {line}" for line in draft.assumptions), f"written   {output}"]))
-    print(f"next      spark-submit jobs/etl.py {output} && python jobs/train.py {output}")
+    print(f"next      lockstep etl {output} && lockstep train {output}")
 
 
 def demo(program: str, arguments: list[str]) -> None:

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from line_filter import filtered_errors
 from ray_head import answers, authorization, running_ray, stop_jobs
 from sessions import leave_on_signals, process
 
+from pipelines.runtime.line_filter import filtered_errors
 from pipelines.spark.java_options import set_java_options
 
 SAVE_SECONDS = 150.0

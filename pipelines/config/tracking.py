@@ -44,7 +44,7 @@ class Tracking(Section):
     experiment: Annotated[str, AfterValidator(_check_experiment)] = ""
     """MLflow experiment, such as adult, team/adult or Databricks' /Shared/adult; by default, the name of the pipeline."""
     run_name: str = ""
-    """Name of the runs in MLflow; by default, such as `churn 2026-11-25 21:04 ddp lr=0.003`."""
+    """Name of the runs in MLflow; by default, such as `ddp lr=0.003 · churn · 2026-11-25 21:04`."""
     tags: Annotated[dict[str, str], AfterValidator(_check_tags)] = {}
     """Tags to set on every run, in addition to those that record its origin."""
     log_every_seconds: PositiveFloat = 5.0

@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"\b(tinyint|smallint|int|bigint|float|double|decimal)\b")
 _MOST_SHOWN = 5
+_UNNAMED = "__auto_generated_subquery_name."
+"""Spark's name for a SELECT in parentheses that has none."""
 _TAKES = (
     "casts of text: float and double take 12D, 0x1p4, NaN and 1e400, and decimal digits of any script; all of them, as whole numbers do, "
     "blanks around"
@@ -47,4 +49,6 @@ def _text_casts(expression: JavaObject) -> Iterator[str]:
         return
     source, target = expression.child().dataType().catalogString(), expression.dataType().catalogString()
     if "string" in source and _NUMBER.search(target):
-        yield f"{expression.child().sql()} AS {target}"
+        child = expression.child()
+        text = child.name() if kind(child) == "NamedLambdaVariable" else child.sql()
+        yield f"{text.replace(_UNNAMED, '')} AS {target}"

@@ -1,6 +1,7 @@
 """Services of every process: signals, files, progress, random words, weights and versions.
 
-1. `interrupts`  handles SIGINT and SIGTERM, from a job's first line to its last; `output` a reader of standard output that leaves.
+1. `interrupts`  handles SIGINT and SIGTERM, from a job's first line to its last; `output` a reader of standard output that leaves,
+                 and `line_filter` what Spark's Java prints on every start.
 2. `atomic`      writes files that appear whole or not at all.
 3. `progress`    shows a progress bar on a terminal or in a notebook, and lines elsewhere. `notebook_html` is what a notebook shows of a
                  result.

@@ -136,10 +136,14 @@ def key(name: str) -> str:
 
 def log_params(client: MlflowClient, run_id: str, settings: Mapping[str, Any]) -> None:
     """Log settings as parameters. All of them are in config.json, which every run has."""
-    values = {key(name)[:250]: str(value)[:_PARAM_LENGTH] for name, value in settings.items()}  # two patterns may have one key
-    params = list(map(Param, values.keys(), values.values()))
+    params = [Param(name, value) for name, value in param_values(settings).items()]
     for start in range(0, len(params), _PARAMS_PER_CALL):
         client.log_batch(run_id, params=params[start : start + _PARAMS_PER_CALL], synchronous=True)
+
+
+def param_values(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as MLflow's parameters, by their keys there; two patterns of columns may have one key."""
+    return {key(name)[:250]: str(value)[:_PARAM_LENGTH] for name, value in settings.items()}
 
 
 def training_settings(config: Config) -> dict[str, Any]:

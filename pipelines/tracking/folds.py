@@ -17,7 +17,7 @@ from pipelines.tracking.client import connect, ensure_experiment, log_params, ml
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.naming import run_name
 from pipelines.tracking.run import KIND, MlflowRun
-from pipelines.tracking.training import dataset_input, origin_tags
+from pipelines.tracking.training import dataset_input, origin_tags, record_resume
 
 CROSS_VALIDATION = "cross-validation"
 """The kind of these runs, in their tag KIND."""
@@ -117,7 +117,7 @@ def open_cross_validation(config: Config, version: Version, tags: Mapping[str, s
         )
         correct_dead_runs(client, experiment, config.dataset.path)
         if newest and newest[0].info.status != "FINISHED":
-            return _resume(client, uri, newest[0], tags)
+            return _resume(client, config, newest[0], tags)
         run_tags = {**resolve_tags(), **origin_tags(config, version), **tags, KIND: CROSS_VALIDATION, _IDENTITY: identity}
         run_tags |= {HEARTBEAT: heartbeat(), DATASET: config.dataset.path, "strategy": config.train.strategy.kind}
         run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, CROSS_VALIDATION)).info.run_id
@@ -128,10 +128,9 @@ def open_cross_validation(config: Config, version: Version, tags: Mapping[str, s
     return CrossValidationRun(client, uri, run_id, experiment, is_resumed=False)
 
 
-def _resume(client: MlflowClient, uri: str, run: Run, tags: Mapping[str, str]) -> CrossValidationRun:
+def _resume(client: MlflowClient, config: Config, run: Run, tags: Mapping[str, str]) -> CrossValidationRun:
     run_id = run.info.run_id
     check_is_dead(run, "the folds of this dataset")
     client.update_run(run_id, status="RUNNING")
-    for name, value in {**tags, HEARTBEAT: heartbeat()}.items():
-        client.set_tag(run_id, name, value)
-    return CrossValidationRun(client, uri, run_id, run.info.experiment_id, is_resumed=True)
+    record_resume(client, config, run, {**tags, HEARTBEAT: heartbeat()}, CROSS_VALIDATION)
+    return CrossValidationRun(client, config.tracking.uri, run_id, run.info.experiment_id, is_resumed=True)

@@ -22,6 +22,8 @@ from pipelines.tracking.naming import run_name
 from pipelines.tracking.run import KIND, MlflowRun, tracked_run
 from pipelines.tracking.training import dataset_input, origin_tags
 
+_NAMES = {"etl": "ETL"}
+"""How runs of a kind are named, where that is not its tag."""
 # Names of MLflow metrics have at most 250 characters.
 _REASON_LENGTH = 200
 
@@ -97,7 +99,7 @@ def _create_run(config: Config, kind: str, tags: Mapping[str, str]) -> tuple[Mlf
     with mlflow_errors(config.tracking.uri):
         correct_dead_runs(client, experiment, config.dataset.path)
         run_tags = {**resolve_tags(), **tags, KIND: kind, HEARTBEAT: heartbeat(), DATASET: config.dataset.path}
-        run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, kind)).info.run_id
+        run_id = client.create_run(experiment, tags=run_tags, run_name=run_name(config, _NAMES.get(kind, kind))).info.run_id
         client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
     return client, run_id
 

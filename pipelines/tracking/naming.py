@@ -27,15 +27,14 @@ _LOCAL = "http://127.0.0.1:5000"
 
 
 def run_name(config: Config, kind: str) -> str:
-    """`tracking.run_name`, or name, time, and what is likely to differ: `churn 2026-11-25 21:04 ddp lr=0.003`.
+    """`tracking.run_name`, or what is likely to differ, the pipeline and the time: `ddp lr=0.003 · churn · 2026-11-25 21:04`.
 
-    `kind` is empty for a training, and else a word such as `etl`.
-    """
-    now = f"{config.name} {datetime.now():%Y-%m-%d %H:%M}"
-    if kind:
-        return " ".join(filter(None, (config.tracking.run_name or now, kind)))
-    fold = "" if config.train.fold is None else f"fold {config.train.fold}"
-    return " ".join(filter(None, (config.tracking.run_name or f"{now} {config.train.strategy.kind} lr={config.train.lr:g}", fold)))
+    MLflow's list shows 20 characters, so that what differs comes first. `kind` is empty for a training, and else a word such as `ETL`."""
+    given, fold = config.tracking.run_name, "" if config.train.fold is None or kind else f"fold {config.train.fold}"
+    rate = "" if config.task.needs_own_strategy else f" lr={config.train.lr:g}"
+    setting = kind or f"{config.train.strategy.kind}{rate}"
+    parts = (kind or fold, given) if given else (fold, setting, config.name, f"{datetime.now():%Y-%m-%d %H:%M}")
+    return " · ".join(filter(None, parts))
 
 
 def model_name(config: Config) -> str:

@@ -18,7 +18,7 @@ from pipelines.config import Config
 from pipelines.data.versions import storage
 from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError, TrackingError
-from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, training_settings
+from pipelines.tracking.client import connect, ensure_experiment, log_params, mlflow_errors, param_values, training_settings
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.models import find_model
@@ -89,8 +89,7 @@ def _resume(client: MlflowClient, config: Config, run: entities.Run, tags: Mappi
     check_is_dead(run, "this model on this dataset")
     client.update_run(run_id, status="RUNNING")
     folder = run_folder(config, run_id, run.data.tags)
-    for name, value in {**tags, FOLDER: folder, HEARTBEAT: heartbeat()}.items():
-        client.set_tag(run_id, name, value)
+    record_resume(client, config, run, {**tags, FOLDER: folder, HEARTBEAT: heartbeat()})
     return TrainingRun(client, config.tracking.uri, run_id, folder, is_resumed=True)
 
 
@@ -114,6 +113,23 @@ def _begin(client: MlflowClient, config: Config, version: Version, experiment: s
     client.log_text(run_id, manifest.to_json().decode(), "manifest.json")
     client.log_dict(run_id, manifest.profile, "profile.json")
     return TrainingRun(client, config.tracking.uri, run_id, folder, is_resumed=False)
+
+
+def record_resume(client: MlflowClient, config: Config, run: entities.Run, tags: Mapping[str, str], kind: str = "") -> None:
+    """Record what a command that resumes a run gives: these tags and its own, its name, and its settings. Those that are no part of the
+    identity may differ from the first command's."""
+    run_id = run.info.run_id
+    for name, value in {**config.tracking.tags, **tags}.items():
+        client.set_tag(run_id, name, value)
+    if config.tracking.run_name and (name := run_name(config, kind)) != run.info.run_name:
+        client.update_run(run_id, name=name)
+    params = param_values(training_settings(config))
+    for name in [name for name, value in params.items() if run.data.params.get(name, value) != value]:
+        log.warning(
+            "run %s keeps the param %s of its first command, which MLflow cannot change; config.json has the new value", run_id, name
+        )
+    log_params(client, run_id, {name: value for name, value in params.items() if name not in run.data.params})
+    client.log_text(run_id, config.model_dump_json(indent=1), "config.json")
 
 
 def run_folder(config: Config, run_id: str, tags: Mapping[str, str]) -> str:

@@ -116,7 +116,7 @@ def find_run_id(output: str) -> str:
     return str(run_id)
 
 
-KINDS = {"etl": "attributes.run_name LIKE '% etl'", "training": "tags.strategy LIKE '%'"}
+KINDS = {"etl": "tags.`mlflow.lockstep.kind` = 'etl'", "training": "tags.strategy LIKE '%'"}
 
 
 def the_run(client: MlflowClient, kind: str, status: str, experiment: str = "digits") -> Run:

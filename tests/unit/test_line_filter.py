@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from line_filter import LineFilter, filtered_errors
+
+from pipelines.runtime.line_filter import LineFilter, filtered_errors
 
 JAVA = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 

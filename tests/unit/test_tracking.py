@@ -79,6 +79,10 @@ def begin(uri: str, version: Version, experiment: str, **train: Any) -> tracking
     return tracking.open_training(config(uri, experiment, **train), version, {"ray.job_id": "07"})
 
 
+def read_config(uri: str, run_id: str) -> str:
+    return Path(MlflowClient(uri).download_artifacts(run_id, "config.json")).read_text()
+
+
 def let_process_die(run: tracking.TrainingRun) -> None:
     """The heartbeat of a process that was killed: its number belongs to nobody."""
     run.tag({HEARTBEAT: json.dumps({"time": time.time(), "host": socket.gethostname(), "process": 2**22 + 1})})
@@ -121,7 +125,7 @@ def test_a_machine_that_gets_another_name_is_not_another(monkeypatch: pytest.Mon
 def test_what_people_see_of_a_run(uri: str, version: Version) -> None:
     run = begin(uri, version, "seen", lr=0.003)
     stored_run = MlflowClient(uri).get_run(run.run_id)
-    assert re.fullmatch(r"t \d{4}-\d\d-\d\d \d\d:\d\d ddp lr=0.003", stored_run.info.run_name)
+    assert re.fullmatch(r"ddp lr=0.003 · t · \d{4}-\d\d-\d\d \d\d:\d\d", stored_run.info.run_name)
     listed = {name for name in stored_run.data.tags if not name.startswith("mlflow.")}
     assert listed == {"dataset.digest", "dataset.run_id", "dataset.version", "git.commit", "ray.job_id", "spark.application_id", "strategy"}
     values = {**VALUES, "tracking": {"uri": uri, "experiment": "seen", "run_name": "the second try"}}
@@ -219,9 +223,14 @@ def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version:
     first = begin(uri, version, f"continue-{len(tags)}")
     first.tag(tags)
     let_process_die(first)
-    second = begin(uri, version, f"continue-{len(tags)}", workers=4)
+    given = {"uri": uri, "experiment": f"continue-{len(tags)}", "tags": {"note": "second"}, "run_name": "again"}
+    changed = parse({**VALUES, "tracking": given, "train": {"workers": 4}, "task": {"kind": "tabular", "slices": ["label"]}}, "test")
+    second = tracking.open_training(changed, version, {})
     assert (second.run_id, second.folder, second.is_resumed) == (first.run_id, first.folder, True)
-    assert MlflowClient(uri).get_run(second.run_id).info.status == "RUNNING"
+    run = MlflowClient(uri).get_run(second.run_id)
+    assert (run.info.status, run.info.run_name, run.data.tags["note"]) == ("RUNNING", "again", "second")
+    assert run.data.params["task.slices"] == "['label']"
+    assert '"workers": 4' in read_config(uri, second.run_id)
 
 
 def test_the_same_command_while_it_runs_is_refused(uri: str, version: Version) -> None:

@@ -36,7 +36,7 @@ def translate_query(spark: SparkSession, config: Config, rows: DataFrame) -> Ser
                 prove(spark, config, translation)
             log.info("the model will take rows of %s before the query", translation.query.table)
     except UntranslatableError as error:
-        log.info("%s: %s", _NOT_SERVED, error)
+        log.debug("%s: %s", _NOT_SERVED, error)
         return None
     except Exception as error:  # a defect of a library must not prevent the version
         if first_signal() is not None or context_is_stopped() or fails_any_stage(error):

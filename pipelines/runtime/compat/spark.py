@@ -1,14 +1,18 @@
 """Private names of PySpark: the Java objects behind its Python objects."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.runtime.compat import attribute, present
+from pipelines.runtime.line_filter import forward_filtered
 
 present(SparkContext, "_active_spark_context", "_ensure_initialized", "_gateway", "_jvm")
 
@@ -18,7 +22,16 @@ WORKER_MODULES = "LOCKSTEP_WORKER_MODULES"
 
 
 def jvm() -> Any:
-    """The driver's JVM, which is started without a context if it does not run yet."""
+    """The driver's JVM, which is started without a context if it does not run yet, and prints nothing that it prints on every start."""
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        errors, _, thread = forward_filtered()
+        try:
+            SparkContext._ensure_initialized(gateway=launch_gateway(popen_kwargs={"stderr": errors}))
+        except PySparkRuntimeError:
+            os.close(errors)
+            thread.join(timeout=10)  # an error refers to what Java has printed
+            raise
+        os.close(errors)
     SparkContext._ensure_initialized()
     return SparkContext._jvm
 

@@ -1,14 +1,14 @@
-"""Holds back what Java and Ray print on every start, and shows it if the command fails."""
+"""Holds back what Spark's Java prints on every start."""
 
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Thread
 
-ROUTINE = (b"WARNING: Using incubator modules: ",)
+ROUTINE = (b"WARNING: Using incubator modules: ", b'Setting default log level to "', b"To adjust logging level use sc.setLogLevel")
 """How lines begin that say nothing about a command."""
 
 
@@ -43,15 +43,21 @@ def filtered_errors() -> Iterator[tuple[int, LineFilter]]:
     if sys.stderr.isatty():  # which a pipe hides from the command
         os.environ.setdefault("LOCKSTEP_TERMINAL", "1")
         os.environ.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
-    reading, writing = os.pipe()
-    lines = LineFilter()
-    thread = Thread(target=_forward, args=(reading, lines), daemon=True)
-    thread.start()
+    writing, lines, thread = forward_filtered()
     try:
         yield writing, lines
     finally:
         os.close(writing)
         thread.join(timeout=10)
+
+
+def forward_filtered() -> tuple[int, LineFilter, Thread]:
+    """A file descriptor whose lines go on to standard error, filtered, until everybody has closed it; and the thread that does so."""
+    reading, writing = os.pipe()
+    lines = LineFilter()
+    thread = Thread(target=_forward, args=(reading, lines), name="filter of errors", daemon=True)
+    thread.start()
+    return writing, lines, thread
 
 
 def _forward(reading: int, lines: LineFilter) -> None:
@@ -62,5 +68,6 @@ def _forward(reading: int, lines: LineFilter) -> None:
 
 
 def _show(text: bytes) -> None:
-    sys.stderr.flush()
-    os.write(sys.stderr.fileno(), text)
+    with suppress(OSError, ValueError):  # whoever reads it has left
+        sys.stderr.flush()
+        os.write(2, text)
