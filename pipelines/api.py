@@ -24,6 +24,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,8 +57,6 @@ if TYPE_CHECKING:
 
 
 Config = build_config
-_ETL_WORKER_MODULES = ("pipelines.data.sources.text.text_table", "pipelines.etl.statistics.gather", "pipelines.etl.write")
-"""What Spark's Python workers import as they start."""
 
 
 def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> configs.Config:
@@ -65,20 +65,29 @@ def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
     return with_absolute_paths(load(path, dict(overrides or {})), home())
 
 
-def init(data: str | Path, target: str = "", output: str | Path = "") -> Draft:
+def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: bool = True) -> Draft:
     """Draft the config of a file or a folder of data, and write it to a new file, by default conf/NAME.yaml.
 
-    Returns the draft, with what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made."""
+    With `rehearse`, ETL first makes a version of a sample with it, in another process, which takes some seconds. Returns the draft, with
+    what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made, or if ETL would refuse it."""
     from pipelines.init.config_file import check_output, write_config
     from pipelines.init.draft import Request
     from pipelines.init.drafting import config_path, draft_config, path_in_config, pipeline_name
-    from pipelines.launch.checks import check_before_etl
+    from pipelines.rehearsal.process import Rehearsal
 
     output = config_path(data, output)
     check_output(output)
-    draft = draft_config(Request(path_in_config(data, home()), target, pipeline_name(output)))
-    write_config(draft, output, check_before_etl)
-    return draft
+    with Rehearsal() if rehearse else nullcontext() as trial:
+        draft = draft_config(Request(path_in_config(data, home()), target, pipeline_name(output)))
+        outcome = write_config(draft, output, trial.try_draft if trial else _check_draft)
+    return replace(draft, assumptions=(*draft.assumptions, *outcome))
+
+
+def _check_draft(values: Mapping[str, Any], config: configs.Config, origin: str) -> tuple[str, ...]:
+    from pipelines.launch.checks import check_before_etl
+
+    check_before_etl(config)
+    return ()
 
 
 @restored_signals("pipelines.notebook.first_config", "pipelines.notebook.fitted_model", "pipelines.etl.run", "pipelines.launch.run")
@@ -105,9 +114,10 @@ def prepare(config: configs.Config) -> Manifest:
     """Make the dataset version that the config describes, unless it exists. Its run in MLflow has a page about the data.
 
     Raises ConfigError before it reads anything if the task does not fit the columns. What only the rows decide is a warning at the end."""
+    from pipelines.etl import WORKER_MODULES
     from pipelines.spark.early_start import started_early
 
-    with started_early(config.name, *_ETL_WORKER_MODULES):
+    with started_early(config.name, *WORKER_MODULES):
         return _prepare(config)
 
 

@@ -37,11 +37,12 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     parser.add_argument("data", metavar="DATA", help="a file or a folder")
     parser.add_argument("--target", default="", metavar="NAME", help="the column to predict; by default one is chosen, and printed")
     parser.add_argument("--output", default="", metavar="FILE", help="a new file; by default conf/NAME.yaml, with the name of the data")
+    parser.add_argument("--no-rehearsal", action="store_true", help="do not try the config on a sample, which takes seconds")
     options = parser.parse_args(arguments)
     from pipelines.api import init
     from pipelines.init.drafting import config_path
 
-    draft = init(options.data, options.target, options.output)
+    draft = init(options.data, options.target, options.output, rehearse=not options.no_rehearsal)
     output = config_path(options.data, options.output)
     print("\n".join([*(f"assumed   {line}" for line in draft.assumptions), f"written   {output}"]))
     print(f"next      lockstep etl {output} && lockstep train {output}")

@@ -19,3 +19,6 @@
 
 `spark_stages` reads what Spark says about its own stages.
 """
+
+WORKER_MODULES = ("pipelines.data.sources.text.text_table", "pipelines.etl.statistics.gather", "pipelines.etl.write")
+"""What Spark's Python workers import as they start."""

@@ -21,13 +21,13 @@ os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imp
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from pipelines.api import _ETL_WORKER_MODULES
+    from pipelines.etl import WORKER_MODULES
     from pipelines.spark.context import start_context
     from pipelines.spark.session import session
 
     os.environ["PYSPARK_SUBMIT_ARGS"] = SPARK
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")  # for Spark's workers; of the store that tests start
-    start_context("tests", _ETL_WORKER_MODULES)
+    start_context("tests", WORKER_MODULES)
     spark = session("tests")
     yield spark
     spark.stop()

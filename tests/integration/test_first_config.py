@@ -1,9 +1,11 @@
 """The first hour: a file, `lockstep init`, and the two commands, with no edit."""
 
+import datetime
 import os
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,9 +17,12 @@ from pipelines.config.load import parse, with_absolute_paths
 from pipelines.config.reading import from_yaml
 from pipelines.data.versions.columns import read_column
 from pipelines.data.versions.versions import open_version
+from pipelines.errors import SourceError
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.yaml_text import yaml_text
+from pipelines.rehearsal.etl_trial import try_config
+from pipelines.rehearsal.process import TrialRequest, TrialResult
 
 ROWS = 600
 
@@ -69,3 +74,55 @@ def test_names_and_values_that_sql_would_misread_become_a_version(tmp_path: Path
     target = manifest.encoders["y"].column
     positive = sum(int(read_column(version, split, target).sum()) for split in manifest.splits)
     assert positive in (np.sum(years == 20230101), np.sum(years == 20240101)) and not manifest.quarantined
+
+
+def trial_of_draft(path: Path, target: str) -> TrialResult:
+    """What ETL makes of the draft of a file."""
+    draft = draft_config(Request(os.fspath(path), target, "toy"))
+    return try_config(TrialRequest(from_yaml(yaml_text(draft)), "toy.yaml", os.fspath(path.parent / "version")))
+
+
+@pytest.mark.usefixtures("spark")
+def test_columns_that_spark_does_not_read_are_left_out_of_the_draft(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    length = random.normal(size=ROWS)
+    columns = {
+        "length": length,
+        "opens": pa.array([datetime.time(row % 24) for row in range(ROWS)], pa.time64("us")),
+        "closes": pa.array([[datetime.time(row % 24)] for row in range(ROWS)], pa.list_(pa.time32("s"))),
+        "half": pa.array(length.astype(np.float16)),
+        "exact": pa.array(range(ROWS), pa.int64()).cast(pa.decimal256(60, 5)),
+        "at": pa.array(random.integers(0, 10**18, ROWS), pa.timestamp("ns")),
+        "large": pa.array(random.integers(0, 2**62, ROWS).astype(np.uint64) * 4),
+        "left": length > random.normal(size=ROWS),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    result = trial_of_draft(tmp_path / "t.parquet", "left")
+    assert (result.rows, dict(result.refused), result.error) == (ROWS, {}, "")
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_trial_says_what_etl_refuses_and_what_training_would(tmp_path: Path) -> None:
+    write_table(tmp_path / "churn.csv")
+    with (tmp_path / "churn.csv").open("a") as file:
+        file.write("k9999;basic\n")
+    result = trial_of_draft(tmp_path / "churn.csv", "left")
+    assert (result.rows, result.error) == (ROWS + 1, "") and list(result.refused.values()) == [1]
+    assert "fewer than 6 columns" in next(iter(result.refused)) and "k9999" in next(iter(result.samples.values()))
+    draft = draft_config(Request(os.fspath(tmp_path / "churn.csv"), "left", "toy"))
+    values = from_yaml(yaml_text(draft))
+    values["train"]["global_batch"] = 2 * ROWS
+    result = try_config(TrialRequest(values, "toy.yaml", os.fspath(tmp_path / "other")))
+    assert result.error_class == "TrainingError" and "global_batch" in result.error
+
+
+def test_a_draft_that_etl_would_refuse_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a real Spark in a process of its own, which ends with `init`."""
+    monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
+    values = np.random.default_rng(5).normal(size=ROWS)
+    pq.write_table(pa.table({"Age": values, "age": 2 * values, "left": values > 0}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"t\.yaml is not written, since ETL or training would refuse it: .*Age and age are one to Spark"):
+        api.init(tmp_path / "t.parquet", "left", tmp_path / "t.yaml")
+    assert not (tmp_path / "t.yaml").exists()
+    mine = psutil.Process().children(recursive=True)
+    assert not [process for process in mine if "rehearsal" in " ".join(process.cmdline())]

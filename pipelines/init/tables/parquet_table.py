@@ -5,12 +5,37 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, convert_column
 from pipelines.data.sources.files.content import file_errors
 from pipelines.errors import SourceError
-from pipelines.init.tables.column_names import renaming_query, tensor_column_names
+from pipelines.init.tables.column_names import renaming_query, sql_name, tensor_column_names
 from pipelines.init.tables.sample import PIECES, SAMPLE_BYTES, even_files
 from pipelines.init.tables.table import SampledTable
+
+_MOST_DIGITS = 38
+"""Of a decimal of Spark."""
+_UNREADABLE = "unreadable"
+_TYPES = {
+    "bool": "boolean",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "uint8": "smallint",
+    "uint16": "int",
+    "uint32": "bigint",
+    "uint64": "decimal(20, 0)",
+    "halffloat": _UNREADABLE,
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "large_string": "string",
+    "binary": "binary",
+    "large_binary": "binary",
+    "date32[day]": "date",
+}
+"""Of columns that are no lists, decimals or times, by their type in Arrow."""
 
 
 def read_parquet(paths: list[str], data: str) -> SampledTable:
@@ -20,23 +45,49 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
     for path in read:
         with file_errors(path), pq.ParquetFile(path) as file:
             rows += file.metadata.num_rows
-            parts.append(_sample(file, SAMPLE_BYTES // len(read)))
+            parts.append(sample_rows(file, SAMPLE_BYTES // len(read)))
         if parts[-1].schema.names != parts[0].schema.names:
             raise SourceError(f"{path} and {read[0]} have different columns; give files that are alike")
     with file_errors(data):
         table = pa.concat_tables(parts, promote_options="permissive")
     if not len(table):
         raise SourceError(f"{data} has no rows; give a file that has some")
+    ddl = {field.name: _spark_type(field.type) for field in table.schema}
+    unread = [f"{name} ({table.schema.field(name).type})" for name, kind in ddl.items() if kind == _UNREADABLE]
+    schema = (
+        {"schema": ", ".join(f"{sql_name(name)} {kind}" for name, kind in ddl.items() if kind not in ("", _UNREADABLE))} if unread else {}
+    )
+    doubts = (f"{name_list(unread)}: types that Spark does not read, so left out of the table's schema",) if unread else ()
+    table = table.select([name for name, kind in ddl.items() if kind not in ("", _UNREADABLE) or not unread])
     names = dict(zip(table.column_names, tensor_column_names(table.column_names), strict=True))
     columns = [ColumnFacts(convert_column(names[name], table[name])) for name in table.column_names]
     is_complete = len(table) == rows and len(read) == len(paths)
     all_rows = round(rows * len(paths) / len(read))
     raw_names = {new: raw for raw, new in names.items()}
-    settings = {"format": "parquet", "path": data}
-    return SampledTable(settings, columns, all_rows, is_complete, select=renaming_query(names), raw_names=raw_names)
+    settings = {"format": "parquet", "path": data, **schema}
+    return SampledTable(settings, columns, all_rows, is_complete, select=renaming_query(names), doubts=doubts, raw_names=raw_names)
 
 
-def _sample(file: pq.ParquetFile, most_bytes: int) -> pa.Table:
+def _spark_type(kind: pa.DataType) -> str:
+    """The type in a schema of a column that Spark reads, _UNREADABLE for one that it does not, and empty for others, as of structs."""
+    if pa.types.is_dictionary(kind):
+        return _spark_type(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        element = _spark_type(kind.value_type)
+        return f"array<{element}>" if element not in ("", _UNREADABLE) else element
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        inner = {_spark_type(kind.field(number).type) for number in range(kind.num_fields)}
+        return _UNREADABLE if _UNREADABLE in inner else ""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})" if kind.precision <= _MOST_DIGITS else _UNREADABLE
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_time(kind):
+        return _UNREADABLE
+    return _TYPES.get(str(kind), "")
+
+
+def sample_rows(file: pq.ParquetFile, most_bytes: int) -> pa.Table:
     """Row groups at even distances; of large ones, their first rows."""
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
     row_bytes = sum(group.total_byte_size for group in groups) / max(file.metadata.num_rows, 1)

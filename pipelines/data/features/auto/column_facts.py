@@ -149,7 +149,8 @@ def convert_column(name: str, values: pa.ChunkedArray) -> TypedColumn:
     if pa.types.is_boolean(kind):
         return TypedColumn(name, "boolean", _flat(values))
     if pa.types.is_timestamp(kind):
-        return TypedColumn(name, "timestamp", pc.local_timestamp(_flat(values)) if kind.tz else _flat(values))
+        moments = _flat(values.cast(pa.timestamp("us", kind.tz), safe=False))  # Spark has no nanoseconds either
+        return TypedColumn(name, "timestamp", pc.local_timestamp(moments) if kind.tz else moments)
     if pa.types.is_date(kind):
         return TypedColumn(name, "date", _flat(values))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

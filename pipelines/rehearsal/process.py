@@ -1,0 +1,153 @@
+"""A process that tries a draft: its Spark starts while the data are read, and ends with it."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pipelines
+from pipelines import errors
+from pipelines.config import Config, home
+from pipelines.config.load import with_absolute_paths
+from pipelines.errors import LockstepError, SourceError
+from pipelines.etl import WORKER_MODULES
+from pipelines.rehearsal.sampled_tables import SampledTables, sample_tables
+
+MOST_REASONS = 3
+_PARTIAL_SLACK = 3.0
+"""How many times the permitted share of refused rows a part of the rows may have: its first lines and its last ones are the worst."""
+_MASTER = "--master local[2] pyspark-shell"
+
+
+@dataclass(frozen=True)
+class TrialRequest:
+    """A config as plain values, and where its sample is read."""
+
+    values: Mapping[str, Any]
+    origin: str
+    """The file that the config is to be written to, for messages."""
+    folder: str
+    """A folder for the version, which the caller removes."""
+    sampled_paths: Mapping[str, str] = field(default_factory=dict)
+    """Paths by table, in place of those of the config."""
+    only_analysis: bool = False
+    """Whether a table is too large to be read."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What ETL did with the sample."""
+
+    rows: int = 0
+    """Records parsed; 0 if they were only analysed."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Refused records and rows by reason."""
+    samples: Mapping[str, str] = field(default_factory=dict)
+    """A record by reason."""
+    error: str = ""
+    """Why ETL or training would refuse the draft; empty if they would not."""
+    error_class: str = ""
+    unavailable: str = ""
+    """Why the trial could not be made, such as a missing Java; empty if it was."""
+
+
+class Rehearsal:
+    """A process that waits for a draft to try. Leaving the context kills it."""
+
+    def __enter__(self) -> "Rehearsal":
+        self._folder = tempfile.TemporaryDirectory(prefix="lockstep-init-")
+        self._errors = open(Path(self._folder.name) / "stderr", "w+b")
+        command = [sys.executable, "-P", "-c", "from pipelines.rehearsal.process import main; main()"]
+        environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
+        package_folder = str(Path(pipelines.__file__).parents[1])
+        path = os.pathsep.join([package_folder, *filter(None, [environment.get("PYTHONPATH")])])
+        environment |= {"PYTHONPATH": path, "PYSPARK_SUBMIT_ARGS": _MASTER}
+        pipe = subprocess.PIPE
+        # In a session of its own, a signal of the terminal reaches only this process, which then kills all of the other's.
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=self._errors, env=environment, text=True, start_new_session=True
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            with suppress(OSError):
+                if pipe:
+                    pipe.close()
+        self._folder.cleanup()
+
+    def try_draft(self, values: Mapping[str, Any], config: Config, origin: str) -> tuple[str, ...]:
+        """Try the config, whose plain values are `values`, on a sample of its data, and return what is to be said of the outcome.
+
+        Raises the LockstepError with which ETL or training would refuse it, and SourceError if they would refuse too many rows."""
+        source = with_absolute_paths(config, home()).source
+        folder = Path(self._folder.name)
+        sampled = sample_tables(source, folder / "sample")
+        request = TrialRequest(values, origin, str(folder / "version"), sampled.paths, bool(sampled.unread))
+        result = self._result(request)
+        if result.unavailable:
+            return (f"ETL takes this draft, which could not be tried here: {result.unavailable}",)
+        if result.error:
+            kind: type[LockstepError] = getattr(errors, result.error_class)
+            raise kind(f"the draft of {origin} is not written, since ETL or training would refuse it: {result.error}")
+        limit = config.source.max_quarantined * (1 if sampled.is_complete else _PARTIAL_SLACK)
+        if sum(result.refused.values()) > limit * result.rows:
+            raise SourceError(
+                f"{origin} is not written, since ETL would refuse {sum(result.refused.values()):,} of {result.rows:,} rows; mend the data, "
+                "or write a config by hand, with source.max_quarantined:\n" + "\n".join(_refused_lines(result, MOST_REASONS))
+            )
+        return tuple(_outcome_lines(result, sampled))
+
+    def _result(self, request: TrialRequest) -> TrialResult:
+        output, _ = self._process.communicate(json.dumps(asdict(request), default=str) + "\n")
+        lines = [line for line in output.splitlines() if line.startswith("{")]
+        if lines:
+            return TrialResult(**json.loads(lines[-1]))
+        self._errors.seek(0)
+        last_line = next(iter(self._errors.read().decode(errors="replace").strip().splitlines()[-1:]), "")
+        return TrialResult(unavailable=f"the trial ended with {self._process.returncode} ({last_line[:300]})")
+
+
+def _outcome_lines(result: TrialResult, sampled: SampledTables) -> list[str]:
+    if sampled.unread:
+        return [
+            f"ETL takes the rows of {', '.join(sampled.unread)}, which are too many to be tried; the query and its columns were checked"
+        ]
+    return [f"ETL refuses {line}" for line in _refused_lines(result, MOST_REASONS)]
+
+
+def _refused_lines(result: TrialResult, most: int) -> list[str]:
+    """A line for each of the most frequent reasons."""
+    by_frequency = sorted(result.refused.items(), key=lambda item: (-item[1], item[0]))
+    lines = [f"{count:,} of {result.rows:,} rows tried: {reason}{_sample(result, reason)}" for reason, count in by_frequency[:most]]
+    left = by_frequency[most:]
+    return [*lines, f"{sum(count for _, count in left):,} for {len(left):,} other reasons"] if left else lines
+
+
+def _sample(result: TrialResult, reason: str) -> str:
+    record = result.samples.get(reason, "")
+    return f", such as {''.join(letter if letter.isprintable() else ' ' for letter in record[:80])}" if record else ""
+
+
+def main() -> None:
+    """The process's own work: start Spark, read a request from standard input, and print its result, each as a line of JSON."""
+    logging.disable(logging.WARNING)
+    from pipelines.spark.early_start import started_early  # noqa: PLC0415, only this process loads Spark
+
+    with started_early("lockstep init", *WORKER_MODULES):
+        from pipelines.rehearsal.etl_trial import try_config  # noqa: PLC0415, while Spark starts
+
+        if line := sys.stdin.readline():
+            print(json.dumps(asdict(try_config(TrialRequest(**json.loads(line))))), flush=True)
