@@ -15,8 +15,8 @@ The way of the data:
 8. `serving`     is all about a finished model: it takes raw rows, in batches and over HTTP, in the registry, and as exports.
 9. `report`      draws figures and writes pages from what runs leave behind.
 
-`init` drafts the first config of a pipeline from its data, `rehearsal` tries it on a sample of them, and `demo` runs a first pipeline. `doctor` examines whether a machine can run
-it. `notebook` takes frames in, and answers with frames.
+`init` drafts the first config of a pipeline from its data, `rehearsal` tries it on a sample of them, and `demo` runs a first pipeline.
+`doctor` examines whether a machine can run it. `notebook` takes frames in, and answers with frames.
 
 `api` and `commands` are the ways in, from Python and from a shell; `command_line` reads a command's arguments, and ends its process.
 `errors` is the tree of exceptions; `runtime` has signals, files, progress, versions, and the insides of libraries.

@@ -124,5 +124,5 @@ def test_a_draft_that_etl_would_refuse_is_not_written(tmp_path: Path, monkeypatc
     with pytest.raises(SourceError, match=r"t\.yaml is not written, since ETL or training would refuse it: .*Age and age are one to Spark"):
         api.init(tmp_path / "t.parquet", "left", tmp_path / "t.yaml")
     assert not (tmp_path / "t.yaml").exists()
-    mine = psutil.Process().children(recursive=True)
-    assert not [process for process in mine if "rehearsal" in " ".join(process.cmdline())]
+    children = psutil.Process().children(recursive=True)
+    assert not [process for process in children if "rehearsal.process" in " ".join(process.cmdline())]
