@@ -9,6 +9,7 @@ from uuid import uuid4
 def new_store(folder: Path) -> str:
     """URI of the store in a folder, where an empty one is put if there is none."""
     path = folder / "mlflow.db"
+    folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         draft = folder / f"mlflow-{uuid4().hex}.db"
         draft.write_bytes(_empty())
