@@ -1,12 +1,15 @@
 """Measures our ETL against a hand-written PySpark job for the same columns: on the same cores, in one session, alternately.
 
     python -m benchmarks.etl.against_by_hand [--rows 5000000] [--repeats 3] [--cores 2] [--format parquet|csv] [--small]
-                             [--folder FOLDER] [--results FOLDER]
+                             [--numbers] [--folder FOLDER] [--results FOLDER]
 
 A row has 13 floats, 13 integers and 13 strings of 10 to 100,000 distinct values, Zipf distributed, and a label. Both jobs
 split by a hash, fit mean, standard deviation and vocabularies on the training split, encode, shuffle, sort every part and
 write Parquet. Ours also computes checksums of the sources and digests of all row groups, and logs an MLflow run. It parses
 all columns of CSV strictly, and keeps them parsed, so that a bad record is quarantined whichever columns the query reads.
+
+With --numbers a row is an integer key and ten floats, by default 20,000,000 rows once. Then four jobs run: ours and the hand-written one
+without a key, and both again refusing rows whose key repeats. Of those by hand, `dropDuplicates` keeps one row of each key.
 """
 
 import argparse
@@ -14,13 +17,16 @@ import os
 import shutil
 import statistics
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F
 
 from benchmarks.etl.options import add_options, submit_arguments
@@ -35,18 +41,22 @@ TEXTS = [f"text_{number}" for number in range(13)]
 DISTINCT = [10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000]
 MIN_COUNT = 10
 ROWS_PER_FILE = 1_000_000
+KEY, NUMBERS = "id", [f"number_{number}" for number in range(10)]
+Job = Callable[[], object]
 
 
-def generate(folder: Path, rows: int, kind: str) -> Path:
-    """Write the raw rows, unless they are there; they depend only on the arguments. Returns their folder."""
-    path = folder / f"raw-{rows}-{kind}"
+def generate(folder: Path, rows: int, kind: str, make_rows: Callable[[int, int], pa.Table] | None = None) -> Path:
+    """Write the raw rows, unless they are there; they depend only on the arguments. Returns their folder. `make_rows` makes those of a
+    file from its number and their number."""
+    make_rows = make_rows or _rows
+    path = folder / f"raw-{rows}-{kind}{make_rows.__name__.removesuffix('_rows')}"
     if path.exists():
         return path
     draft = folder / f"{path.name}.draft"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     for number, start in enumerate(range(0, rows, ROWS_PER_FILE)):
-        table = _rows(np.random.default_rng(number), min(ROWS_PER_FILE, rows - start))
+        table = make_rows(number, min(ROWS_PER_FILE, rows - start))
         if kind == "parquet":
             pq.write_table(table, draft / f"{number:05}.parquet", compression="snappy", row_group_size=250_000)
         else:
@@ -55,7 +65,8 @@ def generate(folder: Path, rows: int, kind: str) -> Path:
     return path
 
 
-def _rows(random: np.random.Generator, rows: int) -> pa.Table:
+def _rows(file: int, rows: int) -> pa.Table:
+    random = np.random.default_rng(file)
     floats = {name: random.normal(number, number + 1, rows) for number, name in enumerate(FLOATS)}
     integers = {name: _zipf(random, distinct, rows).astype(np.int32) for name, distinct in zip(WHOLE, DISTINCT, strict=True)}
     texts = {}
@@ -64,6 +75,12 @@ def _rows(random: np.random.Generator, rows: int) -> pa.Table:
         texts[name] = names.take(pa.array(_zipf(random, distinct, rows)))
     label = (floats["float_0"] + random.normal(0, 1, rows) > 0).astype(np.int32)
     return pa.table({**floats, **integers, **texts, "label": label})
+
+
+def number_rows(file: int, rows: int) -> pa.Table:
+    random = np.random.default_rng(file)
+    key = np.arange(file * ROWS_PER_FILE, file * ROWS_PER_FILE + rows, dtype=np.int64)
+    return pa.table({KEY: key, **{name: random.normal(number, number + 1, rows) for number, name in enumerate(NUMBERS)}})
 
 
 def _zipf(random: np.random.Generator, distinct: int, rows: int) -> np.ndarray:
@@ -91,6 +108,50 @@ def config(raw: Path, kind: str, folder: Path) -> Config:
     )
 
 
+def config_of_numbers(raw: Path, folder: Path, key: list[str]) -> Config:
+    *features, target = NUMBERS
+    return parse(
+        {
+            "name": "benchmark",
+            "source": {"tables": {"raw": {"format": "parquet", "path": str(raw)}}},
+            "dataset": {
+                "path": str(folder / "ours"),
+                "key": key,
+                "features": dict.fromkeys(features, "standardize"),
+                "target": {target: "standardize"},
+            },
+            "task": {"kind": "tabular"},
+            "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"},
+        },
+        "benchmark",
+    )
+
+
+def run_baseline_of_numbers(spark: SparkSession, raw: Path, output: Path, refuses_repeats: bool) -> None:
+    """The job as an expert would write it for numbers alone, in the way of `run_baseline_job`."""
+    cores = spark.sparkContext.defaultParallelism
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    spark.conf.set("spark.sql.shuffle.partitions", 4 * cores)
+    read = spark.read.parquet(str(raw))
+    unique = read.dropDuplicates([KEY]) if refuses_repeats else read
+    hashed = unique.withColumn("hash", F.xxhash64(KEY) if refuses_repeats else F.xxhash64(*NUMBERS))
+    bucket = F.pmod("hash", F.lit(10))
+    table = hashed.withColumn("split", F.when(bucket < 8, "train").when(bucket < 9, "validation").otherwise("test"))
+    moments = table.where("split = 'train'").agg(*moment_columns(NUMBERS)).first()
+    assert moments is not None
+    encoded = table.select("split", "hash", *[standardized(name, moments) for name in NUMBERS])
+    placed = encoded.repartition(4 * cores, "hash").sortWithinPartitions("split", "hash").drop("hash")
+    placed.write.partitionBy("split").option("compression", "lz4_raw").parquet(str(output))
+
+
+def moment_columns(names: list[str]) -> list[Column]:
+    return [F.avg(name).alias(f"{name}_mean") for name in names] + [F.stddev_pop(name).alias(f"{name}_std") for name in names]
+
+
+def standardized(name: str, moments: SparkRow) -> Column:
+    return ((F.col(name) - moments[f"{name}_mean"]) / moments[f"{name}_std"]).cast("float").alias(name)
+
+
 def run_baseline_job(spark: SparkSession, raw: Path, kind: str, output: Path) -> None:
     """The job as an expert would write it: one aggregate for the moments, one for all vocabularies, broadcast joins.
 
@@ -105,15 +166,9 @@ def run_baseline_job(spark: SparkSession, raw: Path, kind: str, output: Path) ->
     bucket = F.pmod("hash", F.lit(10))
     table = hashed.withColumn("split", F.when(bucket < 8, "train").when(bucket < 9, "validation").otherwise("test"))
     train = table.where("split = 'train'")
-    moments = train.agg(
-        *[F.avg(name).alias(f"{name}_mean") for name in FLOATS], *[F.stddev_pop(name).alias(f"{name}_std") for name in FLOATS]
-    )
-    statistics = moments.first()
-    assert statistics is not None
-    encoded = table.select(
-        "split", "hash", "label", *WHOLE, *TEXTS,
-        *[((F.col(name) - statistics[f"{name}_mean"]) / statistics[f"{name}_std"]).cast("float").alias(name) for name in FLOATS],
-    )  # fmt: skip
+    moments = train.agg(*moment_columns(FLOATS)).first()
+    assert moments is not None
+    encoded = table.select("split", "hash", "label", *WHOLE, *TEXTS, *[standardized(name, moments) for name in FLOATS])
     for name, vocabulary in vocabularies(train).items():
         joined = encoded.join(F.broadcast(vocabulary), encoded[name].cast("string") == vocabulary["value"], "left")
         encoded = joined.withColumn(name, F.coalesce("number", F.lit(0))).drop("value", "number")
@@ -134,55 +189,79 @@ def vocabularies(train: DataFrame) -> dict[str, DataFrame]:
     return {name: numbered.where(F.col("column") == name).select("value", "number") for name in names}
 
 
-def measure(raw: Path, kind: str, folder: Path, repeats: int) -> dict[str, list[float]]:
+def jobs_of_mixed(spark: SparkSession, raw: Path, kind: str, folder: Path) -> dict[str, Job]:
+    settings = config(raw, kind, folder)
+    return {"by hand": partial(run_baseline_job, spark, raw, kind, folder / "hand"), "ours": partial(run, settings)}
+
+
+def jobs_of_numbers(spark: SparkSession, raw: Path, folder: Path) -> dict[str, Job]:
+    """By name, each after the one that it is compared with."""
+    return {
+        f"{who}, {'with' if key else 'without'} a key": partial(run, config_of_numbers(raw, folder, key))
+        if who == "ours"
+        else partial(run_baseline_of_numbers, spark, raw, folder / "hand", bool(key))
+        for key in ([], [KEY])
+        for who in ("by hand", "ours")
+    }
+
+
+def measure(spark: SparkSession, jobs: dict[str, Job], folder: Path, repeats: int) -> dict[str, list[float]]:
     """Seconds of each job, run alternately."""
-    spark, settings = session("benchmark"), config(raw, kind, folder)
-    seconds: dict[str, list[float]] = {"by hand": [], "ours": []}
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(repeats):
-        for name, seconds_by_run in seconds.items():
-            output = folder / ("ours" if name == "ours" else "hand")
-            shutil.rmtree(output, ignore_errors=True)
+        for name, job in jobs.items():
+            for output in ("ours", "hand"):
+                shutil.rmtree(folder / output, ignore_errors=True)
             start = time.perf_counter()
-            if name == "ours":
-                run(settings)
-            else:
-                run_baseline_job(spark, raw, kind, output)
-            seconds_by_run.append(time.perf_counter() - start)
+            job()
+            seconds[name].append(time.perf_counter() - start)
             spark.catalog.clearCache()
-            print(f"{name}: {seconds_by_run[-1]:.1f} s", flush=True)
+            print(f"{name}: {seconds[name][-1]:.1f} s", flush=True)
     return seconds
+
+
+def compare(seconds: dict[str, list[float]], rows: int) -> list[Row]:
+    """A line for each job; the ratio of ours is to the line before it."""
+    table: list[Row] = []
+    for name, seconds_by_run in seconds.items():
+        median = statistics.median(seconds_by_run)
+        peer = float(table[-1]["seconds"] or 0) if name.startswith("ours") else median
+        row: Row = {"job": name, "seconds": median, "least": min(seconds_by_run), "rows/s": int(rows / median), "ratio": median / peer}
+        table.append(row)
+    return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--repeats", type=int)
     add_options(parser)
     parser.add_argument("--memory", default="6g", help="of Spark's JVM")
     parser.add_argument("--format", choices=("parquet", "csv"), default="parquet")
+    parser.add_argument("--numbers", action="store_true", help="rows of a key and ten floats")
     parser.add_argument("--small", action="store_true", help="few rows, to test that it runs")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(arguments.cores, arguments.memory)
-    kind = arguments.format
-    rows, repeats = (20_000, 1) if arguments.small else (arguments.rows, arguments.repeats)
-    if not arguments.small:  # warm-up: compiles the code of both jobs, and starts Python's workers
-        measure(generate(arguments.folder, 50_000, kind), kind, arguments.folder, 1)
-    seconds = measure(generate(arguments.folder, rows, kind), kind, arguments.folder, repeats)
-    best = {name: statistics.median(seconds_by_run) for name, seconds_by_run in seconds.items()}
-    table: list[Row] = [
-        {
-            "job": name,
-            "seconds": best[name],
-            "least": min(seconds_by_run),
-            "rows/s": int(rows / best[name]),
-            "ratio": best[name] / best["by hand"],
-        }
-        for name, seconds_by_run in seconds.items()
-    ]
-    title = f"ETL of {rows:,} rows of {kind}, median of {repeats}"
+    spark, folder = session("benchmark"), arguments.folder
+    kind = "parquet" if arguments.numbers else arguments.format
+
+    def jobs(rows: int) -> dict[str, Job]:
+        if arguments.numbers:
+            return jobs_of_numbers(spark, generate(folder, rows, kind, number_rows), folder)
+        return jobs_of_mixed(spark, generate(folder, rows, kind), kind, folder)
+
+    rows = arguments.rows or (20_000_000 if arguments.numbers else 5_000_000)
+    repeats = arguments.repeats or (1 if arguments.numbers else 3)
+    if arguments.small:
+        rows, repeats = 20_000, 1
+    else:  # warm-up: compiles the code of all jobs, and starts Python's workers
+        measure(spark, jobs(50_000), folder, 1)
+    table = compare(measure(spark, jobs(rows), folder, repeats), rows)
+    title = f"ETL of {rows:,} rows of {'a key and ten floats' if arguments.numbers else kind}, median of {repeats}"
     show(title, table)
-    print(save("etl", {title: table}, package_versions("pyspark", "pyarrow", "numpy"), arguments.results))
+    name = "etl-numbers" if arguments.numbers else "etl"
+    print(save(name, {title: table}, package_versions("pyspark", "pyarrow", "numpy"), arguments.results))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from pipelines.data.versions.raw_rows import MOST_COLUMNS, MOST_ROWS, RAW_ROWS, 
 from pipelines.data.versions.schema import TensorColumn, arrow_schema, from_numpy, to_numpy
 from pipelines.etl.quality import REASON, accepted_rows
 from pipelines.etl.quarantine import Quarantine
-from pipelines.etl.sort import row_order, sort_rows, window_permutation
-from pipelines.etl.splits.splits import CONTENT, INTERNAL, PART, PLACE, SPLIT, TRAIN, assign_part, exact_column
+from pipelines.etl.sort import document_order, sort_rows, window_permutation
+from pipelines.etl.splits.splits import INTERNAL, PART, PLACE, ROW, SPLIT, TRAIN, assign_part, exact_column
 from pipelines.etl.statistics.row_sample import abridge
 
 
@@ -102,13 +102,13 @@ def part_numbers(split_bytes: dict[int, int], part_bytes: int) -> dict[int, rang
 def write_parts(rows: DataFrame, job: WritingJob) -> Report:
     """Write every split's parts. Raises DatasetError if a file cannot be written."""
     count = sum(map(len, job.parts.values()))
-    moved = assign_part(rows, job.parts).repartitionById(count, PART)
+    moved = assign_part(rows, job.parts).drop(ROW, SPLIT).repartitionById(count, PART)
     return merge_reports([row.report for row in moved.mapInArrow(partial(_write_part, job), REPORT_SCHEMA).collect()])
 
 
 def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     encoders, report = Encoders(job.encoders), Report()
-    number, places, contents, raw = -1, [], [], []
+    number, places, raw = -1, [], []
     encoded_pieces: dict[str, list[np.ndarray]] = {column.name: [] for column in job.columns}
     with Quarantine(job.attempt, report, job.allowed) as quarantine:
         for batch in batches:
@@ -119,9 +119,8 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
             encoded, reasons = encoders.encode(pa.Table.from_batches([accepted]))
             encoded_rows = quarantine.set_aside(accepted, reasons, refusal_kind)
             report.accepted += len(encoded_rows)
-            # Copies: a view would keep the whole raw batch in memory.
+            # A copy: a view would keep the whole raw batch in memory.
             places.append(encoded_rows.column(PLACE).to_numpy().view(np.uint64).copy())
-            contents.append(encoded_rows.column(CONTENT).to_numpy().view(np.uint64).copy())
             if job.split_index(number) in job.raw_rows.splits:
                 raw.append(job.raw_rows.select(encoded_rows))
             for column in job.columns:
@@ -129,13 +128,16 @@ def _write_part(job: WritingJob, batches: Iterator[pa.RecordBatch]) -> Iterator[
                     encoded_pieces[column.name] += _documents(chunk) if encoders.packer else [to_numpy(column, chunk).copy()]
     if report.accepted and report.refused.total() <= job.allowed:
         report.expected_rows = _output_rows(encoders.packer, report.accepted, encoded_pieces)
-        order = np.concatenate(places), np.concatenate(contents)
+        place = np.concatenate(places)
         if job.split_index(number) == TRAIN:
             _count_classes(encoders.counted, encoded_pieces, report)
-        values = _pack_windows(encoders.packer, *order, encoded_pieces) if encoders.packer else sort_rows(*order, encoded_pieces)
-        _write_rows(job, number, report, values)
-        if raw:
-            _write_raw_rows(job, number, report, pa.concat_tables(raw).take(pa.array(row_order(*order))))
+        if encoders.packer:
+            _write_rows(job, number, report, _pack_windows(encoders.packer, place, encoded_pieces))
+        else:
+            values, order = sort_rows(place, encoded_pieces)
+            _write_rows(job, number, report, values)
+            if raw:
+                _write_raw_rows(job, number, report, pa.concat_tables(raw).take(pa.array(order)))
     yield report.to_batch()
 
 
@@ -159,10 +161,10 @@ def _output_rows(packer: Packer | None, rows: int, pieces: dict[str, list[np.nda
     return packer.window_count(rows, sum(len(document) for documents in pieces.values() for document in documents))
 
 
-def _pack_windows(packer: Packer, place: np.ndarray, content: np.ndarray, pieces: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
-    """The part's documents as windows. Documents with equal hashes are equal, so their order of arrival does not matter."""
+def _pack_windows(packer: Packer, place: np.ndarray, pieces: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
+    """The part's documents as windows."""
     ((name, documents),) = pieces.items()
-    windows = packer.windows([documents[row] for row in row_order(place, content)])
+    windows = packer.windows([documents[row] for row in document_order(place, documents)])
     return {name: windows[window_permutation(len(windows))]}
 
 

@@ -17,7 +17,7 @@ import ray
 
 from pipelines.errors import LockstepError, TrainingError
 from pipelines.runtime import atomic
-from pipelines.runtime.compat.ray import few_daemons, loopback_only, shutdown_by, waiting_workers
+from pipelines.runtime.compat.ray import few_daemons, loopback_only, patient_start, shutdown_by, waiting_workers
 from pipelines.runtime.environment import environment
 from pipelines.runtime.interrupts import NUMBERS
 from pipelines.runtime.machine import OBJECT_STORE_BYTES
@@ -104,13 +104,15 @@ def own_ray(cpus: int, waiting: WaitingWorkers | None = None, **settings: Any) -
 
 
 def _start(previous: set[psutil.Process], **settings: Any) -> None:
-    """Call `ray.init`, and once more if Ray's node was late: on a busy machine it may need longer than Ray waits for it, 30 s.
+    """Call `ray.init`, and once more if Ray's node was late. Ray waits 30 s for it; on a busy machine, we wait as long as the node's
+    processes have waited for a core.
 
     Raises TrainingError if it was late again.
     """
     for _ in range(STARTS):
         try:
-            ray.init("local", **settings)
+            with patient_start(lambda: sum(map(_core_wait_seconds, _descendants() - previous))):
+                ray.init("local", **settings)
         except Exception as error:  # Ray raises no class of its own
             if _LATE not in str(error):
                 raise
@@ -172,6 +174,15 @@ def _check_loopback() -> None:
 def _descendants() -> set[psutil.Process]:
     """This process's descendants."""
     return set(psutil.Process().children(recursive=True))
+
+
+def _core_wait_seconds(process: psutil.Process) -> float:
+    """How long the threads of a process were ready to run while others had the cores: 0 where Linux does not count it."""
+    seconds = 0.0
+    for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # the thread has ended
+            seconds += int(file.read_text().split()[1]) / 1e9
+    return seconds
 
 
 def _shut_down(previous: set[psutil.Process]) -> None:

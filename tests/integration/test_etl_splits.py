@@ -18,7 +18,7 @@ from pipelines.etl.quality import REASON, accepted_rows, refuse
 from pipelines.etl.run import run
 from pipelines.etl.splits import splits
 from pipelines.etl.splits.shares import compare_shares
-from pipelines.etl.splits.splits import CONTENT, PART, PLACE, ROW, SPLIT
+from pipelines.etl.splits.splits import PART, PLACE, ROW, SPLIT, salt_number
 from pipelines.etl.summary import version_summary
 from pipelines.report.data_profile import profile_files
 
@@ -37,7 +37,7 @@ def split_numbers(rows: DataFrame, split: Split, key: tuple[str, ...] = ()) -> d
     return {row[0]: row[SPLIT] for row in splits.assign_split(splits.add_identity(rows, key), split).collect()}
 
 
-# ROW, CONTENT, SPLIT, PART, PLACE
+# ROW, the hash of all columns, SPLIT, PART, PLACE
 KNOWN = [
     (-6347125605156819974, -2199170313339613862, 1, 5, 8195274949304114264),
     (-1639627080709930271, -7924595155043672484, 1, 5, 6414755207673520185),
@@ -55,7 +55,14 @@ def test_p6_where_rows_go_is_pinned(spark: SparkSession) -> None:
     rows = splits.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(i, x, s)"), ())
     dealt = splits.assign_split(rows, ByFraction(train=0.6, validation=0.2, test=0.2))
     placed = splits.assign_part(dealt, {0: range(5), 1: range(5, 8), 2: range(8, 9)}).orderBy("i")
-    assert [tuple(row) for row in placed.select(ROW, CONTENT, SPLIT, PART, PLACE).collect()] == KNOWN
+    (content,) = splits.content_order(placed)
+    assert [tuple(row) for row in placed.select(ROW, content, SPLIT, PART, PLACE).collect()] == KNOWN
+
+
+def test_p6_the_number_of_a_salt_has_its_hash(spark: SparkSession) -> None:
+    salts = ["row", "a", "", "fold 7 12", "longer than the eight bytes that a number has, and than thirty-two"]
+    row = spark.range(1).select(*[F.xxhash64(F.lit(value)) for salt in salts for value in (salt, salt_number(salt))]).first()
+    assert row is not None and row[::2] == row[1::2]
 
 
 def test_null_and_its_neighbour_do_not_change_places(spark: SparkSession) -> None:
@@ -142,7 +149,7 @@ def test_one_row_of_each_key_is_kept_where_only_nulls_inside_values_differ(spark
     for arrangement in ((first, second), (second, first)):
         values = ", ".join(f"(CAST(7 AS INT), {value})" for value in arrangement)
         rows = splits.add_identity(spark.sql(f"SELECT * FROM VALUES {values} AS t(k, v)").coalesce(1), ("k",))
-        assert rows.select(CONTENT).distinct().count() == 1, "the hash skips what differs"
+        assert rows.select(splits.content_order(rows)[0]).distinct().count() == 1, "the hash skips what differs"
         accepted.append([str(row.v) for row in accepted_rows(splits.find_and_refuse_repeats(rows, ("k",))).collect()])
     assert accepted[0] == accepted[1] and len(accepted[0]) == 1
 

@@ -1,14 +1,19 @@
 """The Ray that a training starts for itself."""
 
+import os
 import signal
 import subprocess
 import sys
 from typing import Any
 
+import psutil
 import pytest
+from ray._private import services
+from waiting import wait_until
 
 from pipelines.errors import TrainingError
 from pipelines.launch import own_ray
+from pipelines.runtime.compat import ray as ray_compat
 
 LATE = "The current node timed out during startup. This could happen because some of the raylet failed to startup"
 
@@ -55,6 +60,37 @@ def starts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
 def test_a_node_that_is_late_on_a_busy_machine_is_started_again(starts: RayStarts) -> None:
     with own_ray.own_ray(1):
         assert starts.count == starts.failures + 1
+
+
+def test_a_node_is_waited_for_as_long_as_its_processes_wait_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+
+    def get_node(address: str, node: str) -> str:
+        looks.append(node)
+        if len(looks) < 4:
+            raise RuntimeError("no such node")
+        return "here"
+
+    monkeypatch.setattr(services, "get_node", get_node)
+    monkeypatch.setattr(ray_compat, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    with ray_compat.patient_start(lambda: 0.0), pytest.raises(RuntimeError, match="no such node"):
+        services.get_node("address", "late")
+    assert len(looks) == 1, "on a quiet machine Ray's own bound holds"
+    with ray_compat.patient_start(lambda: 1e9):
+        assert services.get_node("address", "late") == "here"
+
+
+def test_seconds_without_a_core_are_counted_over_threads() -> None:
+    cores = sorted(os.sched_getaffinity(0))[:1]
+    compute = [sys.executable, "-S", "-c", f"import os; os.sched_setaffinity(0, {cores}); any(iter(int, 1))"]
+    both = [psutil.Popen(compute) for _ in range(2)]
+    try:
+        wait_until(lambda: max(map(own_ray._core_wait_seconds, both)) > 0.05, "one of two that share a core waits")
+    finally:
+        for process in both:
+            process.kill()
+            process.wait()
+    assert own_ray._core_wait_seconds(both[0]) == 0, "it has ended"
 
 
 @pytest.mark.parametrize("starts", [(own_ray.STARTS, LATE)], indirect=True)

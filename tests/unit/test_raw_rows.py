@@ -20,7 +20,7 @@ from pipelines.data.versions.attempt import Attempt, merge_reports
 from pipelines.data.versions.commit import remove_unnamed
 from pipelines.data.versions.raw_rows import read_raw_rows, write_raw_rows
 from pipelines.etl.quality import REASON
-from pipelines.etl.splits.splits import CONTENT, PART, PLACE
+from pipelines.etl.splits.splits import PART, PLACE
 from pipelines.etl.write import RawRowSelection, WritingJob, _write_part, splits_with_raw_rows
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, pack, read_splits, unpack
 from pipelines.report.pictures import worst_tables
@@ -59,11 +59,11 @@ def write_dataset(folder: Path, splits: frozenset[int]) -> tuple[Attempt, pa.Tab
     encoders = fit_encoders(config.dataset, gather_statistics(config.dataset, RAW), RAW.schema)
     attempt = Attempt(LOCAL, str(folder), "a")
     job = WritingJob(attempt, encoders, {0: range(0), 1: range(0), 2: range(2)}, 2**20, 0, RawRowSelection(("id",), splits))
-    hashes = RANDOM.integers(-(2**62), 2**62, (2, ROWS))
+    hashes = RANDOM.integers(-(2**62), 2**62, ROWS)
     reports = []
     for part in range(2):
         rows = RAW.take(pa.array(np.arange(part, ROWS, 2)))
-        more = {PLACE: hashes[0, part::2], CONTENT: hashes[1, part::2], PART: np.full(len(rows), part, np.int32)}
+        more = {PLACE: hashes[part::2], PART: np.full(len(rows), part, np.int32)}
         table = pa.table({**{name: rows[name] for name in rows.column_names}, **more, REASON: pa.nulls(len(rows), pa.string())})
         (batch,) = _write_part(job, iter(table.to_batches(max_chunksize=40)))
         reports += batch.column("report").to_pylist()

@@ -1,5 +1,6 @@
 """Private names of Ray."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from ray._private.node import Node
 from pipelines.runtime.compat import present, replace, replacement
 
 _WAITING = "--num_prestart_python_workers="
+_SECONDS_BETWEEN_LOOKS = 0.2
 
 present(state.GlobalState, "get_draining_nodes")
 
@@ -47,6 +49,23 @@ def waiting_workers(count: int) -> AbstractContextManager[None]:
         return before([f"{_WAITING}{count}" if word.startswith(_WAITING) else word for word in command], *arguments, **settings)
 
     return replacement(services, "start_ray_process", start_process)
+
+
+def patient_start(kept_waiting: Callable[[], float]) -> AbstractContextManager[None]:
+    """Make `ray.init` wait for its node for at least as long as `kept_waiting` says, in seconds: by itself it waits for 30 s."""
+    before = services.get_node
+
+    def get_node(*arguments: Any) -> Any:
+        began = time.monotonic()
+        while True:
+            try:
+                return before(*arguments)
+            except RuntimeError:  # the node is not there yet
+                if time.monotonic() - began >= kept_waiting():
+                    raise
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    return replacement(services, "get_node", get_node)
 
 
 def shutdown_by(end_processes: Callable[[], None]) -> AbstractContextManager[None]:
