@@ -139,7 +139,7 @@ def run_baseline_of_numbers(spark: SparkSession, raw: Path, output: Path, refuse
     table = hashed.withColumn("split", F.when(bucket < 8, "train").when(bucket < 9, "validation").otherwise("test"))
     moments = table.where("split = 'train'").agg(*moment_columns(NUMBERS)).first()
     assert moments is not None
-    encoded = table.select("split", "hash", *[standardized(name, moments) for name in NUMBERS])
+    encoded = table.select("split", "hash", *[standardize_column(name, moments) for name in NUMBERS])
     placed = encoded.repartition(4 * cores, "hash").sortWithinPartitions("split", "hash").drop("hash")
     placed.write.partitionBy("split").option("compression", "lz4_raw").parquet(str(output))
 
@@ -148,7 +148,7 @@ def moment_columns(names: list[str]) -> list[Column]:
     return [F.avg(name).alias(f"{name}_mean") for name in names] + [F.stddev_pop(name).alias(f"{name}_std") for name in names]
 
 
-def standardized(name: str, moments: SparkRow) -> Column:
+def standardize_column(name: str, moments: SparkRow) -> Column:
     return ((F.col(name) - moments[f"{name}_mean"]) / moments[f"{name}_std"]).cast("float").alias(name)
 
 
@@ -168,7 +168,7 @@ def run_baseline_job(spark: SparkSession, raw: Path, kind: str, output: Path) ->
     train = table.where("split = 'train'")
     moments = train.agg(*moment_columns(FLOATS)).first()
     assert moments is not None
-    encoded = table.select("split", "hash", "label", *WHOLE, *TEXTS, *[standardized(name, moments) for name in FLOATS])
+    encoded = table.select("split", "hash", "label", *WHOLE, *TEXTS, *[standardize_column(name, moments) for name in FLOATS])
     for name, vocabulary in vocabularies(train).items():
         joined = encoded.join(F.broadcast(vocabulary), encoded[name].cast("string") == vocabulary["value"], "left")
         encoded = joined.withColumn(name, F.coalesce("number", F.lit(0))).drop("value", "number")
@@ -197,11 +197,11 @@ def jobs_of_mixed(spark: SparkSession, raw: Path, kind: str, folder: Path) -> di
 def jobs_of_numbers(spark: SparkSession, raw: Path, folder: Path) -> dict[str, Job]:
     """By name, each after the one that it is compared with."""
     return {
-        f"{who}, {'with' if key else 'without'} a key": partial(run, config_of_numbers(raw, folder, key))
-        if who == "ours"
+        f"{author}, {'with' if key else 'without'} a key": partial(run, config_of_numbers(raw, folder, key))
+        if author == "ours"
         else partial(run_baseline_of_numbers, spark, raw, folder / "hand", bool(key))
         for key in ([], [KEY])
-        for who in ("by hand", "ours")
+        for author in ("by hand", "ours")
     }
 
 

@@ -1,7 +1,7 @@
 """Groups of interpreters that train over Gloo and end by themselves, a hundred times under load.
 
-What lives at an interpreter's end (loaders, the all-reduce, Gloo, savers) must not keep or abort it: each process ends within
-`END_SECONDS` with exit code 0, and writes nothing of a thread, a lock or a signal.
+What lives at an interpreter's end (loaders, the all-reduce, Gloo, savers) must not keep or abort it: each process ends with exit code
+0, and writes nothing of a thread, a lock or a signal. A process that has computed nothing for `IDLE_SECONDS` hangs.
 
     python -m chaos.starts RANK WORLD_SIZE STRATEGY FOLDER      one of the processes
 """
@@ -13,11 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
 
+import psutil
 import torch
 import torch.distributed as dist
 from trainings import training
@@ -35,7 +36,8 @@ from pipelines.train.strategies import create_strategy
 
 STARTS = 100
 GROUPS = (("exact", 1), ("exact", 2), ("exact", 3), ("ddp", 2), ("ddp", 1))
-END_SECONDS = 180.0
+IDLE_SECONDS, IDLE_SHARE = 60.0, 0.01
+"""How long a process must use less than this share of a core to hang; beside others it may need minutes, and computes all the time."""
 NOISE = re.compile(r"Assertion|Fatal Python error|terminate called|SIG[A-Z]{3,}|Traceback|leaked|mutex")
 
 
@@ -79,16 +81,21 @@ def start(folder: Path, strategy: str, world_size: int, number: int) -> Outcome:
         command = [sys.executable, "-X", "faulthandler", "-m", "chaos.starts", str(rank), str(world_size), strategy, str(meeting)]
         with log.open("wb") as output:
             processes.append(subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=output, stderr=output))
-    codes = []
-    for process in processes:
-        try:
-            codes.append(process.wait(max(0.0, began + END_SECONDS - time.monotonic())))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            codes.append(process.wait())
+    codes = [wait_or_kill(process) for process in processes]
     noise = [line for log in logs for line in log.read_text(errors="replace").splitlines() if NOISE.search(line)]
     note = f"{strategy} with {world_size}, exit codes {codes}" + (f", {noise[:3]}" if noise else "")
     return Outcome("start", codes == [0] * world_size and not noise, seconds=time.monotonic() - began, note=note)
+
+
+def wait_or_kill(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process; it is killed if it hangs."""
+    while True:
+        with suppress(psutil.NoSuchProcess):
+            before = sum(psutil.Process(process.pid).cpu_times()[:2])
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(IDLE_SECONDS)
+        if sum(psutil.Process(process.pid).cpu_times()[:2]) - before < IDLE_SHARE * IDLE_SECONDS:
+            process.kill()
 
 
 def train(rank: int, world_size: int, strategy_name: str, meeting: Path) -> None:

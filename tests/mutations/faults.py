@@ -65,7 +65,7 @@ FAULTS = (
         "tests/integration/test_etl_splits.py",
     ),
     Fault(
-        "P6", "pipelines/etl/splits/splits.py", '_salted_hash("part", F.col(ROW))', "F.monotonically_increasing_id()",
+        "P6", "pipelines/etl/splits/splits.py", '_hash_with_salt("part", F.col(ROW))', "F.monotonically_increasing_id()",
         "tests/integration/test_etl_splits.py tests/integration/test_etl_fit.py",
     ),
     Fault(

@@ -53,7 +53,7 @@ THIRD_PARTIES = {
     "report": {"PIL", "jinja2", "markupsafe", "matplotlib", "numpy", "prometheus_client", "pyarrow", "scipy"},
     "init": {"PIL", "numpy", "pyarrow", "scipy", "sklearn", "threadpoolctl", "yaml"},
     "spark": {"psutil", "py4j", "pyspark"},
-    "etl": {"numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark"},
+    "etl": {"numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark", "xxhash"},
     "train": {"pyarrow", "pydantic", "torch", "torchmetrics", "xxhash"},
     "serving.model": {"mlflow", "numpy", "pandas", "pyarrow", "torch"},
     "strategies": {"lightgbm", "numpy", "opacus", "pyarrow", "pydantic", "ray", "torch"},

@@ -12,7 +12,7 @@ from pipelines.etl.sort import document_order, sort_rows
 Rows = list[tuple[int, float, int]]
 
 
-def hashes_of(rows: Rows) -> np.ndarray:
+def read_hashes(rows: Rows) -> np.ndarray:
     return np.array([row[0] for row in rows], np.uint64)
 
 
@@ -21,7 +21,7 @@ def sort(rows: Rows, pieces: int = 1) -> list[tuple[float, bytes]]:
         "x": np.array_split(np.array([row[1] for row in rows], np.float32), pieces),
         "image": np.array_split(np.array([[[row[2]] * 2] * 2 for row in rows], np.uint8).reshape(-1, 2, 2), pieces),
     }
-    columns_in_order, order = sort_rows(hashes_of(rows), columns)
+    columns_in_order, order = sort_rows(read_hashes(rows), columns)
     assert columns_in_order["x"].tobytes() == np.array([rows[row][1] for row in order], np.float32).tobytes()
     return [(x.tobytes(), image.tobytes()) for x, image in zip(columns_in_order["x"], columns_in_order["image"], strict=True)]
 
@@ -38,17 +38,19 @@ def test_p6_the_order_of_arrival_leaves_no_trace(random_rows: Rows, random: Rand
 
 @given(rows)
 def test_hashes_come_before_values(random_rows: Rows) -> None:
-    place = hashes_of(random_rows)
+    place = read_hashes(random_rows)
     assert sort_rows(place, {"place": [place.copy()]})[0]["place"].tolist() == sorted(place.tolist())
 
 
 @given(rows, st.randoms())
 def test_p6_documents_with_equal_hashes_are_in_order_of_their_bytes(random_rows: Rows, random: Random) -> None:
-    def in_order(rows: Rows) -> list[tuple[int, bytes]]:
+    def sort_documents(rows: Rows) -> list[tuple[int, bytes]]:
         documents = [np.full(1 + row[2], row[1], np.float32) for row in rows]
-        return [(rows[row][0], documents[row].tobytes()) for row in document_order(hashes_of(rows), documents)]
+        return [(rows[row][0], documents[row].tobytes()) for row in document_order(read_hashes(rows), documents)]
 
-    assert in_order(random_rows) == in_order(random.sample(random_rows, len(random_rows))) == sorted(in_order(random_rows))
+    assert (
+        sort_documents(random_rows) == sort_documents(random.sample(random_rows, len(random_rows))) == sorted(sort_documents(random_rows))
+    )
 
 
 @pytest.mark.parametrize("first", [0.0, -0.0])

@@ -155,12 +155,12 @@ def check_splits(rows: dict[int, int], split: Split) -> None:
 def assign_part(rows: DataFrame, parts: dict[int, range]) -> DataFrame:
     """The rows with PART and PLACE. `parts` are the numbers of each split's parts, by the split's index. Refused rows are
     assigned to any part, whose task moves them to the quarantine."""
-    number = _salted_hash("part", F.col(ROW))
+    number = _hash_with_salt("part", F.col(ROW))
     refused_part = F.when(F.col(REASON).isNotNull(), F.pmod(number, F.lit(sum(map(len, parts.values())))))
     parts_of_splits = [
         F.when(F.col(SPLIT) == split, F.lit(numbers.start) + F.pmod(number, F.lit(len(numbers)))) for split, numbers in parts.items()
     ]
-    return rows.withColumns({PART: F.coalesce(refused_part, *parts_of_splits).cast("int"), PLACE: _salted_hash("place", F.col(ROW))})
+    return rows.withColumns({PART: F.coalesce(refused_part, *parts_of_splits).cast("int"), PLACE: _hash_with_salt("place", F.col(ROW))})
 
 
 def _split_by_fraction(rows: DataFrame, split: ByFraction) -> Column:
@@ -200,10 +200,10 @@ def _column_split_number(split: ByColumn) -> Column:
 
 def hash_share(salt: str, identity: Column) -> Column:
     """A salted hash as an integer below 2**HASH_BITS."""
-    return F.shiftrightunsigned(_salted_hash(salt, identity), 64 - HASH_BITS)
+    return F.shiftrightunsigned(_hash_with_salt(salt, identity), 64 - HASH_BITS)
 
 
-def _salted_hash(salt: str, identity: Column) -> Column:
+def _hash_with_salt(salt: str, identity: Column) -> Column:
     return F.xxhash64(F.lit(salt_number(salt)).cast("bigint"), identity)
 
 
