@@ -69,9 +69,10 @@ def test_folders_with_the_names_of_splits_are_the_splits(tmp_path: Path) -> None
     assert "CASE element_at(folders, -3) WHEN 'train' THEN 'train' WHEN 'val' THEN 'validation' END AS split" in pets["source"]["query"]
 
 
-def test_without_a_validation_folder_a_share_of_train_is_taken(tmp_path: Path) -> None:
-    images(tmp_path / "pets/train")
-    images(tmp_path / "pets/test", count=2)
+@pytest.mark.parametrize("prefix", ["", "pets-"])
+def test_without_a_validation_folder_a_share_of_train_is_taken(prefix: str, tmp_path: Path) -> None:
+    images(tmp_path / f"pets/{prefix}train")
+    images(tmp_path / f"pets/{prefix}test", count=2)
     assert draft(tmp_path / "pets").sections["dataset"]["split"] == {"by": "split", "validation": 0.1}
 
 

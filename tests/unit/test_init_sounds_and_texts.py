@@ -158,6 +158,48 @@ def test_texts_in_class_folders(tmp_path: Path) -> None:
     assert "element_at(folders, -2) AS class, element_at(folders, -3) AS split" in sections["source"]["query"]
 
 
+@pytest.mark.parametrize("ending", ["", ".7", ".a1b2c3d4e5"], ids=["none", "a number", "a checksum"])
+def test_texts_without_an_ending_in_class_folders_of_published_splits(ending: str, tmp_path: Path) -> None:
+    """As mails and posts are published. A file about the data lies beside the folders."""
+    for split, count in (("train", 12), ("test", 5)):
+        for name in ("sci.space", "rec.autos"):
+            (tmp_path / f"posts-{split}" / name).mkdir(parents=True)
+            for number in range(count):
+                (tmp_path / f"posts-{split}" / name / f"{59_000 + number}{ending}").write_text(f"From: {number}\n\n{' '.join(WORDS)}\n")
+    (tmp_path / "README").write_text("about")
+    result = draft(tmp_path)
+    assert result.sections["task"] == {"kind": "text"} and result.sections["dataset"]["target"] == {"class": "label"}
+    assert result.sections["source"]["tables"]["files"]["path"] == f"{tmp_path}/*/*/*"
+    assert "WHEN 'posts-train' THEN 'train'" in result.sections["source"]["query"]
+    assert result.sections["dataset"]["split"] == {"by": "split", "validation": 0.1}
+    assert "files without an ending are texts, by the content of 34" in result.assumptions
+
+
+@pytest.mark.parametrize("content", [b"1,2,3\n4,5,6\n", b"\0\1\2", b"x = 1\n"], ids=["tables", "bytes", "programs"])
+def test_files_in_folders_that_are_no_texts_have_no_classes(content: bytes, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(12):
+            (tmp_path / name / f"{number}{'.py' if content[:1] == b'x' else ''}").write_bytes(content * 100)
+    if content[:1] == b"x":
+        assert draft(tmp_path).sections["task"]["kind"] == "language"
+    else:
+        assert "neither a table nor a folder of a known kind" in refusal(tmp_path)
+
+
+def test_texts_without_classes_in_folders_of_splits_are_not_mixed(tmp_path: Path) -> None:
+    for split, count in (("train", 60), ("test", 9)):
+        (tmp_path / f"wiki-{split}").mkdir()
+        for number in range(count):
+            (tmp_path / f"wiki-{split}" / f"{number}.txt").write_text(f"{' '.join(WORDS * 9)} {number}\n")
+    sections = draft(tmp_path).sections
+    assert {name: table["path"] for name, table in sections["source"]["tables"].items()} == {
+        "train": f"{tmp_path}/wiki-train",
+        "test": f"{tmp_path}/wiki-test",
+    }
+    assert sections["dataset"]["split"] == {"by": "split", "validation": 0.1}
+
+
 def test_a_text_is_cut_into_training_and_validation(tmp_path: Path) -> None:
     (tmp_path / "play.txt").write_text("Enter the king.\n\nKing: " * 500)
     sections = draft(tmp_path).sections

@@ -440,6 +440,17 @@ def test_more_texts_than_a_pattern_names_are_named_without_one(random: np.random
     assert features(result).keys() == texts.keys()
 
 
+def test_folders_of_published_splits_are_tables(columns: dict[str, Values], tmp_path: Path) -> None:
+    for name in ("taxis-train/1.csv", "taxis-train/2.csv", "taxis-test/1.csv"):
+        write_csv(tmp_path / name, columns)
+    sections = draft(str(tmp_path)).sections
+    assert {name: table["path"] for name, table in sections["source"]["tables"].items()} == {
+        "train": f"{tmp_path}/taxis-train",
+        "test": f"{tmp_path}/taxis-test",
+    }
+    assert sections["dataset"]["split"] == {"by": "split", "validation": 0.1}
+
+
 def test_a_folder_of_train_and_test_is_two_tables(columns: dict[str, Values], tmp_path: Path) -> None:
     write_csv(tmp_path / "people-train.csv", columns)
     write_csv(tmp_path / "people-test.csv", {**columns, "y": [f"{value}." for value in columns["y"]]})

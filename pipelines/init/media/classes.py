@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,22 @@ class Classes:
     def is_complete(self) -> bool:
         """Whether an expectation can list all classes."""
         return len(self.counts) <= LISTED_CLASSES
+
+
+def split_in_name(name: str) -> tuple[str, str]:
+    """A name with `*` in place of the first word that names a split, and the split; the name itself and an empty text if it has none."""
+    words = re.split("([^A-Za-z0-9]+)", name)
+    place = next((number for number, word in enumerate(words) if word.lower() in SPLITS), None)
+    return (name, "") if place is None else ("".join([*words[:place], "*", *words[place + 1 :]]), SPLITS[words[place].lower()])
+
+
+def folder_splits(names: Sequence[str]) -> dict[str, str]:
+    """The split of each folder, if their names differ in nothing else: train and test, or NAME-train and NAME-test. Empty if they do."""
+    splits = {name: split_in_name(name) for name in names}
+    are_different = len({split for _, split in splits.values()} - {""}) == len(names) > 1
+    is_one_set = len({rest for rest, _ in splits.values()}) == 1
+    by_folder = {name: split for name, (_, split) in splits.items()}
+    return by_folder if are_different and is_one_set and "train" in by_folder.values() else {}
 
 
 def find_classes(path: str, files: Sequence[FoundFile]) -> Classes:
@@ -140,7 +156,7 @@ def list_values(names: Iterable[str]) -> str:
 def _folder_classes(files: Sequence[FoundFile], depth: int, outside: tuple[str, ...]) -> Classes | None:
     """Classes by the deepest folders that differ, and splits by folders with the names of splits."""
     names = [sorted({file.folders[level] for file in files}) for level in range(depth)]
-    split_level = next((level for level in range(depth) if _are_splits(names[level])), None)
+    split_level = next((level for level in range(depth) if folder_splits(names[level])), None)
     levels = [level for level in range(depth) if level != split_level and len(names[level]) > 1]
     if not levels:
         return None
@@ -151,9 +167,10 @@ def _folder_classes(files: Sequence[FoundFile], depth: int, outside: tuple[str, 
     split_expression, train_files = "", 0
     splits: tuple[str, ...] = ()
     if split_level is not None:
-        split_expression = _rename_splits(f"element_at(folders, {split_level - depth - 1})", names[split_level])
-        splits = tuple(split for split in ("train", "validation", "test") if split in {SPLITS[name.lower()] for name in names[split_level]})
-        train_files = sum(SPLITS[file.folders[split_level].lower()] == "train" for file in files)
+        split_by_folder = folder_splits(names[split_level])
+        split_expression = _rename_splits(f"element_at(folders, {split_level - depth - 1})", split_by_folder)
+        splits = tuple(split for split in ("train", "validation", "test") if split in split_by_folder.values())
+        train_files = sum(split_by_folder[file.folders[split_level]] == "train" for file in files)
     counts = Counter(file.folders[level] for file in files)
     expression, reason = f"element_at(folders, {level - depth - 1})", "the folder of a file"
     return Classes(expression, reason, counts, split_expression, splits, train_files, outside, tuple(assumptions))
@@ -193,16 +210,11 @@ def _are_classes(names: Iterable[str]) -> bool:
     return 1 < len(counts) <= sum(counts.values()) / 2
 
 
-def _are_splits(names: Sequence[str]) -> bool:
-    splits = {SPLITS.get(name.lower(), "") for name in names}
-    return len(splits) == len(names) > 1 and "train" in splits and "" not in splits
-
-
-def _rename_splits(expression: str, names: Sequence[str]) -> str:
-    """SQL for the dataset's names of splits."""
-    if all(SPLITS[name.lower()] == name for name in names):
+def _rename_splits(expression: str, splits: Mapping[str, str]) -> str:
+    """SQL for the dataset's names of splits, by those of the folders."""
+    if all(split == name for name, split in splits.items()):
         return expression
-    return f"CASE {expression} {' '.join(f'WHEN {sql_text(name)} THEN {sql_text(SPLITS[name.lower()])}' for name in names)} END"
+    return f"CASE {expression} {' '.join(f'WHEN {sql_text(name)} THEN {sql_text(split)}' for name, split in splits.items())} END"
 
 
 def _refuse_masks(files: Sequence[FoundFile], level: int, names: Sequence[str]) -> None:

@@ -1,8 +1,9 @@
 """The files of a path, by kind. Reads names and sizes only."""
 
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -77,7 +78,7 @@ class FolderContents:
         """The path of a file."""
         return str(Path(self.root) / file.name)
 
-    def select_endings(self, endings: Sequence[str]) -> tuple[FoundFile, ...]:
+    def select_endings(self, endings: Collection[str]) -> tuple[FoundFile, ...]:
         return tuple(file for file in self.files if file.ending in endings)
 
 
@@ -87,6 +88,11 @@ def name_ending(name: str) -> str:
     if ending in _COMPRESSED and (inner := os.path.splitext(start)[1]):
         return f"{inner}{ending}"
     return ending
+
+
+def is_file_type(ending: str) -> bool:
+    """Whether an ending names a kind of file, and not a number or a checksum, as the names of mails and posts have them."""
+    return bool(re.fullmatch(r"(\.[a-z][a-z0-9]{0,6})+", ending))
 
 
 def refuse_equal_names(path: str, files: Iterable[tuple[str, FoundFile]]) -> None:
@@ -121,7 +127,7 @@ def list_contents(path: str) -> FolderContents:
     return FolderContents(path, root, tuple(files), tuple(about))
 
 
-def check_kinds(contents: FolderContents, kind: str, endings: Sequence[str]) -> tuple[FoundFile, ...]:
+def check_kinds(contents: FolderContents, kind: str, endings: Collection[str]) -> tuple[FoundFile, ...]:
     """The files with one of the endings. Raises ConfigError if there are files of another kind beside them."""
     files = contents.select_endings(endings)
     if strangers := [file for file in contents.files if file.ending not in endings]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
+from pipelines.init.media.classes import folder_splits
 from pipelines.init.media.contents import (
     ARCHIVES,
     IMAGES,
@@ -62,6 +63,19 @@ class Corpus:
         )
 
 
+@dataclass(frozen=True)
+class TextsOfSplit:
+    """The texts of a published split."""
+
+    path: str
+    """Of the file, or of the folder that holds them."""
+    files: tuple[FoundFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
 def draft_language(request: Request) -> Draft | None:
     """Draft the config for a text, a list of names or words, or a folder of texts. None if the files are something else."""
     contents = list_contents(request.data)
@@ -74,10 +88,10 @@ def draft_language(request: Request) -> Draft | None:
         raise ConfigError(
             f"{request.data}: {corpus.bytes:,} bytes of text, too few for a language model; add some, until there are {LEAST_CHARACTERS:,}"
         )
-    files = _files_by_split(contents)
+    files = _texts_by_split(contents)
     source, split, split_comment = _source_of_splits(contents, corpus, files) if files else _source(contents, corpus)
     encoder, encoder_reason, tokens = _encoder(corpus)
-    share = files["train"].bytes / sum(file.bytes for file in files.values()) if files else 0.9
+    share = files["train"].bytes / sum(texts.bytes for texts in files.values()) if files else 0.9
     train, train_reason = _training(int(tokens // encoder["length"] * share))
     comments: dict[KeyPath, str] = {
         ("dataset", "split"): split_comment,
@@ -110,31 +124,39 @@ def _read_corpus(contents: FolderContents) -> Corpus | None:
     return Corpus(tuple(texts), len(contents.files), size)
 
 
-def _files_by_split(contents: FolderContents) -> dict[str, FoundFile]:
-    """The file of each split, where names tell, as `wiki.train.tokens` and `wiki.valid.tokens` do. Empty unless each file is of one, and
-    training and validation have a file."""
+def _texts_by_split(contents: FolderContents) -> dict[str, TextsOfSplit]:
+    """The texts of each split, where the names of files tell, as `wiki.train.tokens` and `wiki.valid.tokens` do, or those of folders. Empty
+    unless every file is of a split, and training has texts, and validation, if no share of training's is enough for it."""
     groups = group_by_split(contents.files)
     files = next(iter(groups.values()))
-    is_divided = len(groups) == 1 and len(files) == len(contents.files) and {"train", "validation"} <= files.keys()
-    return {split: files[split] for split in ("train", "validation", "test") if split in files} if is_divided else {}
+    if len(groups) == 1 and len(files) == len(contents.files) and {"train", "validation"} <= files.keys():
+        splits = {split: TextsOfSplit(contents.place(file), (file,)) for split, file in files.items()}
+    else:
+        by_folder = folder_splits(sorted({(file.folders or ("",))[0] for file in contents.files}))
+        splits = {
+            split: TextsOfSplit(f"{contents.path}/{folder}", tuple(file for file in contents.files if file.folders[0] == folder))
+            for folder, split in by_folder.items()
+        }
+        if splits and "validation" not in splits and len(splits["train"].files) < FEW_TEXTS:
+            return {}
+    return {split: splits[split] for split in ("train", "validation", "test") if split in splits}
 
 
 def _source_of_splits(
-    contents: FolderContents, corpus: Corpus, files: Mapping[str, FoundFile]
+    contents: FolderContents, corpus: Corpus, splits: Mapping[str, TextsOfSplit]
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """As `_source`, of a file for each split."""
-    options: dict[str, Any] = {"wholetext": True} if max(file.bytes for file in files.values()) <= WHOLE_BYTES else {}
+    """As `_source`, of the files of each split."""
+    largest = max(file.bytes for texts in splits.values() for file in texts.files)
+    options: dict[str, Any] = {"wholetext": True} if largest <= WHOLE_BYTES else {}
     options |= {"encoding": corpus.encoding} if corpus.encoding else {}
     if not options.get("wholetext"):
         check_lines(contents.path, corpus.texts[0])
     table = {"format": "text", **({"options": options} if options else {})}
-    tables = {split: {**table, "path": contents.place(file)} for split, file in files.items()}
-    rows = "\nUNION ALL\n".join(f"SELECT value AS text, '{split}' AS split FROM {split} WHERE trim(value) <> ''" for split in files)
-    return (
-        {"tables": tables, "query": rows},
-        {"by": "split"},
-        f"by the names of the files: {', '.join(file.name for file in files.values())}",
-    )
+    tables = {split: {**table, "path": texts.path} for split, texts in splits.items()}
+    rows = "\nUNION ALL\n".join(f"SELECT value AS text, '{split}' AS split FROM {split} WHERE trim(value) <> ''" for split in splits)
+    share = {} if "validation" in splits else {"validation": 0.1}
+    names = ", ".join(texts.path.rpartition("/")[2] for texts in splits.values())
+    return {"tables": tables, "query": rows}, {"by": "split", **share}, f"by the names: {names}"
 
 
 def _source(contents: FolderContents, corpus: Corpus) -> tuple[dict[str, Any], dict[str, Any], str]:

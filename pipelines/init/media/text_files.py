@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pipelines.data.sources.files.content import content
 from pipelines.errors import ConfigError
-from pipelines.init.media.classes import SPLITS
-from pipelines.init.media.contents import FolderContents, FoundFile
+from pipelines.init.media.classes import split_in_name
+from pipelines.init.media.contents import FolderContents, FoundFile, is_file_type
 
 MOST_BYTES = 32 * 2**20
 """The most bytes of a file that are read."""
@@ -82,11 +82,8 @@ def group_by_split(files: Sequence[FoundFile]) -> dict[str, dict[str, FoundFile]
     """Files by split, for each name that remains without the word of the split: `a.train.txt` and `a.test.txt` are one group."""
     groups: dict[str, dict[str, FoundFile]] = {}
     for file in files:
-        words = re.split("([^A-Za-z0-9]+)", file.name)
-        place = next((number for number, word in enumerate(words) if word.lower() in SPLITS), None)
-        stem = file.name if place is None else "".join([*words[:place], "*", *words[place + 1 :]])
-        split = "" if place is None else SPLITS[words[place].lower()]
-        groups.setdefault(stem, {})[split] = file
+        rest, split = split_in_name(file.name)
+        groups.setdefault(rest, {})[split] = file
     return groups
 
 
@@ -105,12 +102,17 @@ def choose_group(contents: FolderContents, files: Sequence[FoundFile]) -> dict[s
 
 
 def text_path(contents: FolderContents) -> str:
-    """The path of a table of texts: that of the only file, or a glob if the folder also has files about the data."""
+    """The path of a table of texts: that of the only file, or a glob if the folder also has files about the data. A glob of files without
+    an ending names the depth that they lie in."""
     if len(contents.files) == 1:
         return contents.place(contents.files[0])
-    endings = sorted({Path(file.name).suffix for file in contents.files})
+    endings = sorted({file.ending if is_file_type(file.ending) else "" for file in contents.files})
+    depths = {len(file.folders) for file in contents.files}
+    if contents.about and endings == [""] and len(depths) == 1:
+        return contents.path + "/*" * (depths.pop() + 1)
     if not contents.about or not all(endings):
         return contents.path
+    endings = sorted({Path(file.name).suffix for file in contents.files})
     return f"{contents.path}/**/*{endings[0] if len(endings) == 1 else '{' + ','.join(endings) + '}'}"
 
 

@@ -35,9 +35,15 @@ def tensor_column_names(names: Sequence[str]) -> list[str]:
 
 def renaming_query(names: Mapping[str, str]) -> str:
     """The query that gives columns these new names, with {} for its table; `*` if they have them."""
-    if all(name == new for name, new in names.items()):
+    return selecting_query({new: sql_name(name) for name, new in names.items()})
+
+
+def selecting_query(expressions: Mapping[str, str]) -> str:
+    """The query that selects these expressions, each by the name of its column, with {} for its table; `*` if all are that name."""
+    if all(expression == sql_name(name) for name, expression in expressions.items()):
         return "*"
-    selected = ", ".join(sql_name(name) if name == new else f"{sql_name(name)} AS {sql_name(new)}" for name, new in names.items())
+    named = ((expression, sql_name(name)) for name, expression in expressions.items())
+    selected = ", ".join(expression if expression == name else f"{expression} AS {name}" for expression, name in named)
     return f"SELECT {selected.replace('{', '{{').replace('}', '}}')} FROM {{}}"
 
 

@@ -1,12 +1,13 @@
 """The table of a file, or of a folder of files that are alike."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from pipelines.data.sources.files.content import COMPRESSED
 from pipelines.errors import SourceError
+from pipelines.init.media.classes import folder_splits
 from pipelines.init.tables.cell_tables import read_excel, read_sqlite
 from pipelines.init.tables.delimited_table import read_delimited
 from pipelines.init.tables.json_table import read_json
@@ -29,6 +30,15 @@ _SPLITS = {
     "test": re.compile(r"(^|[^a-z])(test|testing)([^a-z]|$)", re.IGNORECASE),
 }
 """Files of published splits, by their names."""
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """The files of a published split."""
+
+    data: str
+    """The path of the file, or of the folder that holds all of them."""
+    paths: list[str]
 
 
 def file_format(path: Path) -> Format | None:
@@ -58,7 +68,7 @@ def find_table(data: str) -> SampledTable | None:
             f"{data} has files of different kinds, such as {' and '.join(examples[:2])}; give a folder of one kind, or one file"
         )
     tables, kind = [str(file) for file in files if file_format(file)], kinds.pop()
-    if splits := _splits(tables):
+    if splits := _splits(path, tables):
         return _table_of_splits(splits, kind)
     return _read(tables, data, kind, is_sure=True)
 
@@ -67,28 +77,37 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in path.parts)
 
 
-def _splits(paths: list[str]) -> dict[str, str]:
-    """The file of each split; none unless every file is one, and there are those of training and test."""
-    splits = {split: [path for path in paths if look.search(Path(path).name.split(".")[0])] for split, look in _SPLITS.items()}
-    is_clear = sum(map(len, splits.values())) == len(paths) and all(len(named) <= 1 for named in splits.values())
-    return {split: named[0] for split, named in splits.items() if named} if is_clear and splits["train"] and splits["test"] else {}
+def _splits(folder: Path, paths: list[str]) -> dict[str, SplitFiles]:
+    """The files of each split, by their names or by the folders that they lie in. None unless every file is of one, and there are those of
+    training and test."""
+    by_name = {split: [path for path in paths if look.search(Path(path).name.split(".")[0])] for split, look in _SPLITS.items()}
+    is_clear = sum(map(len, by_name.values())) == len(paths) and all(len(named) <= 1 for named in by_name.values())
+    if is_clear and by_name["train"] and by_name["test"]:
+        return {split: SplitFiles(named[0], named) for split, named in by_name.items() if named}
+    parts = {path: Path(path).relative_to(folder).parts for path in paths}
+    if any(len(names) == 1 for names in parts.values()):
+        return {}
+    splits = folder_splits(sorted({names[0] for names in parts.values()}))
+    return {
+        split: SplitFiles(str(folder / name), [path for path, names in parts.items() if names[0] == name])
+        for name, split in splits.items()
+        if "test" in splits.values()
+    }
 
 
-def _table_of_splits(splits: dict[str, str], kind: Format) -> SampledTable | None:
+def _table_of_splits(splits: dict[str, SplitFiles], kind: Format) -> SampledTable | None:
     """The table of the files of some splits. A split with other columns than that of training is left out."""
-    tables = {split: _read([path], path, kind, is_sure=True) for split, path in splits.items()}
-    train = tables["train"]
+    tables = {split: _read(files.paths, files.data, kind, is_sure=True) for split, files in splits.items()}
+    train, data = tables["train"], splits["train"].data
     assert train is not None, "a file with a known ending is a table, or an error"
     names = [column.name for column in train.columns]
     other = [split for split, table in tables.items() if table is None or [column.name for column in table.columns] != names]
-    doubts = tuple(
-        f"{splits[split]} has other columns than {splits['train']}, as one without the target has, and is not used" for split in other
-    )
+    doubts = tuple(f"{splits[split].data} has other columns than {data}, as one without the target has, and is not used" for split in other)
     if other:
         return replace(train, doubts=(*train.doubts, *doubts))
-    joined = _read(list(splits.values()), splits["train"], kind, is_sure=True)
+    joined = _read([path for files in splits.values() for path in files.paths], data, kind, is_sure=True)
     assert joined is not None
-    return replace(joined, splits={split: {**joined.settings, "path": path} for split, path in splits.items()})
+    return replace(joined, splits={split: {**joined.settings, "path": files.data} for split, files in splits.items()})
 
 
 def _read(paths: list[str], data: str, kind: Format, is_sure: bool) -> SampledTable | None:

@@ -1,7 +1,7 @@
 """The table of files of JSON: a record a line, or an array of records."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,11 +9,19 @@ import pyarrow as pa
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import MOST_BROKEN
-from pipelines.init.tables.column_names import renaming_query, sql_name, tensor_column_names
+from pipelines.init.tables.column_names import selecting_query, sql_name, tensor_column_names
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import type_column
+
+
+FieldPath = tuple[str, ...]
+"""The names from a record to one of its fields, or a field of those."""
+MOST_FIELDS = 200
+"""Different fields of an object beyond which they are no columns."""
+OBJECTS, MIXED = "lists of objects", "values of several types"
+"""In place of a type: no column of a schema holds the values."""
 
 
 def read_json(paths: list[str], data: str) -> SampledTable:
@@ -37,17 +45,19 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     share = broken / (len(records) + broken)
     if share > MOST_BROKEN:
         raise SourceError(f"{data}: {100 * share:.0f} % of the lines are no JSON objects; mend the file, or give one of JSON lines")
-    names = list(dict.fromkeys(name for record in records for name in record))
-    new_names = dict(zip(names, tensor_column_names(names), strict=True))
-    typed = {name: _type(new_names[name], [record.get(name) for record in records], is_complete) for name in names}
-    flat = {name: column for name, column in typed.items() if column.ddl != "nested"}
-    schema = ", ".join(f"{sql_name(name)} {column.ddl}" for name, column in flat.items())
-    select = renaming_query({name: column.name for name, column in flat.items()})
+    values = dict(_flatten((), records))
+    raw_names = [".".join(path) for path in values]
+    new_names = dict(zip(values, tensor_column_names(raw_names), strict=True))
+    typed = {path: _type(new_names[path], values[path], is_complete) for path in values}
+    read_columns = {path: column for path, column in typed.items() if column.ddl not in (OBJECTS, MIXED)}
+    schema = _schema({path: column.ddl for path, column in read_columns.items()})
+    select = selecting_query({column.name: ".".join(map(sql_name, path)) for path, column in read_columns.items()})
     options = {"options": {"multiLine": True}} if is_document else {}
     settings = {"format": "json", "path": data, "schema": schema, **options}
     all_rows = round(rows * len(paths) / len(read))
-    columns, raw_names = [ColumnFacts(column) for column in typed.values()], {new: raw for raw, new in new_names.items()}
-    return SampledTable(settings, columns, all_rows, is_complete, select=select, broken=share, raw_names=raw_names)
+    columns = [ColumnFacts(column) for column in typed.values()]
+    raw_by_name = dict(zip(new_names.values(), raw_names, strict=True))
+    return SampledTable(settings, columns, all_rows, is_complete, select=select, broken=share, raw_names=raw_by_name)
 
 
 def read_json_document(sample: TextSample, path: str) -> list[dict[str, Any] | None]:
@@ -69,6 +79,33 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
+def _flatten(path: FieldPath, objects: Sequence[dict[str, Any] | None]) -> Iterator[tuple[FieldPath, list[Any]]]:
+    """The values of each field of some objects, and of the fields of fields that are objects themselves, by their paths. A field that a
+    record lacks is None. Objects of very many fields are no columns: their names are values."""
+    names = list(dict.fromkeys(name for fields in objects if fields for name in fields))
+    for name in names:
+        values = [None if fields is None else fields.get(name) for fields in objects]
+        fields_of_values = {field for value in values if isinstance(value, dict) for field in value}
+        is_object = {type(value) for value in values if value is not None} == {dict}
+        if is_object and 0 < len(fields_of_values) <= MOST_FIELDS:
+            yield from _flatten((*path, name), values)
+        else:
+            yield (*path, name), values
+
+
+def _schema(types: Mapping[FieldPath, str]) -> str:
+    """The schema of columns by their paths: those of one object are a struct."""
+    by_name: dict[str, dict[FieldPath, str]] = {}
+    for (name, *fields), ddl in types.items():
+        by_name.setdefault(name, {})[tuple(fields)] = ddl
+    return ", ".join(f"{sql_name(name)} {_type_of_field(fields)}" for name, fields in by_name.items())
+
+
+def _type_of_field(types: Mapping[FieldPath, str]) -> str:
+    """The type of a column whose own path is empty, or that is an object with fields of these types."""
+    return types[()] if () in types else f"struct<{_schema(types)}>"
+
+
 def _type(name: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
     """The column with the type of all of its values."""
     kinds = {type(value) for value in values if value is not None}
@@ -88,4 +125,4 @@ def _type(name: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
             return TypedColumn(name, "array<string>", pa.array(values, pa.list_(pa.string())))
         if inner and inner <= {int, float}:
             return TypedColumn(name, "array<double>", pa.array(values, pa.list_(pa.float64())))
-    return TypedColumn(name, "nested", pa.nulls(len(values)))
+    return TypedColumn(name, OBJECTS if kinds <= {dict, list} else MIXED, pa.nulls(len(values)))
