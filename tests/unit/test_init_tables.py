@@ -494,6 +494,28 @@ def test_json_lines_parquet_and_compressed_files(columns: dict[str, Values], tmp
     assert features(draft(str(tmp_path / "t.csv.gz"))) == features(draft(plain))
 
 
+def test_objects_of_json_become_columns_and_lists_of_them_are_said(columns: dict[str, Values], tmp_path: Path) -> None:
+    """Also deeper ones, with names that are no plain ones, and NULL in place of an object."""
+    lines = [
+        {
+            "user": {"age": number % 60, "home": {"zip code": f"0{number % 9}", "lat": number / 7}} if number % 9 else None,
+            "items": [{"price": 1}],
+            "counts": {f"item {number}": 1},
+            "odd": number if number % 2 else "x",
+            "y": columns["y"][number],
+        }
+        for number in range(ROWS)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = draft(str(tmp_path / "t.jsonl"))
+    assert table_settings(result)["schema"] == "user struct<age int, home struct<`zip code` string, lat double>>, y string"
+    assert "user.age AS user_age, user.home.`zip code` AS user_home_zip_code" in result.sections["source"]["query"]
+    assert list(features(result)) == ["user_age", "user_home_zip_code", "user_home_lat"]
+    for column in ("items, of type array<struct>", "counts, of type map", "odd, of type mixed"):
+        assert f"Left out: {column}, which no encoder takes" in result.comments["dataset", "features"]
+    assert draft(str(tmp_path / "t.jsonl"), "user.home.lat").sections["dataset"]["target"] == {"user_home_lat": "standardize"}
+
+
 def test_a_large_file_is_sampled_at_even_distances(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("".join(f"{number}\n" for number in range(200_000)))

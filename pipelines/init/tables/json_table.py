@@ -15,12 +15,11 @@ from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, s
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import type_column
 
-
 FieldPath = tuple[str, ...]
 """The names from a record to one of its fields, or a field of those."""
 MOST_FIELDS = 200
 """Different fields of an object beyond which they are no columns."""
-OBJECTS, MIXED = "lists of objects", "values of several types"
+OBJECTS, MAP, MIXED = "array<struct>", "map", "mixed"
 """In place of a type: no column of a schema holds the values."""
 
 
@@ -49,7 +48,7 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     raw_names = [".".join(path) for path in values]
     new_names = dict(zip(values, tensor_column_names(raw_names), strict=True))
     typed = {path: _type(new_names[path], values[path], is_complete) for path in values}
-    read_columns = {path: column for path, column in typed.items() if column.ddl not in (OBJECTS, MIXED)}
+    read_columns = {path: column for path, column in typed.items() if column.ddl not in (OBJECTS, MAP, MIXED)}
     schema = _schema({path: column.ddl for path, column in read_columns.items()})
     select = selecting_query({column.name: ".".join(map(sql_name, path)) for path, column in read_columns.items()})
     options = {"options": {"multiLine": True}} if is_document else {}
@@ -125,4 +124,4 @@ def _type(name: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
             return TypedColumn(name, "array<string>", pa.array(values, pa.list_(pa.string())))
         if inner and inner <= {int, float}:
             return TypedColumn(name, "array<double>", pa.array(values, pa.list_(pa.float64())))
-    return TypedColumn(name, OBJECTS if kinds <= {dict, list} else MIXED, pa.nulls(len(values)))
+    return TypedColumn(name, MAP if kinds == {dict} else OBJECTS if kinds == {list} else MIXED, pa.nulls(len(values)))
