@@ -142,9 +142,8 @@ def test_numbers_are_those_of_our_grammar(columns: dict[str, Values], tmp_path: 
 def test_decimal_commas_become_numbers(columns: dict[str, Values], tmp_path: Path) -> None:
     commas = {**columns, "a": [str(value).replace(".", ",") for value in columns["a"]]}
     result = draft(write_csv(tmp_path / "t.csv", commas, ";"))
-    assert (
-        "try_cast(replace(a, ',', '.') AS double) AS a" in result.sections["source"]["query"] and features(result)["a"] == "normal_quantile"
-    )
+    assert "THEN try_cast(replace(a, ',', '.') AS double) END AS a" in result.sections["source"]["query"]
+    assert features(result)["a"] == "normal_quantile" and "a is a number, with a decimal comma" in result.assumptions
 
 
 def test_each_column_has_its_encoder_and_reason(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:

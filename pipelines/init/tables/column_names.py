@@ -57,6 +57,11 @@ def sql_name(name: str) -> str:
     return name if _PLAIN.fullmatch(name) and not _KEYWORDS.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
+def sql_text(text: str) -> str:
+    """A text as a literal of Spark SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _fits_tensor(name: str) -> bool:
     try:
         check_column_name(name)

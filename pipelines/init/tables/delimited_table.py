@@ -16,7 +16,7 @@ from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.query import line_values_query
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_beginning, sample_text
 from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.text_types import missing_marks, type_column
+from pipelines.init.tables.text_types import missing_marks, type_columns
 
 _MOST_MENDED = 100
 BEGINNING_BYTES = RECORD_BYTES
@@ -61,7 +61,8 @@ def _table(cells: Mapping[str, Cells], dialect: TableDialect, data: str, rows: i
     broken = sum(part.broken * len(part.table) for part in cells.values()) / max(len(table), 1)
     marks = missing_marks(table)
     mark = marks[0] if marks and not dialect.is_aligned else ""
-    typed = [_without_dots(type_column(name, table[name].combine_chunks(), mark, is_complete)) for name in table.column_names]
+    texts = {name: table[name].combine_chunks() for name in table.column_names}
+    typed = [_without_dots(column) for column in type_columns(texts, mark, is_complete)]
     columns = [ColumnFacts(column) for column in typed]
     if dialect.is_aligned:
         settings: dict[str, Any] = {"format": "text", "path": data, **({"options": dialect.options} if dialect.options else {})}

@@ -11,7 +11,7 @@ from pipelines.init.tables.expectations import expectations
 from pipelines.init.tables.features import TERMS, column_features, table_features
 from pipelines.init.tables.files import find_table
 from pipelines.init.tables.leaks import find_leak
-from pipelines.init.tables.moments import time_split
+from pipelines.init.tables.moments import time_split, with_moments
 from pipelines.init.tables.network import LEAST_ROWS, MANY_COLUMNS, embedding_settings, recommendation, task_and_training, text_task
 from pipelines.init.tables.query import Query
 from pipelines.init.tables.ratings import rating_sides
@@ -37,6 +37,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
         rows = f"{table.rows} row{'s' if table.rows != 1 else ''}"
         raise SourceError(f"{data} has {rows}, too few for three splits; give a table of at least {LEAST_ROWS}")
     target = choose_target(table, target_name, data)
+    table = with_moments(table, target.column)
     roles = find_roles(table, target)
     split, split_reason = _split(table, target, roles)
     query = _query(table, target, roles)

@@ -45,7 +45,8 @@ def table_features(table: SampledTable, target: TargetChoice, roles: Roles, quer
     if place := place_encoding(roles.features, used_names):
         features.append(place)
     parts = list[Encoding]()
-    for part in moment_parts([column for column in roles.features if column.kind == "moment"], is_split_by_time, query.expression):
+    moments = [column for column in roles.features if column.kind == "moment"]
+    for part in moment_parts(moments, is_split_by_time, query.expression, table.made):
         name = free_name(part.name, used_names)
         query.added[name] = part.sql
         parts += _part_features(replace(part, name=name), style)

@@ -13,7 +13,7 @@ from pipelines.init.tables.column_names import selecting_query, sql_name, tensor
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
 from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.text_types import type_column
+from pipelines.init.tables.text_types import as_text, read_column
 
 FieldPath = tuple[str, ...]
 """The names from a record to one of its fields, or a field of those."""
@@ -116,8 +116,7 @@ def _type(name: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
     if kinds and kinds <= {int, float}:
         return TypedColumn(name, "double", pa.array([value if value is None else float(value) for value in values], pa.float64()))
     if not kinds or kinds == {str}:
-        texts = type_column(name, pa.array(values, pa.large_string()), "", is_complete)
-        return texts if texts.ddl == "string" else TypedColumn(name, "string", texts.values, f"try_cast({{}} AS {texts.ddl})")
+        return as_text(read_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
     if kinds == {list}:
         inner = {type(element) for value in values for element in value or ()}
         if inner == {str}:

@@ -1,20 +1,36 @@
 """Dates and times as parts, which the query makes."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.data.features.auto.column_facts import ColumnFacts
-from pipelines.init.tables.column_names import MOST_CHARACTERS
+from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
+from pipelines.data.features.auto.column_roles import has_identifier_name
+from pipelines.data.features.auto.encoder_choice import free_name
+from pipelines.init.tables.column_names import MOST_CHARACTERS, sql_name
+from pipelines.init.tables.moment_forms import pattern_form
+from pipelines.init.tables.number_forms import MOST_WRONG
+from pipelines.init.tables.table import SampledTable
 
 _PARTS = {"month": pc.month, "dayofweek": pc.day_of_week, "hour": pc.hour}
 """Functions of Spark SQL with few values, and those of Arrow that tell whether they vary."""
 _MOST_DURATIONS = 3
+_LEAST_MOMENTS = 20
+"""Different moments below which a split by time would be one of few groups of rows."""
+_FIRST_YEAR, _LAST_YEAR = 1900, 2100
+_UNITS = {"seconds": ("timestamp_seconds", 1), "milliseconds": ("timestamp_millis", 1_000), "microseconds": ("timestamp_micros", 1_000_000)}
+"""Functions of Spark SQL for times since 1970, and units a second."""
+_NAME_OF_A_MOMENT = re.compile(
+    r"(^|_)(date|day|month|period|time|timestamp|ts|epoch|unix\w*|created|updated|utc|yyyymm\w*|ym)($|_)|_at$", re.IGNORECASE
+)
+_PARTS_OF_A_MOMENT = {"year": (1800, 2200), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59)}
+"""Columns that make a moment together, and their least and largest values."""
 
 
 @dataclass(frozen=True)
@@ -27,35 +43,146 @@ class MomentPart:
     has_nulls: bool
 
 
-def moment_parts(columns: Sequence[ColumnFacts], is_split_by_time: bool, expression: Callable[[ColumnFacts], str]) -> Iterator[MomentPart]:
+def moment_parts(
+    columns: Sequence[ColumnFacts], is_split_by_time: bool, expression: Callable[[ColumnFacts], str], made: Collection[str] = ()
+) -> Iterator[MomentPart]:
     """The parts of each moment that vary, and the seconds between moments of one row. Days and short years are left out if the rows are
-    split by time, since those of the test are never seen in training. `expression` is the SQL of a moment."""
+    split by time, since those of the test are never seen in training. `expression` is the SQL of a moment; months and hours of those that
+    are `made` of columns are such columns themselves."""
     for column in columns:
+        own_parts = {"dayofweek": pc.day_of_week} if column.name in made else _PARTS
         values = column.filled.cast(pa.timestamp("us"))
         nulls = column.nulls > 0
         if not is_split_by_time:
             yield MomentPart(f"{column.name}_day", f"datediff({expression(column)}, DATE '1970-01-01')", False, nulls)
-        for part, arrow_part in _PARTS.items():
+        for part, arrow_part in own_parts.items():
             is_seasonal = part != "month" or not is_split_by_time or _spans_years(column)
             if is_seasonal and len(pc.unique(arrow_part(values))) > 1:
                 yield MomentPart(f"{column.name}_{part}", f"{part}({expression(column)})", True, nulls)
-    times = [column for column in columns if column.typed.ddl == "timestamp"][: _MOST_DURATIONS + 1]
+    times = [column for column in columns if pa.types.is_timestamp(column.typed.values.type)][: _MOST_DURATIONS + 1]
     for first, second in itertools.pairwise(times):
         sql = f"unix_timestamp({expression(second)}) - unix_timestamp({expression(first)})"
         yield MomentPart(f"seconds_from_{first.name}_to_{second.name}"[:MOST_CHARACTERS], sql, False, first.nulls + second.nulls > 0)
 
 
 def time_split(columns: Sequence[ColumnFacts]) -> tuple[ColumnFacts, str, str] | None:
-    """The only moment by which all rows are in order, and where the last two tenths of the rows begin; None if there is none."""
-    ordered = [column for column in columns if column.is_increasing and column.distinct > 0.5 * column.rows]
-    if len(columns) != 1 or not ordered:
+    """A moment by which all rows are in order, forwards or backwards, and where the last two tenths of the rows begin; None if there is
+    none."""
+    for column in columns:
+        if column.distinct < _LEAST_MOMENTS or not _is_in_order(column):
+            continue
+        in_order = pc.take(column.filled, pc.sort_indices(column.filled))
+        bounds = [in_order[int(len(in_order) * share)].as_py() for share in (0.8, 0.9)]
+        validation, test = (str(bound.replace(microsecond=0) if isinstance(bound, datetime) else bound) for bound in bounds)
+        if str(in_order[0].as_py()) < validation < test:
+            return column, validation, test
+    return None
+
+
+def with_moments(table: SampledTable, target: ColumnFacts) -> SampledTable:
+    """The table with moments in place of whole numbers that stand for some, and with one that parts in several columns make together."""
+    columns = [column if column is target else _moment_of_numbers(column) for column in table.columns]
+    if any(column.kind == "moment" for column in columns) or not (made := _moment_of_parts(columns, target)):
+        return replace(table, columns=columns)
+    return replace(table, columns=[made, *columns], made=(made.name,))
+
+
+def _is_in_order(column: ColumnFacts) -> bool:
+    """Whether no row is before the one above it, or none after."""
+    return column.is_increasing or (column.nulls == 0 and bool(np.all(np.diff(column.places) <= 0)))
+
+
+def _moment_of_numbers(column: ColumnFacts) -> ColumnFacts:
+    """The column as moments, if its whole numbers are days such as 20210301, months such as 202103, or times since 1970."""
+    typed = column.typed
+    if column.kind != "number" or typed.ddl == "double" or not len(column.filled) or has_identifier_name(column):
+        return column
+    has_name = bool(_NAME_OF_A_MOMENT.search(column.name))
+    is_sure = has_name or (_is_in_order(column) and column.distinct > column.rows / 2 and not _is_dense(column))
+    texts = typed.values.cast(pa.large_string())
+    for pattern, digits in (("yyyyMMdd", 8), ("yyyyMM", 6)):
+        form = pattern_form(pattern)
+        if not (is_sure or (digits == 8 and column.distinct >= _LEAST_MOMENTS)) or not _have_digits(column, digits):
+            continue
+        moments = form.moments(texts)
+        years = pc.year(moments.drop_null())
+        if moments.null_count - typed.values.null_count <= MOST_WRONG * len(column.filled) and _are_years(years):
+            sql = form.sql.replace("{0}", f"CAST({typed.sql or '{0}'} AS string)")
+            return ColumnFacts(TypedColumn(column.name, typed.ddl, moments, sql, f"{column.name} is a date written {pattern}"))
+    unit = next((unit for unit, (_, per_second) in _UNITS.items() if _are_times(column, per_second)), "")
+    if not unit:
+        return column
+    function, per_second = _UNITS[unit]
+    if not is_sure:
+        doubt = f"{column.name} is a number; for a time in {unit} since 1970, write {function}({sql_name(column.name)}) in source.query"
+        return ColumnFacts(replace(typed, doubt=doubt))
+    moments = pc.multiply(typed.values.cast(pa.int64()), 1_000_000 // per_second).cast(pa.timestamp("us"))
+    sql = f"{function}({typed.sql or '{0}'})"
+    return ColumnFacts(TypedColumn(column.name, typed.ddl, moments, sql, f"{column.name} is a time in {unit} since 1970, in UTC"))
+
+
+def _have_digits(column: ColumnFacts, digits: int) -> bool:
+    """Whether nearly all numbers have so many digits."""
+    outside = np.sum((column.numbers < 10 ** (digits - 1)) | (column.numbers >= 10**digits))
+    return bool(outside <= MOST_WRONG * len(column.numbers))
+
+
+def _are_years(years: pa.Array) -> bool:
+    bounds = pc.min_max(years).as_py()
+    return bounds["min"] is not None and bounds["min"] >= _FIRST_YEAR and bounds["max"] <= _LAST_YEAR
+
+
+def _are_times(column: ColumnFacts, per_second: int) -> bool:
+    """Whether the numbers are times from 1990 to 2040."""
+    first, last = (np.datetime64(day, "s").astype(np.int64) * per_second for day in ("1990-01-01", "2040-01-01"))
+    return bool(first <= column.numbers[0] and column.numbers[-1] < last and column.distinct > 1)
+
+
+def _is_dense(column: ColumnFacts) -> bool:
+    """Whether the numbers count rows."""
+    return bool(column.numbers[-1] - column.numbers[0] < 2 * column.rows)
+
+
+def _moment_of_parts(columns: Sequence[ColumnFacts], target: ColumnFacts) -> ColumnFacts | None:
+    """The moment whose year, month, day, hour and minute are columns of their own."""
+    by_name = {column.name.lower(): column for column in columns}
+    for name in by_name:
+        if not (match := re.fullmatch("(.*?)(?<![a-z])year(?![a-z])(.*)", name)):
+            continue
+        parts = [by_name.get(f"{match[1]}{part}{match[2]}") for part in _PARTS_OF_A_MOMENT]
+        present = list(itertools.takewhile(lambda pair: pair[0] is not None, zip(parts, _PARTS_OF_A_MOMENT.values(), strict=True)))
+        columns_of_parts = [column for column, _ in present if column]
+        if len(present) < 2 or target in columns_of_parts or not all(column and _is_part(column, *bounds) for column, bounds in present):
+            continue
+        return _made_of_parts(f"{match[1]}{'time' if len(present) > 3 else 'date'}{match[2]}", columns_of_parts, set(by_name))
+    return None
+
+
+def _is_part(column: ColumnFacts, least: int, most: int) -> bool:
+    return (
+        column.kind == "number"
+        and not column.typed.sql
+        and column.typed.ddl in ("int", "long")
+        and bool(least <= column.numbers[0] and column.numbers[-1] <= most)
+    )
+
+
+def _made_of_parts(name: str, parts: Sequence[ColumnFacts], used_names: set[str]) -> ColumnFacts | None:
+    """The column that the query makes of the parts; None if they are no days of the calendar."""
+    texts = pc.binary_join_element_wise(
+        *(pc.utf8_lpad(column.typed.values.cast(pa.string()), 4 if place == 0 else 2, "0") for place, column in enumerate(parts)), " "
+    )
+    form = pattern_form(" ".join(("yyyy", "MM", "dd", "HH", "mm")[: len(parts)]))
+    moments = form.moments(texts)
+    if moments.null_count - texts.null_count > MOST_WRONG * len(texts):
         return None
-    (column,) = ordered
-    bounds = [column.filled[int(len(column.filled) * share)].as_py() for share in (0.8, 0.9)]
-    days = (bound.date() if isinstance(bound, datetime) else bound for bound in bounds)
-    times = days if column.typed.ddl == "date" else (bound.replace(microsecond=0) for bound in bounds)
-    validation, test = map(str, times)
-    return (column, validation, test) if validation < test else None
+    integers = [f"CAST({sql_name(column.name)} AS int)" if column.typed.ddl == "long" else sql_name(column.name) for column in parts]
+    integers += ["1" if place < 3 else "0" for place in range(len(parts), 6)]
+    made = f"try_make_timestamp({', '.join(integers)})"
+    sql = f"CAST({made} AS date)" if form.is_date else made
+    names = ", ".join(column.name for column in parts)
+    name = free_name(name, used_names)
+    return ColumnFacts(TypedColumn(name, "string", moments, sql.replace("{", "{{").replace("}", "}}"), f"{name} is made of {names}"))
 
 
 def _spans_years(column: ColumnFacts) -> bool:

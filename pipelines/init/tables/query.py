@@ -25,11 +25,12 @@ class Query:
 
     def expression(self, column: ColumnFacts) -> str:
         """The value of a column, with what must be made of its raw texts."""
-        return self.changed.get(column.name) or sql_name(column.name)
+        return self.changed.get(column.name) or self.added.get(column.name) or sql_name(column.name)
 
     def change(self, column: ColumnFacts, sql: str) -> None:
-        """Make something of a column: `sql` has {} for it."""
-        self.changed[column.name] = sql.format(self.expression(column))
+        """Make something of a column: `sql` has {} for it; one that is in no file is added."""
+        expressions = self.added if column.name in self.table.made else self.changed
+        expressions[column.name] = sql.format(self.expression(column))
 
     def text(self, names: Iterable[str], split_column: str) -> str:
         """The query over the tables of these names; empty if it would take every column of one table as it is."""

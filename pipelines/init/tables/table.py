@@ -28,5 +28,8 @@ class SampledTable:
     raw_names: Mapping[str, str] = field(default_factory=dict)
     """Names of columns in the files, by those that the query gives them."""
 
+    made: tuple[str, ...] = ()
+    """Columns that are in no file: the query makes them of others."""
+
     def column(self, name: str) -> ColumnFacts:
         return next(column for column in self.columns if column.name == name)

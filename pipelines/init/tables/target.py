@@ -10,7 +10,7 @@ import numpy as np
 from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
-from pipelines.init.tables.column_names import column_names
+from pipelines.init.tables.column_names import column_names, sql_text
 from pipelines.init.tables.table import SampledTable
 
 NAMES = ("target", "label", "class", "y", "outcome")
@@ -140,11 +140,6 @@ def _classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
     rare = share * len(rows) < RARE_SHARE * 2 and rows[-1] >= _LEAST_ROWS_OF_A_RARE_CLASS
     sql = "CAST({} AS int)" if column.typed.ddl == "double" else ""
     return TargetChoice(column, "classes", "label", f"{len(rows)} classes, the rarest {100 * share:.2g} % of the rows", sql, rare, doubts)
-
-
-def sql_text(text: str) -> str:
-    """A text as a literal of Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _show_number(value: Any) -> str:

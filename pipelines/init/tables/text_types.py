@@ -1,30 +1,45 @@
-"""The Spark type of a column of texts, by the grammar of numbers of `pipelines.data.sources.text.numbers`."""
+"""The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.numbers`, and by the forms of numbers and
+moments that the query makes some of."""
 
 from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features.auto.column_facts import TypedColumn
+from pipelines.init.tables.column_names import sql_name
 from pipelines.init.tables.dialect import MARKS
+from pipelines.init.tables.moment_forms import MomentReading, read_moments
+from pipelines.init.tables.number_forms import DECIMAL_POINT, MOST_WRONG, NumberReading, read_numbers, share_of_looks
 
 _WHOLE = r"^[+-]?[0-9]+$"
 _FRACTION = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$"
-_DECIMAL_COMMA = r"^[+-]?[0-9]+(?:,[0-9]+)?$"
 _LEADING_ZERO = r"^[+-]?0[0-9]"
+_MAY_BE_THOUSANDS = r"^[1-9][0-9]{0,2}(?:\.[0-9]{3})+$|^[0-9]{1,3}$"
 _BOOLEAN = r"^(?i:true|false)$"
-_DATE = r"^[0-9]{4}-[01]?[0-9]-[0-3]?[0-9]$"
-_TIME = r"^[0-9]{4}-[01][0-9]-[0-3][0-9][ T][0-2][0-9]:[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?$"
-_DATE_FORMATS = {
-    "yyyy/MM/dd": (r"^[0-9]{4}/[01][0-9]/[0-3][0-9]$", "%Y/%m/%d"),
-    "dd.MM.yyyy": (r"^[0-3][0-9]\.[01][0-9]\.[0-9]{4}$", "%d.%m.%Y"),
-    "MM/dd/yyyy": (r"^[01][0-9]/[0-3][0-9]/[0-9]{4}$", "%m/%d/%Y"),
-    "dd/MM/yyyy": (r"^[0-3][0-9]/[01][0-9]/[0-9]{4}$", "%d/%m/%Y"),
-}
-"""Dates that no type of Spark reads by itself: by the pattern for Spark, what they look like, and the pattern for Arrow."""
-_MOST_WRONG = 0.005
-"""Share of texts that a column of numbers may have: their records are refused, of which a version may have 1 %."""
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """A column of texts with the type of its values."""
+
+    column: TypedColumn
+    decides: str = ""
+    """What its texts show that those of other columns may leave open: the order of day and month, or what decimals begin with."""
+    is_open: bool = False
+    """Whether what other columns decide may change its type."""
+
+
+def type_columns(texts: Mapping[str, pa.Array], null_mark: str, is_complete: bool) -> list[TypedColumn]:
+    """The columns with the types of nearly all of their values. What one leaves open, others decide."""
+    readings = {name: read_column(name, column, null_mark, is_complete) for name, column in texts.items()}
+    hints = {reading.decides for reading in readings.values()} - {""}
+    return [
+        read_column(name, texts[name], null_mark, is_complete, hints).column if reading.is_open and hints else reading.column
+        for name, reading in readings.items()
+    ]
 
 
 def missing_marks(table: pa.Table) -> list[str]:
@@ -36,74 +51,99 @@ def missing_marks(table: pa.Table) -> list[str]:
         if not pc.any(is_mark).as_py():
             continue
         unmarked = column.filter(pc.and_(pc.invert(is_mark), pc.is_valid(column)))
-        is_number = len(unmarked) > 0 and _share(unmarked, _FRACTION) == 1
+        is_number = len(unmarked) > 0 and share_of_looks(unmarked, _FRACTION) == 1
         for mark in pc.value_counts(column.filter(is_mark)).to_pylist():
             counts[mark["values"]] += mark["counts"] if is_number or mark["values"] in ("?", "\\N") else 0
     return [mark for mark, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count]
 
 
-def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool) -> TypedColumn:
-    """The column with the type of all of its values; text if they have none. Numbers of a sample may be larger in the whole file."""
+def read_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, hints: Collection[str] = ()) -> TextReading:
+    """The column with the type of nearly all of its values; text if they have none. Numbers of a sample may be larger in the whole file."""
     if null_mark:
         texts = pc.if_else(pc.equal(texts, null_mark), pa.scalar(None, pa.large_string()), texts)
     marked = pc.if_else(pc.is_in(texts, pa.array(MARKS, pa.large_string())), pa.scalar(None, pa.large_string()), texts)
     filled = marked.drop_null()
-    as_text = TypedColumn(name, "string", texts)
     if not len(filled):
-        return as_text
+        return TextReading(TypedColumn(name, "string", texts))
+    reading = _number(name, marked, filled, is_complete, hints) or _moment(name, marked, hints)
     has_marks = marked.null_count > texts.null_count
-    if typed := _number(name, marked, filled, is_complete):
-        return TypedColumn(name, "string", typed.values, f"try_cast({{}} AS {typed.ddl})") if has_marks else typed
-    if has_marks:
-        return as_text
-    if _share(filled, _BOOLEAN) == 1:
-        return TypedColumn(name, "boolean", pc.equal(pc.utf8_lower(texts), "true"))
-    return _moment(name, texts, filled) or as_text
+    if reading:
+        return replace(reading, column=as_text(reading.column)) if has_marks else reading
+    if not has_marks and share_of_looks(filled, _BOOLEAN) == 1:
+        return TextReading(TypedColumn(name, "boolean", pc.equal(pc.utf8_lower(texts), "true")))
+    return TextReading(TypedColumn(name, "string", texts))
 
 
-def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool) -> TypedColumn | None:
-    if _share(filled, _WHOLE) == 1:
-        if _share(filled, _LEADING_ZERO):
+def as_text(column: TypedColumn) -> TypedColumn:
+    """The column as one of texts, of which the query makes its values: what is none of them is NULL."""
+    return column if column.ddl == "string" else replace(column, ddl="string", sql=f"try_cast({{}} AS {column.ddl})")
+
+
+def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hints: Collection[str]) -> TextReading | None:
+    if share_of_looks(filled, _WHOLE) == 1:
+        if share_of_looks(filled, _LEADING_ZERO):
             return None  # postal codes, which are no quantities
         try:
             numbers = texts.cast(pa.int64())
         except pa.ArrowInvalid:
             return None  # too many digits for a number of Spark, as in hashes
         small = is_complete and max(abs(pc.max(numbers).as_py()), abs(pc.min(numbers).as_py())) < 2**31
-        return TypedColumn(name, "int" if small else "long", numbers)
-    share = _share(filled, _FRACTION)
-    if share >= 1 - _MOST_WRONG:
+        return TextReading(TypedColumn(name, "int" if small else "long", numbers))
+    share = share_of_looks(filled, _FRACTION)
+    if share >= 1 - MOST_WRONG and share_of_looks(filled.slice(0, 1_000), _MAY_BE_THOUSANDS) < 1:
         is_number = pc.match_substring_regex(texts, _FRACTION)
         numbers = pc.utf8_trim(pc.if_else(is_number, texts, pa.scalar(None, pa.large_string())), " \t").cast(pa.float64())
         wrong = len(filled) - round(share * len(filled))
         doubt = f"{name} is a number, though {wrong:,} of {len(filled):,} values are none; records with them are refused" if wrong else ""
-        return TypedColumn(name, "double", numbers, doubt=doubt)
-    if _share(filled, _DECIMAL_COMMA) == 1:
-        numbers = pc.replace_substring(texts, ",", ".").cast(pa.float64())
-        return TypedColumn(name, "string", numbers, "try_cast(replace({}, ',', '.') AS double)")
-    return None
+        return TextReading(TypedColumn(name, "double", numbers, doubt=doubt), DECIMAL_POINT)
+    reading = read_numbers(filled, hints)
+    return _number_of_form(name, texts, filled, reading) if reading else None
 
 
-def _moment(name: str, texts: pa.Array, filled: pa.Array) -> TypedColumn | None:
-    """The column as dates or times, if all of its texts are some."""
-    if _share(filled, _TIME) == 1 or _share(filled, _DATE) == 1:
-        is_date = _share(filled, _DATE) == 1
-        try:
-            moments = pc.replace_substring(texts, "T", " ").cast(pa.timestamp("us"))
-        except pa.ArrowInvalid:
-            return None
-        return TypedColumn(name, "date" if is_date else "timestamp", moments)
-    for spark, (look, arrow) in _DATE_FORMATS.items():
-        if _share(filled, look) == 1:
-            moments = pc.strptime(texts, arrow, "us", error_is_null=True)
-            if moments.null_count == texts.null_count:
-                return TypedColumn(name, "string", moments, f"to_date({{}}, '{spark}')")
-    return None
+def _number_of_form(name: str, texts: pa.Array, filled: pa.Array, reading: NumberReading) -> TextReading:
+    """The column of numbers of a form, and what is assumed of it."""
+    form = reading.form
+    if form.is_plain and not reading.wrong:
+        column = TypedColumn(name, "double", texts.cast(pa.float64()))
+    else:
+        column = TypedColumn(name, "string", form.numbers(texts), form.sql)
+    reason = f", {reading.reason}" if reading.reason else ""
+    said = [f"{name} is a number{form.said or ' with a decimal point'}{reason}"] if form.said or reading.wrong or reason else []
+    said += [_wrong(reading.wrong, len(filled))] if reading.wrong else []
+    said += [f"otherwise write {reading.other.cast.format(sql_name(name))} in source.query"] if reading.other and reading.reason else []
+    return TextReading(replace(column, doubt="; ".join(said)), reading.decides, reading.other is not None)
 
 
-def _share(filled: pa.Array, pattern: str) -> float:
-    """The share of the texts that match."""
-    first = pc.match_substring_regex(filled.slice(0, 1_000), pattern)
-    if not pc.any(first).as_py():
-        return 0.0
-    return float(np.mean(pc.match_substring_regex(filled, pattern).to_numpy(zero_copy_only=False)))
+def _moment(name: str, texts: pa.Array, hints: Collection[str]) -> TextReading | None:
+    """The column as dates or times, if nearly all of its texts are some."""
+    reading = read_moments(texts, hints)
+    if not reading:
+        return None
+    form, kind = reading.form, "date" if reading.form.is_date else "timestamp"
+    column = TypedColumn(name, "string" if form.sql else kind, reading.moments, form.sql)
+    if not form.sql and reading.wrong:
+        column = as_text(column)
+    return TextReading(replace(column, doubt=_moment_doubt(name, texts, reading)), reading.decides, reading.other is not None)
+
+
+def _moment_doubt(name: str, texts: pa.Array, reading: MomentReading) -> str:
+    """What is assumed of the moments."""
+    form, filled = reading.form, texts.drop_null()
+    said = [f"{name} is a {'date' if form.is_date else 'time'} written {form.pattern}"] if form.pattern else []
+    if reading.other:
+        first, second = filled[:100], reading.other.moments(filled[:100])
+        place = next((place for place, other in enumerate(second) if other != form.moments(first)[place]), 0)
+        one, another = (f"{moments[place].as_py():%-d %B %Y}" for moments in (form.moments(first), second))
+        open_order = f" or {reading.other.pattern}" if not reading.reason else f", {reading.reason}"
+        said[0] += f"{open_order}: {filled[place].as_py()} is taken for {one}"
+        said += [f"if it is {another}, write {reading.other.sql.format(sql_name(name))} in source.query"]
+    if form.has_zone:
+        said += [f"{name} is in UTC, to which its offsets are turned"]
+    if form.has_short_years:
+        said += ["its years are from 2000 to 2099"]
+    said += [_wrong(reading.wrong, len(filled))] if reading.wrong else []
+    return "; ".join(said)
+
+
+def _wrong(wrong: int, values: int) -> str:
+    return f"{wrong:,} of {values:,} values are none and become NULL"
