@@ -23,6 +23,7 @@ from pipelines.data.sources.text.csv import cutting_rules
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import LockstepError
 from pipelines.init.tables.files import find_table
+from pipelines.init.tables.moments import with_moments
 from pipelines.init.tables.table import SampledTable
 from polluted.pollutions import Polluted, Value
 
@@ -50,6 +51,7 @@ def judge(polluted: Polluted, folder: Path) -> Outcome:
     try:
         table = find_table(str(path))
         assert table is not None
+        table = with_moments(table)
         rows = read_rows(table, path)
     except LockstepError as error:
         named = {int(number.replace(",", "")) for number in re.findall(r"line ([0-9,]+)", str(error))}
@@ -130,7 +132,7 @@ def _fits(text: str | None, column: ColumnFacts) -> bool:
             return text.lower() in ("true", "false")
         case "date" | "timestamp":
             try:
-                datetime.fromisoformat(text)
+                datetime.fromisoformat(text.removesuffix(" UTC"))
             except ValueError:
                 return False
     return True

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, free_name
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
@@ -36,8 +37,8 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     if table.rows < LEAST_ROWS:
         rows = f"{table.rows} row{'s' if table.rows != 1 else ''}"
         raise SourceError(f"{data} has {rows}, too few for three splits; give a table of at least {LEAST_ROWS}")
-    target = choose_target(table, target_name, data)
-    table = with_moments(table, target.column)
+    table, target = choose_target(table, target_name, data)
+    table = with_moments(table, target.columns)
     roles = find_roles(table, target)
     split, split_reason = _split(table, target, roles)
     query = _query(table, target, roles)
@@ -64,7 +65,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
             **({"key": [roles.key]} if roles.key else {}),
             "split": split,
             "features": {feature.feature: feature.encoder for feature in features},
-            "target": {target.column.name: target.encoder},
+            "target": _target(table, target),
         },
         "task": task,
         "train": train,
@@ -106,20 +107,33 @@ def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
     for column in table.columns:
         if column.typed.sql and (column.name not in roles.left_out or column.name in (roles.key, roles.group)):
             query.change(column, column.typed.sql)
-    if target.column.nulls:
-        value = query.expression(target.column)
-        not_a_number = f" AND NOT isnan({value})" if target.column.has_nan else ""
-        query.condition = f"{value} IS NOT NULL{not_a_number}"
+    conditions = [condition for column in target.columns if column.nulls for condition in _is_there(query.expression(column), column)]
+    query.condition = " AND ".join(conditions)
     if target.sql:
         query.change(target.column, target.sql)
     return query
+
+
+def _target(table: SampledTable, target: TargetChoice) -> dict[str, Any]:
+    """The section `dataset.target`."""
+    if not target.others:
+        return {target.column.name: target.encoder}
+    name = free_name("targets", {column.name.lower() for column in table.columns})
+    return {name: {"encoder": target.encoder, "columns": [column.name for column in target.columns]}}
+
+
+def _is_there(value: str, column: ColumnFacts) -> Iterator[str]:
+    """Conditions of rows that have a target."""
+    yield f"{value} IS NOT NULL"
+    if column.has_nan:
+        yield f"NOT isnan({value})"
 
 
 def _model(
     table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool
 ) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last."""
-    if sides := rating_sides(roles, target):
+    if not target.others and (sides := rating_sides(roles, target)):
         names = {column.name for side in sides for column in side}
         dropped = [column for column in roles.features if column.name not in names]
         roles.left_out |= {column.name: "neither of the user nor of the item" for column in dropped}
@@ -149,7 +163,8 @@ def _choose_task(
     names = [feature.feature for feature in features if feature.encoder_name == TERMS]
     texts = [column for column in roles.features if column.name in names]
     columns = [column for column in roles.features if column not in texts]
-    trial = try_models(columns, texts, target) if texts or len(roles.features) > MANY_COLUMNS else None
+    is_open = not target.others and (texts or len(roles.features) > MANY_COLUMNS)
+    trial = try_models(columns, texts, target) if is_open else None
     task, train, reason = task_and_training(target, table.rows, trial)
     if task["kind"] == "tabular":
         task |= embedding_settings(features, len(roles.features))
@@ -190,5 +205,9 @@ def _doubts(table: SampledTable, target: TargetChoice, roles: Roles) -> Iterator
     yield from roles.doubts
     if leak := find_leak(roles.features, target):
         yield leak.text
-    if target.column.nulls:
-        yield f"rows without {target.column.name} are left out by the query: {target.column.nulls:,} of those read"
+    mark = table.settings.get("options", {}).get("nullValue", "")
+    marked = f", and so are those with {mark}, a missing value in other columns; if it is a class, remove nullValue" if mark else ""
+    for column in target.columns:
+        if column.nulls:
+            said = f"rows without {column.name} are left out by the query: {column.nulls:,} of those read"
+            yield f"{said}{marked if column.kind == 'text' else ''}"

@@ -79,10 +79,11 @@ def time_split(columns: Sequence[ColumnFacts]) -> tuple[ColumnFacts, str, str] |
     return None
 
 
-def with_moments(table: SampledTable, target: ColumnFacts) -> SampledTable:
-    """The table with moments in place of whole numbers that stand for some, and with one that parts in several columns make together."""
-    columns = [column if column is target else _moment_of_numbers(column) for column in table.columns]
-    if any(column.kind == "moment" for column in columns) or not (made := _moment_of_parts(columns, target)):
+def with_moments(table: SampledTable, targets: Sequence[ColumnFacts] = ()) -> SampledTable:
+    """The table with moments in place of whole numbers that stand for some, and with one that parts in several columns
+    make together. Targets stay as they are."""
+    columns = [column if any(column is target for target in targets) else _moment_of_numbers(column) for column in table.columns]
+    if any(column.kind == "moment" for column in columns) or not (made := _moment_of_parts(columns, targets)):
         return replace(table, columns=columns)
     return replace(table, columns=[made, *columns], made=(made.name,))
 
@@ -143,7 +144,7 @@ def _is_dense(column: ColumnFacts) -> bool:
     return bool(column.numbers[-1] - column.numbers[0] < 2 * column.rows)
 
 
-def _moment_of_parts(columns: Sequence[ColumnFacts], target: ColumnFacts) -> ColumnFacts | None:
+def _moment_of_parts(columns: Sequence[ColumnFacts], targets: Sequence[ColumnFacts]) -> ColumnFacts | None:
     """The moment whose year, month, day, hour and minute are columns of their own."""
     by_name = {column.name.lower(): column for column in columns}
     for name in by_name:
@@ -152,7 +153,8 @@ def _moment_of_parts(columns: Sequence[ColumnFacts], target: ColumnFacts) -> Col
         parts = [by_name.get(f"{match[1]}{part}{match[2]}") for part in _PARTS_OF_A_MOMENT]
         present = list(itertools.takewhile(lambda pair: pair[0] is not None, zip(parts, _PARTS_OF_A_MOMENT.values(), strict=True)))
         columns_of_parts = [column for column, _ in present if column]
-        if len(present) < 2 or target in columns_of_parts or not all(column and _is_part(column, *bounds) for column, bounds in present):
+        has_target = any(column is target for column in columns_of_parts for target in targets)
+        if len(present) < 2 or has_target or not all(column and _is_part(column, *bounds) for column, bounds in present):
             continue
         return _made_of_parts(f"{match[1]}{'time' if len(present) > 3 else 'date'}{match[2]}", columns_of_parts, set(by_name))
     return None

@@ -47,7 +47,7 @@ def find_roles(table: SampledTable, target: TargetChoice) -> Roles:
     """Sort the columns besides the target."""
     roles, row_numbers, identifiers = Roles(), list[ColumnFacts](), list[ColumnFacts]()
     for column in table.columns:
-        if column is target.column:
+        if target.holds(column):
             continue
         if reason := _uselessness(column, target):
             roles.left_out[column.name] = reason
@@ -114,7 +114,7 @@ def _uselessness(column: ColumnFacts, target: TargetChoice) -> str:
         return "empty"
     if column.kind != "list" and column.distinct < 2 and column.nulls == 0:
         return f"constant, always {str(column.filled[0].as_py())[:40]}"
-    return COPY if is_copy(column, target.column, not target.has_classes) else ""
+    return COPY if any(is_copy(column, own, not target.has_classes) for own in target.columns) else ""
 
 
 def depends_on(column: ColumnFacts, key: ColumnFacts) -> bool:

@@ -1,16 +1,18 @@
 """The target: the column to predict, and what kind of value it has."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow.compute as pc
 
 from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
-from pipelines.init.tables.column_names import column_names, sql_text
+from pipelines.init.tables.column_names import column_names, sql_name, sql_text
+from pipelines.init.tables.dialect import MARKS
 from pipelines.init.tables.table import SampledTable
 
 NAMES = ("target", "label", "class", "y", "outcome")
@@ -39,6 +41,16 @@ class TargetChoice:
     """What the query makes of it, with {} for its name; empty if it is used as it is."""
     has_rare_class: bool = False
     doubts: tuple[str, ...] = ()
+    others: tuple[ColumnFacts, ...] = ()
+    """Further columns of numbers that are predicted with it."""
+
+    @property
+    def columns(self) -> tuple[ColumnFacts, ...]:
+        return (self.column, *self.others)
+
+    def holds(self, column: ColumnFacts) -> bool:
+        """Whether it is made of that column."""
+        return any(column is own for own in self.columns)
 
     @property
     def has_classes(self) -> bool:
@@ -52,28 +64,99 @@ class TargetChoice:
         return max(fewest, 1) if self.has_rare_class or fewest < FEW_ROWS else 0
 
 
-def choose_target(table: SampledTable, name: str, data: str) -> TargetChoice:
-    """The target that is asked for, or else one by its name, or else the last column.
+def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTable, TargetChoice]:
+    """The target that is asked for, or else one by its name, or else the last column, and the table, in which classes that differ in
+    blanks and capitals are one. A name may be those of several columns with commas between.
 
     Raises ConfigError for a name that is no column, and for a column that cannot be predicted."""
     names = [column.name for column in table.columns]
     if len(names) < 2:
         raise ConfigError(f"{data} has one column, {names[0]}, and a table needs a target and a feature; give data with more columns")
     raw_names = {raw: new for new, raw in table.raw_names.items()}
-    chosen = raw_names.get(name) or (_match_name(names, name, data) if name else _default_name(names))
+    if not name:
+        chosen = _default_name(names)
+        doubts: tuple[str, ...] = (f"the target is {chosen}, {_why(chosen)}; for another column, --target NAME",)
+    elif chosen := _match_name(names, raw_names, name):
+        doubts = ()
+    elif "," in name:
+        parts = [part.strip() for part in name.split(",") if part.strip()]
+        return table, _numbers([table.column(_named(names, raw_names, part, data)) for part in dict.fromkeys(parts)], data)
+    else:
+        chosen, doubts = _named(names, raw_names, name, data), ()
     column = table.column(chosen)
-    doubts = () if name else (f"the target is {chosen}, {_why(chosen)}; for another column, --target NAME",)
-    return _describe(column, doubts, data)
+    if column.kind == "text" and (merged := _merge_spellings(column)):
+        columns = [merged if other is column else other for other in table.columns]
+        table, column = replace(table, columns=columns), merged
+    return table, _describe(column, (*doubts, *_doubts_of_marks(column)), data)
 
 
-def _match_name(names: Sequence[str], name: str, data: str) -> str:
+def _match_name(names: Sequence[str], raw_names: Mapping[str, str], name: str) -> str:
+    """The column of that name, in the files or the query; empty if there is none."""
     plain = column_names([name], 1)[0]
-    if chosen := next((other for other in names if other in (name, plain)), ""):
-        return chosen
-    if chosen := next((other for other in names if other.lower() == plain.lower()), ""):
+    by_lower_case = {other.lower(): other for other in reversed(names)}
+    return raw_names.get(name) or next((other for other in names if other in (name, plain)), "") or by_lower_case.get(plain.lower(), "")
+
+
+def _named(names: Sequence[str], raw_names: Mapping[str, str], name: str, data: str) -> str:
+    """The column of that name. Raises ConfigError if there is none."""
+    if chosen := _match_name(names, raw_names, name):
         return chosen
     remedy = suggestion(name, names, "name one of these")
     raise ConfigError(f"--target is {name}, which is no column of {data}: {name_list(names, name)}; {remedy}")
+
+
+def _numbers(columns: Sequence[ColumnFacts], data: str) -> TargetChoice:
+    """Several numbers, which one network predicts. Raises ConfigError unless all are numbers that vary."""
+    for column in columns:
+        if column.kind != "number" or column.distinct < 2:
+            raise ConfigError(
+                f"{data}: {column.name} is {'constant' if column.kind == 'number' else f'of type {column.typed.ddl}'}, and several targets "
+                "must be numbers that vary; name one column with --target, or several of numbers"
+            )
+    if len(columns) == 1:
+        return _describe(columns[0], (), data)
+    reason = f"{len(columns)} numbers, which one network predicts together"
+    names = ", ".join(column.name for column in columns)
+    doubts = (f"the targets {names} are numbers; for classes, name one column with --target",)
+    return TargetChoice(columns[0], "number", "vector", reason, "", False, doubts, tuple(columns[1:]))
+
+
+def _merge_spellings(column: ColumnFacts) -> ColumnFacts | None:
+    """The column without blanks around its classes, and in lower case where they differ in capitals; None if that makes none equal."""
+    if column.distinct > MOST_CLASSES:
+        return None
+    values = [str(value) for value in column.counts[0]]
+    trimmed = {value.strip(" ") for value in values}
+    has_capitals = len({value.lower() for value in trimmed}) < len(trimmed) and all(len(value) > 1 for value in trimmed)
+    if len(trimmed) == len(values) and not has_capitals:
+        return None
+    texts = pc.utf8_trim(column.typed.values, " ")
+    texts = pc.utf8_lower(texts) if has_capitals else texts
+    sql = "lower(trim({}))" if has_capitals else "trim({})"
+    spellings: dict[str, list[str]] = {}
+    for value in values:
+        spellings.setdefault(value.strip(" ").lower() if has_capitals else value.strip(" "), []).append(value)
+    example = next(group for group in spellings.values() if len(group) > 1)
+    doubt = (
+        f"{' and '.join(map(repr, example[:3]))} of {column.name} are one class, {len(spellings)} instead of {len(values)}; to keep them "
+        f"apart, write {sql_name(column.name)} for {sql.format(sql_name(column.name))} in source.query"
+    )
+    inner = column.typed.sql or "{}"
+    doubts = "; ".join(part for part in (column.typed.doubt, doubt) if part)
+    return ColumnFacts(replace(column.typed, values=texts, sql=sql.replace("{}", inner), doubt=doubts))
+
+
+def _doubts_of_marks(column: ColumnFacts) -> Iterator[str]:
+    """What is assumed of classes that may stand for missing values."""
+    if column.kind != "text":
+        return
+    for value, rows in zip(*column.counts, strict=True):
+        if value in MARKS:
+            name = sql_name(column.name)
+            yield (
+                f"{value} of {column.name} is a class, in {rows:,} of the rows read; if it means that the value is missing, add "
+                f"WHERE {name} <> {sql_text(str(value))} to source.query"
+            )
 
 
 def _default_name(names: Sequence[str]) -> str:
@@ -112,12 +195,27 @@ def _two_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
     if column.kind == "boolean" or (column.kind == "number" and {float(value) for value in values} == {0.0, 1.0}):
         sql = "CAST({} AS int)" if column.typed.ddl == "double" else ""
         return TargetChoice(column, "two classes", "binary", f"two classes, the rarer {100 * share:.2g} % of the rows", sql, rare, doubts)
-    positive = next((value for value in values if str(value).lower() in _POSITIVE), values[1])
+    positive, is_told = _positive(column, values)
     negative = next(value for value in values if value != positive)
     literal = _show_number(positive) if column.kind == "number" else sql_text(str(positive)).replace("{", "{{").replace("}", "}}")
     percent = 100 * rows[list(values).index(positive)] / sum(rows)
     reason = f"two classes: {_show(positive)} is true, in {percent:.2g} % of the rows, and {_show(negative)} false"
+    if not is_told:
+        other = _show_number(negative) if column.kind == "number" else sql_text(str(negative))
+        doubts += (
+            f"{_show(positive)} of {column.name} is true, as the rarer of two, in {percent:.2g} % of the rows; for {_show(negative)}, "
+            f"write = {other} for = {literal.replace('{{', '{').replace('}}', '}')} in source.query",
+        )
     return TargetChoice(column, "two classes", "binary", reason, f"{{}} = {literal}", rare, doubts)
+
+
+def _positive(column: ColumnFacts, values: np.ndarray) -> tuple[Any, bool]:
+    """Which of two classes is true, and whether its name or sign says so; else it is the rarer."""
+    if column.kind == "number":
+        is_signed = float(min(values)) < 0 < float(max(values))
+        return (max(values), True) if is_signed else (values[1], False)
+    named = [value for value in values if str(value).strip().lower() in _POSITIVE]
+    return (named[0], True) if len(named) == 1 else (values[1], False)
 
 
 def _number_or_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:

@@ -43,18 +43,21 @@ def type_columns(texts: Mapping[str, pa.Array], null_mark: str, is_complete: boo
 
 
 def missing_marks(table: pa.Table) -> list[str]:
-    """Texts that stand for missing values in columns that are numbers without them, the most frequent first; `?` in any column."""
-    counts = Counter[str]()
+    """Texts that stand for missing values in columns that are numbers without them, the most frequent first; `?` in any column. NA among
+    codes of two letters, such as EU and AS, is one of these, and no missing value of any column."""
+    counts, codes = Counter[str](), set[str]()
     marks = pa.array(MARKS, pa.large_string())
     for column in table.columns:
         is_mark = pc.is_in(column, marks)
         if not pc.any(is_mark).as_py():
             continue
         unmarked = column.filter(pc.and_(pc.invert(is_mark), pc.is_valid(column)))
-        is_number = len(unmarked) > 0 and share_of_looks(unmarked, _FRACTION) == 1
+        is_number = len(unmarked) > 0 and (share_of_looks(unmarked, _FRACTION) == 1 or read_numbers(unmarked.combine_chunks()) is not None)
+        is_code = share_of_looks(unmarked, "^[A-Z][A-Z]$") == 1
+        codes |= {mark for mark in pc.unique(column).to_pylist() if mark == "NA"} if is_code else set()
         for mark in pc.value_counts(column.filter(is_mark)).to_pylist():
             counts[mark["values"]] += mark["counts"] if is_number or mark["values"] in ("?", "\\N") else 0
-    return [mark for mark, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count]
+    return [mark for mark, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count and mark not in codes]
 
 
 def read_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, hints: Collection[str] = ()) -> TextReading:

@@ -1,0 +1,222 @@
+"""What drafts take the texts of a column for: numbers with marks, moments of many forms, classes of several spellings."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipelines.config.load import parse
+from pipelines.config.reading import from_yaml
+from pipelines.data.features.auto.column_facts import TypedColumn
+from pipelines.errors import ConfigError
+from pipelines.init.draft import Draft, Request
+from pipelines.init.drafting import draft_config
+from pipelines.init.tables.text_types import type_columns
+from pipelines.init.yaml_text import yaml_text
+
+ROWS = 400
+Values = Sequence[Any]
+
+
+def type_texts(*columns: Sequence[str | None]) -> list[TypedColumn]:
+    """The columns of one table, a, b and so on."""
+    texts = {chr(ord("a") + place): pa.array(texts, pa.large_string()) for place, texts in enumerate(columns)}
+    return type_columns(texts, "", True)
+
+
+def draft(folder: Path, columns: Mapping[str, Values], target: str = "y") -> Draft:
+    """The draft of a table, which is a valid config."""
+    path = folder / "t.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([list(columns), *zip(*columns.values(), strict=True)])
+    result = draft_config(Request(str(path), target, "toy"))
+    parse(from_yaml(yaml_text(result)), "toy.yaml")
+    return result
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def numbers(random: np.random.Generator) -> dict[str, Values]:
+    values = random.normal(size=ROWS).round(3)
+    return {"a": values, "y": values * 2 + random.normal(size=ROWS).round(2)}
+
+
+@pytest.mark.parametrize(
+    ("texts", "values", "said"),
+    [
+        (["800", "2,501", "-1,007"], [800, 2501, -1007], "a is a number without thousands commas"),
+        (["$1,234.50", "-$3"], [1234.5, -3], "a is a number without $ and thousands commas"),
+        (["5.914,00", "3,25"], [5914, 3.25], "a is a number without thousands points, with a decimal comma"),
+        (["1 234", "5\u00a0000", "6\u202f000\u202f000"], [1234, 5000, 6e6], "a is a number without blanks between thousands"),
+        (["1.250,50 €", "3,00 €"], [1250.5, 3], "a is a number without € and thousands points, with a decimal comma"),
+        (["12.3%", "4 %"], [12.3, 4], "a is a number without %"),
+        (["(45.10)", "3"], [-45.1, 3], "a is a number, negative in parentheses"),
+        (["45-", "3"], [-45, 3], "a is a number, negative before a minus"),
+        (["1.5k", "2M", "7"], [1500, 2e6, 7], "a is a number, k for thousands, M for millions"),
+        (["USD 12.50", "USD 3"], [12.5, 3], "a is a number without USD"),
+        (["1'234.50", "9"], [1234.5, 9], "a is a number without apostrophes"),
+        (["0,123", "2,500"], [0.123, 2.5], "a is a number, with a decimal comma"),
+        (["800", "5.910"], [800, 5910], "a is a number without thousands points, with a decimal comma"),
+    ],
+)
+def test_numbers_have_marks_that_are_taken_off_and_said(texts: list[str], values: list[float], said: str) -> None:
+    (column,) = type_texts(texts)
+    assert column.values.to_pylist() == values and column.doubt == said
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["0123", "1,234"], ["12D", "13D"], ["123 456 789", "223 456 780"], ["10.0.0.1", "192.168.1.1"], ["1-2", "3-4"], ["12.50 €", "3,00 €"]],
+)
+def test_codes_and_mixtures_stay_texts(texts: list[str]) -> None:
+    assert type_texts(texts)[0].values.to_pylist() == texts
+
+
+def test_three_digits_behind_every_comma_are_a_doubt_that_other_columns_decide() -> None:
+    open_texts = ["2,501", "3,200"]
+    assert type_texts(open_texts)[0].values.to_pylist() == [2501, 3200]
+    assert "as three digits stand behind every comma; otherwise write try_cast(replace(a, ',', '.')" in type_texts(open_texts)[0].doubt
+    assert type_texts(open_texts, ["1,5", "2"])[0].values.to_pylist() == [2.501, 3.2]
+    assert type_texts(open_texts, ["1.5", "2"])[0].values.to_pylist() == [2501, 3200]
+    assert type_texts(["5.914", "1.200"], ["1,5", "2"])[0].values.to_pylist() == [5914, 1200]
+    assert type_texts(["5.914", "1.200"])[0].ddl == "double"
+
+
+def test_one_text_among_many_numbers_is_null_and_counted() -> None:
+    (column,) = type_texts(["$2.50", "abc", *["$3.00"] * 400])
+    assert column.values[1].as_py() is None and column.doubt == "a is a number without $; 1 of 402 values are none and become NULL"
+
+
+MOMENTS = {
+    "2021-03-01T05:07:09Z": datetime(2021, 3, 1, 5, 7, 9),
+    "2021-03-01T05:07:09.123Z": datetime(2021, 3, 1, 5, 7, 9, 123_000),
+    "2021-03-01T05:07:09+02:00": datetime(2021, 3, 1, 3, 7, 9),
+    "2021-03-01 05:07:09 UTC": datetime(2021, 3, 1, 5, 7, 9),
+    "2021/03/01 05:07": datetime(2021, 3, 1, 5, 7),
+    "13/03/2021 05:07": datetime(2021, 3, 13, 5, 7),
+    "01.03.2021 05:07": datetime(2021, 3, 1, 5, 7),
+    "03/13/2021 05:07 PM": datetime(2021, 3, 13, 17, 7),
+    "3/13/2021 5:07": datetime(2021, 3, 13, 5, 7),
+    "13 Mar 2021": date(2021, 3, 13),
+    "march 13, 2021": date(2021, 3, 13),
+    "13-Mar-21": date(2021, 3, 13),
+    "2021-03": date(2021, 3, 1),
+    "Mar 2021": date(2021, 3, 1),
+    "2020Q2": date(2020, 4, 1),
+    "2020-Q4": date(2020, 10, 1),
+    "20210301T050709": datetime(2021, 3, 1, 5, 7, 9),
+}
+
+
+@pytest.mark.parametrize("text", MOMENTS)
+def test_moments_have_many_forms(text: str) -> None:
+    (column,) = type_texts([text, None])
+    assert column.values.to_pylist() == [MOMENTS[text], None]
+
+
+def test_the_order_of_day_and_month_is_what_the_values_or_other_columns_or_the_rows_say() -> None:
+    open_days = ["06/02/2024", "05/03/2024", "06/03/2024"]
+    (alone,) = type_texts(open_days)
+    assert alone.values[0].as_py() == date(2024, 2, 6)
+    assert "dd/MM/yyyy or MM/dd/yyyy: 06/02/2024 is taken for 6 February 2024; if it is 2 June 2024, write" in alone.doubt
+    assert type_texts(open_days, ["05/25/2023", "01/01/2023", "01/01/2023"])[0].values[0].as_py() == date(2024, 6, 2)
+    in_order_of_months = [f"{month:02}/{day:02}/2024" for month in range(1, 7) for day in (3, 9)]
+    (ordered,) = type_texts(in_order_of_months)
+    assert ordered.values[0].as_py() == date(2024, 1, 3) and "as its rows are then in order of time" in ordered.doubt
+    assert type_texts(["03/04/2024 05:07 AM"])[0].values[0].as_py() == datetime(2024, 3, 4, 5, 7)
+
+
+def test_numbers_that_stand_for_moments_are_some(numbers: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+    seconds = 1_600_000_000 + np.cumsum(random.integers(1, 1_000, ROWS))
+    table = {
+        "at": random.permutation(seconds) * 1000,
+        "s": seconds,
+        "other": random.permutation(seconds),
+        "d": [20200101 + n % 28 for n in range(ROWS)],
+    }
+    result = draft(tmp_path, {"created_at" if name == "at" else name: values for name, values in table.items()} | numbers)
+    query, said = result.sections["source"]["query"], " ".join(result.assumptions)
+    assert "timestamp_millis(created_at) AS created_at" in query and "timestamp_seconds(s) AS s" in query
+    assert "try_to_date(CAST(d AS string), 'yyyyMMdd') AS d" in query and "other is a number; for a time in seconds since 1970" in said
+    assert result.sections["dataset"]["split"]["time"] == "s"
+
+
+def test_a_moment_in_several_columns_is_one(numbers: dict[str, Values], tmp_path: Path) -> None:
+    hours = np.datetime64("2021-01-30T00") + np.arange(ROWS)
+    parts = {part: [int(str(hour)[start:end]) for hour in hours] for part, start, end in
+             (("year", 0, 4), ("month", 5, 7), ("day", 8, 10), ("hour", 11, 13))}  # fmt: skip
+    result = draft(tmp_path, parts | numbers)
+    assert "try_make_timestamp(year, month, day, hour, 0, 0) AS time" in result.sections["source"]["query"]
+    assert result.sections["dataset"]["split"] == {"time": "time", "validation": "2021-02-12 08:00:00", "test": "2021-02-14 00:00:00"}
+    assert "time_dayofweek" in result.sections["dataset"]["features"] and "time_hour" not in result.sections["dataset"]["features"]
+
+
+def test_rows_in_time_order_backwards_are_split_by_time_too(numbers: dict[str, Values], tmp_path: Path) -> None:
+    days = np.datetime64("2021-01-01") + np.arange(ROWS) // 2
+    result = draft(tmp_path, {"day": [f"{day.item():%d.%m.%Y}" for day in days[::-1]], **numbers})
+    assert result.sections["dataset"]["split"] == {"time": "day", "validation": "2021-06-10", "test": "2021-06-30"}
+
+
+def test_spellings_of_a_class_are_one(numbers: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+    result = draft(tmp_path, {"a": numbers["a"], "y": random.choice(["yes", "yes ", "Yes", "no"], ROWS)})
+    assert "lower(trim(y)) = 'yes' AS y" in result.sections["source"]["query"]
+    assert any("of y are one class, 2 instead of 4; to keep them apart, write y for lower(trim(y))" in line for line in result.assumptions)
+    letters = draft(tmp_path, {"a": numbers["a"], "y": random.choice(["a", "A", "b"], ROWS)})
+    assert "query" not in letters.sections["source"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "options", "said"),
+    [
+        (["EU", "NA", "AS"], {}, "NA of y is a class, in"),
+        (
+            ["low", "NA", "high", "top"],
+            {"nullValue": "NA"},
+            "and so are those with NA, a missing value in other columns; if it is a class, remove",
+        ),
+        (["low", "None", "high"], {"nullValue": "NA"}, "None of y is a class, in"),
+    ],
+)
+def test_a_mark_among_classes_is_one_or_missing_and_both_are_said(
+    numbers: dict[str, Values], random: np.random.Generator, tmp_path: Path, classes: list[str], options: dict[str, str], said: str
+) -> None:
+    gaps = [value if number % 7 else "NA" for number, value in enumerate(numbers["a"])]
+    result = draft(tmp_path, {"a": gaps, "y": random.choice(classes, ROWS)})
+    assert result.sections["source"]["tables"]["toy"]["options"] == {"header": True, **options}
+    assert any(said in line for line in result.assumptions)
+
+
+def test_the_rarer_of_two_classes_is_true_unless_a_name_or_sign_says_more(
+    numbers: dict[str, Values], random: np.random.Generator, tmp_path: Path
+) -> None:
+    def condition(values: list[Any]) -> tuple[str, str]:
+        result = draft(tmp_path, {"a": numbers["a"], "y": random.choice(values, ROWS, p=[0.7, 0.3])})
+        return result.sections["source"].get("query", ""), " ".join(result.assumptions)
+
+    query, said = condition([1, 2])
+    assert "y = 2 AS y" in query and "2 of y is true, as the rarer of two, in" in said and "for 1, write = 1 for = 2" in said
+    assert condition([1, 0])[0] == "" and "y = 1 AS y" in condition([1, -1])[0]
+    assert "y = 'yes' AS y" in condition(["yes", "no"])[0] and "y = 'sad' AS y" in condition(["happy", "sad"])[0]
+
+
+def test_several_targets_are_numbers_that_one_network_predicts(numbers: dict[str, Values], tmp_path: Path) -> None:
+    table = {"a": numbers["a"], "Weight": numbers["y"], "Waist": [*numbers["y"][1:], ""]}
+    result = draft(tmp_path, table, "weight, Waist")
+    assert result.sections["dataset"]["target"] == {"targets": {"encoder": "vector", "columns": ["Weight", "Waist"]}}
+    assert list(result.sections["dataset"]["features"]) == ["a"] and "WHERE Waist IS NOT NULL" in result.sections["source"]["query"]
+    named = draft(tmp_path, {**table, "Weight,Waist": numbers["a"][::-1]}, "Weight,Waist")
+    assert named.sections["dataset"]["target"] == {"Weight_Waist": "standardize"}
+    with pytest.raises(ConfigError, match="several targets must be numbers that vary; name one column"):
+        draft(tmp_path, {**table, "c": ["x", "y"] * (ROWS // 2)}, "Weight,c")
+    with pytest.raises(ConfigError, match="--target is Height, which is no column of"):
+        draft(tmp_path, table, "Weight,Height")
