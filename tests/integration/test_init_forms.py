@@ -1,7 +1,7 @@
 """What a draft's SQL makes of texts, in Spark and in a served model, is what the draft takes them for."""
 
 from collections.abc import Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.data.features.auto.column_facts import TypedColumn
+from pipelines.data.rowwise.engine import Evaluator
+from pipelines.data.rowwise.translate import rowwise, to_duckdb_sql
 from pipelines.init.tables.moment_forms import pattern_form, patterns
+from pipelines.init.tables.number_forms import read_numbers
 from pipelines.init.tables.text_types import type_columns
 
 NUMBERS = {
@@ -69,16 +72,33 @@ def test_spark_makes_of_each_form_what_the_draft_does(spark: SparkSession, texts
 def test_spark_reads_every_pattern_of_dates_as_the_draft_does(spark: SparkSession) -> None:
     samples = {"yyyy": "2024", "yy": "24", "MMMM": "August", "MMM": "Aug", "MM": "08", "M": "8", "dd": "09", "d": "9", "HH": "07", "H": "7"}
     samples |= {"hh": "07", "h": "7", "mm": "05", "ss": "03", "SSS": "250", "a": "PM", "XXX": "+01:00"}
+    expected: list[tuple[str, str | None, datetime | None]] = []
     for pattern in patterns():
         text = fill_pattern(pattern, samples)
         wrong_day = text.replace("Aug", "Feb").replace("08", "02").replace("09", "30")
         texts = [text, wrong_day, text[:-1], text[:-2], f"{text} ", *ODD]
-        form = pattern_form(pattern)
-        values = form.moments(pa.array(texts, pa.large_string()))
-        column = TypedColumn("text", "string", values, form.sql)
-        expected = [value.replace(tzinfo=UTC) if hasattr(value, "tzinfo") else value for value in values.to_pylist()]
-        assert expected[0] is not None
-        assert spark_values(spark, texts, column) == expected, pattern
+        moments = pattern_form(pattern).moments(pa.array(texts, pa.large_string())).cast(pa.timestamp("us")).to_pylist()
+        assert moments[0] is not None
+        expected += zip([pattern] * len(texts), texts, moments, strict=True)
+    rows = pa.table({"pattern": [row[0] for row in expected], "text": [row[1] for row in expected], "place": range(len(expected))})
+    read = "IF(pattern RLIKE '[Hh]', try_to_timestamp(text, pattern), CAST(try_to_date(text, pattern) AS timestamp))"
+    values = spark.createDataFrame(rows).selectExpr("place", f"{read} AS value").orderBy("place").toArrow()["value"].to_pylist()
+    differing = [(*row, value) for row, value in zip(expected, values, strict=True) if row[2] != (value and value.replace(tzinfo=None))]
+    assert differing == []
+
+
+def test_a_served_model_makes_of_numbers_what_the_draft_does() -> None:
+    odd = [" 1", "1d", "0x1", "NaN", "1e400", "1_0", "٣", "5.", ".5", "kk", "1,5", "1.5.5", "\u00a05", "+-3", "1 2", "1e5", *ODD[:3], None]
+    for name, texts in NUMBERS.items():
+        column = type_texts(texts[:2] * 1_500 + texts)
+        (branch,) = rowwise(f"SELECT {column.sql.format('text')} AS value FROM t", {"t": ["text"]})
+        reading = read_numbers(pa.array(texts[:2] * 1_500 + texts, pa.large_string()))
+        assert reading
+        values, errors = Evaluator().columns(
+            pa.table({"text": pa.array(texts + odd, pa.string())}), {"value": to_duckdb_sql(branch.columns["value"])}
+        )
+        assert values["value"].to_pylist() == reading.form.numbers(pa.array(texts + odd, pa.large_string())).to_pylist(), name
+        assert set(errors) == {None}
 
 
 def fill_pattern(pattern: str, samples: dict[str, str]) -> str:

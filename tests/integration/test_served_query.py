@@ -32,16 +32,19 @@ SERVED = [
     "nullif(s, '?')", "x * y - 1D", "i + 1", "-i", "abs(x)", "s IN ('a', 'b')", "i BETWEEN 1 AND 9", "i <=> 3", "o AND i > 1", "NOT o",
     "length(s)", "startswith(s, 'a')", "substring(s, instr(s, ' ') + 1)", "concat(s, '!')", "cast(i AS bigint)", "greatest(x, y)",
     "x > 0.1", "d > DATE '2000-01-01'", "s IS NULL", "CAST(i AS DOUBLE)", "sqrt(x)", "i DIV 2", "least(i, 5)", "trim(s)", "m > 1.25",
+    "s RLIKE '^[$+-]?[0-9]+$'", "translate(s, 'ab ', 'x')", "try_cast(s AS DOUBLE)", "try_cast(i AS DOUBLE)",
+    "CASE WHEN s RLIKE '^[+-]?[0-9]+([.][0-9]+)?$' THEN try_cast(translate(s, '+', '') AS DOUBLE) END",
 ]  # fmt: skip
 OTHERS = [
     "upper(s)", "f > 0.1", "isnan(x)", "CAST(x AS INT)", "CAST(x AS STRING)", "try_cast(s AS INT)", "CAST(s AS INT)", "round(x, 1)",
     "ln(x)", "hash(i)", "ltrim(s)", "substring(s, 0, 2)", "regexp_replace(s, '[a-c]', '')", "s RLIKE 'a'", "s LIKE 'a%'",
     "split(s, ' ')[0]", "date_format(d, 'yyyy')", "m * 2", "m / 3", "i / 2", "f * 2", "i + x", "CAST(f AS DOUBLE)", "i = '1'", "s = 1",
-    "try_cast(s AS DOUBLE)", "CAST(o AS INT)", "substr(s, -2)", "CAST(d AS STRING)", "replace(s, '', 'x')", "concat(s, NULL)", "i & 3",
+    "CAST(o AS INT)", "substr(s, -2)", "CAST(d AS STRING)", "replace(s, '', 'x')", "concat(s, NULL)", "i & 3",
     "rand()", "uuid()", "lower(s)", "s || i", "x % 2", "s > 'a'", "CAST(i AS STRING)", "CAST(x AS FLOAT)", "TRY_CAST(b AS INT)",
     "contains(s, '')", "instr(s, '')", "endswith(s, 'x')", "i * i", "b + 1", "try_cast(s AS DATE)", "CAST(s AS BOOLEAN)",
     "t > TIMESTAMP '2000-01-01 00:00:00'", "CAST(d AS TIMESTAMP)", "t IS NULL", "concat(s, x)",
     "locate('a', s, 2)", "trim(BOTH 'a' FROM s)", "d > '2000-01-01'", "CAST(i AS SMALLINT)", "i * 1.5",
+    "s RLIKE '[0-9]{1,2}?$'", "s RLIKE '(?i)B'", "translate(s, s, 'b')", "try_cast(f AS DOUBLE)", "try_cast(x AS DOUBLE)",
 ]  # fmt: skip
 """Of which some are served too; whichever are have to be equal."""
 

@@ -1,14 +1,17 @@
 """What drafts take the texts of a column for: numbers with marks, moments of many forms, classes of several spellings."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+import sqlglot
 
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
@@ -16,6 +19,7 @@ from pipelines.data.features.auto.column_facts import TypedColumn
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
+from pipelines.init.tables.moment_forms import pattern_form
 from pipelines.init.tables.text_types import type_columns
 from pipelines.init.yaml_text import yaml_text
 
@@ -27,6 +31,13 @@ def type_texts(*columns: Sequence[str | None]) -> list[TypedColumn]:
     """The columns of one table, a, b and so on."""
     texts = {chr(ord("a") + place): pa.array(texts, pa.large_string()) for place, texts in enumerate(columns)}
     return type_columns(texts, "", True)
+
+
+def query_values(query: str, texts: Sequence[Any]) -> list[Any]:
+    """What a query over a table t of one column y gives, by DuckDB."""
+    t = pa.table({"y": texts, "other": texts})
+    rows = duckdb.connect().register("t", t).sql(sqlglot.transpile(query, read="databricks", write="duckdb")[0])
+    return [row[0] for row in rows.fetchall()]
 
 
 def draft(folder: Path, columns: Mapping[str, Values], target: str = "y") -> Draft:
@@ -129,6 +140,8 @@ def test_the_order_of_day_and_month_is_what_the_values_or_other_columns_or_the_r
     (alone,) = type_texts(open_days)
     assert alone.values[0].as_py() == date(2024, 2, 6)
     assert "dd/MM/yyyy or MM/dd/yyyy: 06/02/2024 is taken for 6 February 2024; if it is 2 June 2024, write" in alone.doubt
+    remedy = re.search(r"if it is 2 June 2024, write try_to_date\(a, '(.*)'\) in source.query", alone.doubt)
+    assert remedy and pattern_form(remedy[1]).moments(pa.array(open_days)).to_pylist()[0] == date(2024, 6, 2)
     assert type_texts(open_days, ["05/25/2023", "01/01/2023", "01/01/2023"])[0].values[0].as_py() == date(2024, 6, 2)
     in_order_of_months = [f"{month:02}/{day:02}/2024" for month in range(1, 7) for day in (3, 9)]
     (ordered,) = type_texts(in_order_of_months)
@@ -147,7 +160,10 @@ def test_numbers_that_stand_for_moments_are_some(numbers: dict[str, Values], ran
     result = draft(tmp_path, {"created_at" if name == "at" else name: values for name, values in table.items()} | numbers)
     query, said = result.sections["source"]["query"], " ".join(result.assumptions)
     assert "timestamp_millis(created_at) AS created_at" in query and "timestamp_seconds(s) AS s" in query
-    assert "try_to_date(CAST(d AS string), 'yyyyMMdd') AS d" in query and "other is a number; for a time in seconds since 1970" in said
+    assert (
+        "try_to_date(CAST(d AS string), 'yyyyMMdd') AS d" in query
+        and "for a time in seconds since 1970, write timestamp_seconds(other)" in said
+    )
     assert result.sections["dataset"]["split"]["time"] == "s"
 
 
@@ -171,6 +187,8 @@ def test_spellings_of_a_class_are_one(numbers: dict[str, Values], random: np.ran
     result = draft(tmp_path, {"a": numbers["a"], "y": random.choice(["yes", "yes ", "Yes", "no"], ROWS)})
     assert "lower(trim(y)) = 'yes' AS y" in result.sections["source"]["query"]
     assert any("of y are one class, 2 instead of 4; to keep them apart, write y for lower(trim(y))" in line for line in result.assumptions)
+    assert query_values("SELECT lower(trim(y)) = 'yes' FROM t", ["yes ", "Yes", "no"]) == [True, True, False]
+    assert query_values("SELECT y = 'yes' FROM t", ["yes ", "yes", "no"]) == [False, True, False], "to keep them apart"
     letters = draft(tmp_path, {"a": numbers["a"], "y": random.choice(["a", "A", "b"], ROWS)})
     assert "query" not in letters.sections["source"]
 
@@ -194,6 +212,14 @@ def test_a_mark_among_classes_is_one_or_missing_and_both_are_said(
     result = draft(tmp_path, {"a": gaps, "y": random.choice(classes, ROWS)})
     assert result.sections["source"]["tables"]["toy"]["options"] == {"header": True, **options}
     assert any(said in line for line in result.assumptions)
+    if not options and "NA" in classes:
+        assert query_values("SELECT y FROM t WHERE y <> 'NA'", ["NA", "EU", None]) == ["EU"]
+        assert any("add WHERE y <> 'NA' to source.query" in line for line in result.assumptions)
+    if options and "NA" in classes:  # the remedy is a config, too
+        values = from_yaml(yaml_text(result))
+        values["source"]["tables"]["toy"]["options"].pop("nullValue")
+        values["source"]["tables"]["toy"]["schema"] = "a string, y string"
+        parse(values, "toy.yaml")
 
 
 def test_the_rarer_of_two_classes_is_true_unless_a_name_or_sign_says_more(
@@ -205,6 +231,7 @@ def test_the_rarer_of_two_classes_is_true_unless_a_name_or_sign_says_more(
 
     query, said = condition([1, 2])
     assert "y = 2 AS y" in query and "2 of y is true, as the rarer of two, in" in said and "for 1, write = 1 for = 2" in said
+    assert query_values("SELECT y = 2 FROM t".replace("= 2", "= 1"), [1, 2]) == [True, False]
     assert condition([1, 0])[0] == "" and "y = 1 AS y" in condition([1, -1])[0]
     assert "y = 'yes' AS y" in condition(["yes", "no"])[0] and "y = 'sad' AS y" in condition(["happy", "sad"])[0]
 
@@ -216,6 +243,8 @@ def test_several_targets_are_numbers_that_one_network_predicts(numbers: dict[str
     assert list(result.sections["dataset"]["features"]) == ["a"] and "WHERE Waist IS NOT NULL" in result.sections["source"]["query"]
     named = draft(tmp_path, {**table, "Weight,Waist": numbers["a"][::-1]}, "Weight,Waist")
     assert named.sections["dataset"]["target"] == {"Weight_Waist": "standardize"}
+    alone = draft(tmp_path, {**table, "c": ["x", "y"] * (ROWS // 2)}, "c")
+    assert alone.sections["dataset"]["target"] == {"c": "binary"}, "a part of it alone"
     with pytest.raises(ConfigError, match="several targets must be numbers that vary; name one column"):
         draft(tmp_path, {**table, "c": ["x", "y"] * (ROWS // 2)}, "Weight,c")
     with pytest.raises(ConfigError, match="--target is Height, which is no column of"):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as types
 from sqlglot import exp
 
-from pipelines.data.rowwise.translate import DIALECT, to_duckdb_sql
+from pipelines.data.rowwise.translate import DIALECT, is_number_of_text, to_duckdb_sql
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 
 _CONSTANT = (exp.Literal, exp.Null, exp.Boolean)
@@ -36,7 +36,7 @@ def check_casts(expressions: Iterable[exp.Expr], kinds: Mapping[str, pa.DataType
     for part in (part for expression in expressions for part in _walk_computed(expression)):
         sorts = {sort(operand) for operand in _operands(part)}
         if isinstance(part, exp.Cast):
-            wrong = any(sort(part) not in _CASTS.get(operand, ()) for operand in sorts)
+            wrong = not is_number_of_text(part) and any(sort(part) not in _CASTS.get(operand, ()) for operand in sorts)
         else:
             wrong = isinstance(part, _OF_ONE_SORT) and len({operand == "text" for operand in sorts}) > 1
         if wrong:

@@ -22,7 +22,7 @@ _KNOWN = (
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between, exp.If,
     exp.Case, exp.Coalesce, exp.Nullif, exp.Nvl2, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Abs, exp.Sqrt, exp.Greatest,
     exp.Least, exp.Length, exp.Substring, exp.StartsWith, exp.EndsWith, exp.Contains, exp.StrPosition, exp.Trim, exp.Concat, exp.DPipe,
-    exp.IsNan, exp.Replace, exp.Column, exp.Tuple,
+    exp.IsNan, exp.Replace, exp.Column, exp.Tuple, exp.RegexpLike, exp.Translate,
 )  # fmt: skip
 _TYPES = {
     exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.FLOAT, exp.DType.DOUBLE, exp.DType.DECIMAL,
@@ -30,6 +30,23 @@ _TYPES = {
 }  # fmt: skip
 """No types with a time of day: the time zone would be that of the serving process."""
 _SELECT = {"with_", "expressions", "from_", "where"}
+
+
+_DIGITS = "[+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?"
+_PADDING = r"[\x00-\x20]*"
+_NUMBER_OF_TEXT = (
+    f"(CASE WHEN REGEXP_FULL_MATCH({{text}}, '{_PADDING}{_DIGITS}{_PADDING}') "
+    r"THEN CAST(REGEXP_REPLACE({text}, '[\x00-\x20]', '', 'g') AS DOUBLE) "
+    f"WHEN REGEXP_FULL_MATCH({{text}}, '(?si){_PADDING}(?:[+-]?(?:nan|inf|infinity|0x.*)|{_DIGITS}[df]){_PADDING}') "
+    "THEN CAST({text} || ' is one of Java' AS DOUBLE) END)"
+)
+"""Spark's cast of a text to a double. What only Java takes for a number, such as 1d, fails, and so does what is out of range."""
+_SAFE_PATTERN = re.compile(
+    r"\^?(?:[^][\\^$.|?*+(){}]|\[\^?(?:(?!&&)[^][\\^])+\]|\((?:\?:)?|\)|\||[*+?]|\{[0-9]+(?:,[0-9]*)?\})*\$?", re.DOTALL
+)
+"""Regular expressions that mean the same to Java and RE2: without escapes, dots, flags, and anchors but at their ends."""
+_LINE_END = r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?$"
+"""What `$` is to Java: the end, or before the last line break."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +221,19 @@ def _duckdb(expression: exp.Expr) -> str:
     return expression.transform(_strict).sql(dialect="duckdb")
 
 
+def is_number_of_text(node: exp.Expr) -> bool:
+    """Whether a node casts a text, or what is none, to a double as Spark does, in DuckDB too."""
+    return isinstance(node, exp.TryCast) and node.to.this == exp.DType.DOUBLE
+
+
 def _strict(node: exp.Expr) -> exp.Expr:
-    """Reproduces Spark: division by zero raises, DIV gives bigint, counts are int, and TRIM removes only blanks."""
+    """Reproduces Spark: division by zero raises, DIV gives bigint, counts are int, TRIM removes only blanks, texts match as in Java."""
+    if isinstance(node, exp.RegexpLike):
+        return exp.Var(this=f"REGEXP_MATCHES({_duckdb(node.this)}, {_quote(_pattern_for_re2(node.expression))})")
+    if isinstance(node, exp.Translate) and not (_is_plain(node.args["from_"]) and _is_plain(node.args["to"])):
+        raise UntranslatableError(f"{node.sql(dialect=DIALECT)[:60]} translates by no text")
+    if is_number_of_text(node):
+        return exp.Var(this=_NUMBER_OF_TEXT.format(text=f"CAST({_duckdb(node.this)} AS VARCHAR)"))
     if isinstance(node, exp.Trim) and not node.expression:
         node.set("expression", exp.Literal.string(" "))
         return node
@@ -223,3 +251,21 @@ def _strict(node: exp.Expr) -> exp.Expr:
     # A cast that fails, to the narrowest type: `error` is not allowed inside TRY.
     failure = f"CAST('division by ' || CAST({divisor} AS VARCHAR) AS TINYINT)"
     return exp.Var(this=f"(CASE WHEN ({divisor}) = 0 THEN {failure} ELSE {value} END)")
+
+
+def _pattern_for_re2(pattern: exp.Expr) -> str:
+    """A regular expression of Java's for RE2. Raises UntranslatableError unless it is a constant that means the same to both."""
+    text = pattern.name
+    if not (isinstance(pattern, exp.Literal) and pattern.is_string and _SAFE_PATTERN.fullmatch(text)):
+        raise UntranslatableError(f"the pattern {pattern.sql(dialect=DIALECT)[:60]} may match other texts without Spark")
+    return f"{text[:-1]}{_LINE_END}" if text.endswith("$") else text
+
+
+def _is_plain(literal: exp.Expr) -> bool:
+    """Whether a node is a constant text without the character that Spark takes for its end."""
+    text = literal.name
+    return isinstance(literal, exp.Literal) and literal.is_string and "\0" not in text
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -5,7 +5,7 @@ numbers is another entry. The SQL takes off what is no digit and casts; a text t
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -87,11 +87,12 @@ class NumberForm:
     @cached_property
     def look(self) -> str:
         """An expression of a whole text that is such a number."""
-        signs, marks = f"+{self._minus}-", "".join(unit for unit in self.units if len(unit) == 1) + self._blanks
-        start = self._any_of(marks + signs)
-        end = self._any_of(marks + self.scales + (signs if self.has_last_sign else ""))
+        marks = self._any_of("".join(unit for unit in self.units if len(unit) == 1) + self._blanks)
+        sign, scale = f"[+{self._minus}-]?", f"[{self.scales}]?" if self.scales else ""
+        start = f"{marks}{sign}{marks}"
+        end = f"{marks}{scale}{marks if scale else ''}{sign if self.has_last_sign else ''}"
         number = f"{start}{self.style.look.replace(BLANKS, self._blanks or ' ')}{end}"
-        return f"^(?:{number}|{start}[(]{number}[)]{end})$" if self.has_parentheses else f"^{number}$"
+        return f"^(?:{number}|{start}[(]{number}[)]{marks})$" if self.has_parentheses else f"^{number}$"
 
     def _any_of(self, characters: str) -> str:
         """An expression of any run of the characters, and of units of several letters."""
@@ -191,14 +192,14 @@ class NumberReading:
     """How a column of texts is read as numbers."""
 
     form: NumberForm
-    wrong: int
-    """Texts that are no such number."""
     decides: str = ""
     """DECIMAL_POINT or DECIMAL_COMMA, if the texts show it."""
     other: NumberForm | None = None
     """How the texts may be read as well: what divides thousands may also begin the decimals."""
     reason: str = ""
     """Why they are not read so."""
+    wrong: int = 0
+    """Texts that are no such number."""
 
 
 def read_numbers(filled: pa.Array, hints: Collection[str] = ()) -> NumberReading | None:
@@ -211,17 +212,18 @@ def read_numbers(filled: pa.Array, hints: Collection[str] = ()) -> NumberReading
     best = max(shares.values(), default=0.0)
     if best < 1 - MOST_WRONG or share_of_looks(filled, "^[^0-9]*0[0-9]") > MOST_WRONG:
         return None
-    equal = {form.style: form for form, share in shares.items() if share == best}
-    form, wrong = next(iter(equal.values())), len(filled) - round(best * len(filled))
-    if COMMA in equal and THOUSANDS_COMMAS in equal:
-        return _weigh_comma(filled, equal[COMMA], equal[THOUSANDS_COMMAS], wrong, hints)
-    if POINT in equal and THOUSANDS_POINTS in equal:
-        return _weigh_point(filled, equal[POINT], equal[THOUSANDS_POINTS], wrong, hints)
+    near = {form.style: form for form, share in shares.items() if share >= 1 - MOST_WRONG}
+    wrong = {form.style: len(filled) - round(share * len(filled)) for form, share in shares.items()}
+    for decimal, thousands, weigh in ((COMMA, THOUSANDS_COMMAS, _weigh_comma), (POINT, THOUSANDS_POINTS, _weigh_point)):
+        if decimal in near and thousands in near:
+            reading = weigh(filled, near[decimal], near[thousands], wrong[decimal] - wrong[thousands], hints)
+            return replace(reading, wrong=wrong[reading.form.style])
+    form = next(form for form, share in shares.items() if share == best)
     lengths = pc.unique(pc.utf8_length(first)).to_pylist()
     if form.style.removed == BLANKS and len(lengths) == 1 and lengths[0] > _LONGEST_QUANTITY:
         return None
     shows_decimals = bool(form.characters & {".", ","})
-    return NumberReading(form, wrong, form.style.decimals if shows_decimals else "")
+    return NumberReading(form, form.style.decimals if shows_decimals else "", wrong=wrong[form.style])
 
 
 def share_of_looks(filled: pa.Array, pattern: str) -> float:
@@ -250,29 +252,35 @@ def _forms(first: pa.Array, characters: frozenset[str]) -> list[NumberForm]:
     ]
 
 
-def _weigh_comma(filled: pa.Array, decimal: NumberForm, thousands: NumberForm, wrong: int, hints: Collection[str]) -> NumberReading:
-    """Texts with three digits behind each comma: thousands beside whole numbers below 1,000, as 800 beside 2,501."""
+def _weigh_comma(filled: pa.Array, decimal: NumberForm, thousands: NumberForm, lead: int, hints: Collection[str]) -> NumberReading:
+    """Texts of which nearly all have three digits behind each comma: thousands beside whole numbers below 1,000, as 800 beside 2,501.
+    `lead` is how many more of them are thousands than decimals."""
+    has_comma = pc.match_substring(filled, ",")
+    whole, marked = filled.filter(pc.invert(has_comma)), pc.sum(has_comma).as_py()
+    if lead:
+        return NumberReading(decimal if lead < 0 and marked < _LEAST_OF_THREE_DIGITS else thousands)
     if (DECIMAL_COMMA in hints) != (DECIMAL_POINT in hints):
         form, other = (decimal, thousands) if DECIMAL_COMMA in hints else (thousands, decimal)
-        return NumberReading(form, wrong, other=other, reason=f"as other columns have a {form.style.decimals}")
-    whole = filled.filter(pc.invert(pc.match_substring(filled, ",")))
+        return NumberReading(form, other=other, reason=f"as other columns have a {form.style.decimals}")
     if not len(whole):
-        return NumberReading(thousands, wrong, other=decimal, reason="as three digits stand behind every comma")
-    if share_of_looks(whole, "[0-9]{4}") > 0:
-        return NumberReading(decimal, wrong, other=thousands, reason="as numbers from 1,000 on stand there without a comma")
-    return NumberReading(thousands, wrong, DECIMAL_POINT)
+        return NumberReading(thousands, other=decimal, reason="as three digits stand behind every comma")
+    if share_of_looks(whole, "[0-9]{4}") > MOST_WRONG:
+        return NumberReading(decimal, other=thousands, reason="as numbers from 1,000 on stand there without a comma")
+    return NumberReading(thousands, DECIMAL_POINT)
 
 
-def _weigh_point(filled: pa.Array, decimal: NumberForm, thousands: NumberForm, wrong: int, hints: Collection[str]) -> NumberReading:
-    """Texts with three digits behind each point, which are decimals unless other columns or many whole numbers say more."""
+def _weigh_point(filled: pa.Array, decimal: NumberForm, thousands: NumberForm, lead: int, hints: Collection[str]) -> NumberReading:
+    """Texts of which nearly all have three digits behind each point, which are decimals unless other columns or many whole numbers say
+    more. `lead` is how many more of them are thousands than decimals."""
     has_point = pc.match_substring(filled, ".")
     whole, pointed = filled.filter(pc.invert(has_point)), filled.filter(has_point)
-    if not len(pointed):
-        return NumberReading(decimal, wrong)
-    if DECIMAL_COMMA in hints and DECIMAL_POINT not in hints:
-        return NumberReading(thousands, wrong, other=decimal, reason="as other columns have a decimal comma")
-    if not len(whole) or share_of_looks(whole, "[0-9]{4}") > 0 or DECIMAL_POINT in hints:
-        return NumberReading(decimal, wrong, other=thousands)
-    if len(pointed) >= _LEAST_OF_THREE_DIGITS or share_of_looks(pointed, "0[^0-9]*$") > 0:
-        return NumberReading(thousands, wrong, DECIMAL_COMMA)
-    return NumberReading(decimal, wrong, other=thousands, reason="as few numbers have three digits behind a point")
+    if not len(pointed) or lead > 0:
+        return NumberReading(thousands if lead > 0 else decimal)
+    if not lead and DECIMAL_COMMA in hints and DECIMAL_POINT not in hints:
+        return NumberReading(thousands, other=decimal, reason="as other columns have a decimal comma")
+    if not len(whole) or share_of_looks(whole, "[0-9]{4}") > MOST_WRONG or DECIMAL_POINT in hints:
+        return NumberReading(decimal, other=thousands)
+    ends_with_zero = not lead and share_of_looks(pointed, "0[^0-9]*$") > 0
+    if len(pointed) >= _LEAST_OF_THREE_DIGITS or ends_with_zero:
+        return NumberReading(thousands, DECIMAL_COMMA)
+    return NumberReading(decimal, other=thousands, reason="" if lead else "as few numbers have three digits behind a point")

@@ -87,7 +87,7 @@ def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hin
         if share_of_looks(filled, _LEADING_ZERO):
             return None  # postal codes, which are no quantities
         try:
-            numbers = texts.cast(pa.int64())
+            numbers = pc.utf8_ltrim(texts, "+").cast(pa.int64())
         except pa.ArrowInvalid:
             return None  # too many digits for a number of Spark, as in hashes
         small = is_complete and max(abs(pc.max(numbers).as_py()), abs(pc.min(numbers).as_py())) < 2**31
