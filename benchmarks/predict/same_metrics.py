@@ -44,7 +44,7 @@ def main() -> None:
     client = mlflow.MlflowClient(config.tracking.uri)
     run = client.get_run(client.get_logged_model(arguments.model.removeprefix("models:/")).source_run_id)
     table: list[Row] = []
-    for name in ("auc", "accuracy", "loss"):
+    for name in ("auc", "loss"):
         if (logged := run.data.metrics.get(f"test/{name}")) is not None:
             value = class_metric(name, truth, probabilities)(np.ones(len(truth)))
             row: Row = {"metric": name, "rows": len(truth), "MLflow": f"{logged:.6f}", "predict.py": f"{value:.6f}"}

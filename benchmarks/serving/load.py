@@ -182,7 +182,7 @@ def _start(body: Path, seconds: int, connections: int, *options: str) -> subproc
 def example(config: Config, model: str) -> dict[str, Any]:
     """A row that the model takes."""
     with registered_model_files(config.tracking.uri, model, resolve_version(config.tracking.uri, model)) as folder:
-        _, manifest, _, _ = read_model(folder)
+        manifest = read_model(folder)[0].manifest
     return dict(json.loads(input_example(manifest).to_json(orient="records"))[0])
 
 

@@ -183,7 +183,7 @@ def _log_model(config: Config, version: Version, run: tracking.TrainingRun, dire
     assert content is not None, "rank 0 writes the weights before it returns"
     weights = from_bytes(content)
     digest = model_digest(weights)
-    model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"])
+    model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"], trained["decision"])
     if config.train.fold is not None:
         file_metrics(run, numbers_only(trained["metrics"]))  # before the tag by which a run counts as finished
     run.tag({tracking.MODEL_DIGEST: digest, **_remarks(trained)})

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.metrics.values import Value, format_value, missing_reasons, numbers_only
+from pipelines.tasks.targets.decision import describe_decision
 
 EPOCH_SECONDS = 2.0
 """Between two lines about epochs."""
@@ -123,6 +124,7 @@ def result_summary(run_id: str, experiment: str, uri: str, trained: Mapping[str,
         [
             f"{rows:,} rows in {steps:,} steps and {seconds:.1f} s of training: {rows / max(seconds, 1e-9):,.0f} rows/s",
             *(f"{best}: {_split_line(trained['metrics'], split)}" for split in splits),
+            *([describe_decision(trained["decision"])] if trained.get("decision") else []),
             f"model {model}",
             f"run {run_id} of experiment {experiment} in {uri}",
             *trained["remarks"],

@@ -104,8 +104,23 @@ def _roc_area(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
     return np.where(is_positive, len(score) / positives, len(score) / negatives) * (components - area)
 
 
+def _average_precision(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """The derivatives by the weight of each row, times the rows: of the mean over positive rows of the precision at their scores."""
+    rows, is_positive = len(score), positive == 1
+    if not is_positive.any():
+        return np.full(rows, np.nan)
+    _, place = np.unique(-score, return_inverse=True)
+    positives, above = np.bincount(place, is_positive), np.cumsum(np.bincount(place))
+    precision = np.cumsum(positives) / above
+    area = (positives * precision).sum() / positives.sum()
+    # A row lowers or raises the precision at every score that is not above its own.
+    gains, losses = (np.cumsum((positives * part / above)[::-1])[::-1][place] for part in (np.ones_like(precision), precision))
+    return rows / positives.sum() * (is_positive * (precision[place] - area + gains) - losses)
+
+
 _INFLUENCES: dict[str, Callable[..., np.ndarray]] = {
     "auc": _roc_area,
+    "average_precision": _average_precision,
     "rmse": _root,
     "loss": _ratio,
     "nats_per_token": _ratio,

@@ -15,6 +15,7 @@ from pipelines.report.rendering import Code, Facts, Note, PageTable, render
 from pipelines.report.run_data import RunData
 from pipelines.report.tables import box_tables, class_tables, mask_tables, slice_tables
 from pipelines.tasks.metrics.values import Value, to_value
+from pipelines.tasks.targets.decision import describe_decision
 from pipelines.tracking.history import History
 from pipelines.tracking.training import REMARKS, reasons
 
@@ -62,11 +63,22 @@ def training_facts(data: RunData) -> Facts:
         ("made by ETL run", Code(run.tags.get("dataset.run_id", "") or "none")),
         ("weight of a row in the loss", config.get("task", {}).get("sample_weight")),
         ("label smoothing in training", config.get("task", {}).get("label_smoothing") or None),
+        *_decision_facts(data),
         ("code", Code(run.tags.get("git.commit", "") or "no git checkout")),
         *(_baseline_facts(run) if data.is_baseline else _optimizer_facts(data, config.get("train", {}))),
         ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),
     ]
     return [(name, value) for name, value in facts if value not in ("", None)]
+
+
+def _decision_facts(data: RunData) -> Facts:
+    """How the model decides between two classes, with its calibration error on each split."""
+    has_weights = data.config.get("task", {}).get("class_weights", "none") != "none"
+    return [
+        (f"decision, measured on {split.name}", describe_decision(split.summary["decision"], str(split.summary["classes"][1]), has_weights))
+        for split in data.splits
+        if split.summary.get("decision")
+    ]
 
 
 def _optimizer_facts(data: RunData, train: Mapping[str, Any]) -> Facts:

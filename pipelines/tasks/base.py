@@ -111,6 +111,15 @@ class Task(ABC):
     def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
         """Add the rows of a batch to the metrics, given the output of the model for them."""
 
+    def fit_decision(self, metrics: MetricCollection) -> dict[str, float]:
+        """How outputs are turned into predictions beyond what the weights say, such as the threshold of a class: JSON values, from the
+        metrics of all rows of the validation split with the best epoch's weights. Nothing by default."""
+        return {}
+
+    def with_decision(self, decision: Mapping[str, float]) -> "Task":
+        """A task of the same model whose metrics, details and predictions follow what `fit_decision` has returned."""
+        return self
+
     def details(self) -> Details | None:
         """A new collection of figures of an evaluation besides metrics; None for nothing. Raises ConfigError if `task.slices` do not fit
         the dataset."""

@@ -16,13 +16,14 @@ from pipelines.tasks.base import Data, Task
 from pipelines.tasks.network_function import load_function
 
 
-def build_task(settings: TaskSettings, manifest: Manifest) -> Task:
-    """Build the task that `settings` configure, over the manifest's columns. Raises ConfigError if its class cannot be imported."""
+def build_task(settings: TaskSettings, manifest: Manifest, decision: Mapping[str, float] | None = None) -> Task:
+    """Build the task that `settings` configure, over the manifest's columns, with the `decision` of a trained model if it has one. Raises
+    ConfigError if its class cannot be imported."""
     try:
         task_class = import_class(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"task.kind is {settings.kind!r}, whose {error}") from error
-    return task_class(settings, task_data(manifest.encoders))
+    return task_class(settings, task_data(manifest.encoders)).with_decision(decision or {})
 
 
 def check_task(config: Config) -> None:

@@ -1,6 +1,7 @@
 """The part of a supervised task that does not depend on the network: target, loss, metrics and weights of classes and rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.constants import Constant
 from pipelines.tasks.details import ClassDetails, Details, QuantityDetails
+from pipelines.tasks.targets.classes import BinaryTarget, ClassificationTarget
+from pipelines.tasks.targets.decision import Decision
 from pipelines.tasks.targets.kinds import target_kind
 from pipelines.tasks.trivial import TrivialPredictor
 
@@ -72,9 +75,25 @@ class Supervised(Task):
         weights = () if self.class_weights is None else self.class_weights.tolist()
         return self.target.trivial_predictors(self.settings.sample_weight, weights)
 
+    def fit_decision(self, metrics: MetricCollection) -> dict[str, float]:
+        """Of two classes, the calibration and the threshold. With weights of rows there is none: the metrics count each row once, and so
+        would make other probabilities of those that the weights ask for."""
+        if not isinstance(self.target, BinaryTarget) or self.settings.sample_weight:
+            return {}
+        weights = () if self.class_weights is None else self.class_weights.tolist()
+        return self.target.fit_decision(metrics, weights).to_values()
+
+    def with_decision(self, decision: Mapping[str, float]) -> "Supervised":
+        if not decision or not isinstance(self.target, BinaryTarget):
+            return self
+        decided = copy(self)
+        decided.target = self.target.with_decision(Decision.from_values(decision))
+        return decided
+
     def details(self) -> Details | None:
-        kind = {"quantity": QuantityDetails, "classes": ClassDetails, "": None}[self.target.figures]
-        return kind(self.settings, self.data, self.target) if kind else None
+        if isinstance(self.target, ClassificationTarget):
+            return ClassDetails(self.settings, self.data, self.target)
+        return QuantityDetails(self.settings, self.data, self.target) if self.target.figures == "quantity" else None
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
         return self.target.predict(output.detach().cpu().double())

@@ -5,7 +5,7 @@ shards. So the best epoch does not depend on the number of workers.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -38,8 +38,13 @@ class _Shard:
 class Evaluation:
     """Computes a task's metrics on one split of a version."""
 
-    def __init__(self, settings: Train, version: Version, split: str, task: Task, strategy: Strategy) -> None:
-        self._split, self._task, self._strategy = split, task, strategy
+    def __init__(
+        self, settings: Train, version: Version, split: str, task: Task, strategy: Strategy, decision: Mapping[str, float] | None = None
+    ) -> None:
+        """With the `decision` of the model, its metrics and details are those of its predictions."""
+        self._split, self._task, self._strategy = split, task.with_decision(decision or {}), strategy
+        self._undecided_task = task
+        self._merged_metrics: MetricCollection | None = None
         self._rows, self._monitor = version.rows(split), settings.monitor
         self._shards = settings.shards
         passthrough = task.settings.passthrough
@@ -89,13 +94,19 @@ class Evaluation:
                 self._add(self._loader.split_by_shard(batch), shards, most_shards)
         by_worker = all_gather_object([(shard.metrics, self._parts(shard), shard.trivial) for shard in shards])
         in_order = [results for rank in self._strategy.mesh.first_ranks for results in by_worker[rank]]
-        merged = self._merge_metrics([metrics for metrics, _, _ in in_order])
+        merged = self._merged_metrics = self._merge_metrics([metrics for metrics, _, _ in in_order])
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
         metrics = broadcast_from_rank0(metric_values(merged))
         if self._strategy.mesh.context.rank == 0:
             self.evaluation_data = self._merge_details([parts for _, parts, _ in in_order], metrics)
         self._compare([trivial for _, _, trivial in in_order])
         return {f"{self._split}/{name}": value for name, value in metrics.items()}
+
+    def fit_decision(self) -> dict[str, float]:
+        """What the task fits on the rows of the last call; nothing for a split without rows. Alike on all workers. Collective."""
+        metrics, is_first = self._merged_metrics, self._strategy.mesh.context.rank == 0
+        self._merged_metrics = None
+        return broadcast_from_rank0(self._task.fit_decision(metrics) if metrics is not None and is_first else {})
 
     def close(self) -> None:
         """End the threads that read rows."""
@@ -121,7 +132,7 @@ class Evaluation:
     def _add_trivial(self, shard: _Shard, inputs: Batch) -> None:
         try:
             for metrics, predictor in zip(shard.trivial, self.trivial, strict=False):
-                self._task.update(metrics, predictor.output(inputs), inputs)
+                self._undecided_task.update(metrics, predictor.output(inputs), inputs)
         except Exception as error:  # of a task of one's own
             shard.trivial = []
             warn_no_baseline(error)

@@ -53,6 +53,8 @@ class Epochs:
         if self._is_first_rank and metrics:
             run.hooks.log(state.step, {**metrics, "validation/epoch": float(state.epochs)})
         self._log_baseline(self.validation)
+        if is_best:
+            state.decision = self.validation.fit_decision()
         if is_best and (samples := self.validation.evaluation_data):
             run.hooks.keep_evaluation(samples)
         if text := self._strategy.sample(state.epochs):
@@ -60,19 +62,35 @@ class Epochs:
         return is_best
 
     def test(self) -> dict[str, Value] | None:
-        """Evaluate the test split. Returns its metrics, and those of the best epoch; None if a worker was asked to stop meanwhile."""
+        """Evaluate the test split. Returns its metrics, and those of the best epoch; None if a worker was asked to stop meanwhile.
+
+        If the task has fitted a decision, the validation split is evaluated again: the epochs were compared without one."""
         run = self._run
-        with closing(Evaluation(self._settings, self._version, "test", self._task, self._strategy)) as evaluation:
-            evaluation.trivial = self._trivial_predictors("test")
-            metrics = evaluation(run.hooks.must_stop_evaluation)
+        decided = self._evaluate("validation") if run.state.decision else {}
+        if decided is None:
+            return None
+        run.state.best_metrics |= decided
+        metrics = self._evaluate("test")
         if metrics is None:
             return None
         if self._is_first_rank and metrics:
             run.hooks.log(run.state.step, metrics)
+        return {**run.state.best_metrics, **metrics}
+
+    def _evaluate(self, split: str) -> dict[str, Value] | None:
+        """The metrics of the predictions of the best epoch's weights; None if a worker was asked to stop meanwhile."""
+        run = self._run
+        decision = run.state.decision
+        with closing(Evaluation(self._settings, self._version, split, self._task, self._strategy, decision)) as evaluation:
+            if split == "test":
+                evaluation.trivial = self._trivial_predictors(split)
+            metrics = evaluation(run.hooks.must_stop_evaluation)
+        if metrics is None:
+            return None
         self._log_baseline(evaluation)
         if samples := evaluation.evaluation_data:
             run.hooks.keep_evaluation(samples)
-        return {**run.state.best_metrics, **metrics}
+        return metrics
 
     def _trivial_predictors(self, split: str) -> list[TrivialPredictor]:
         """Predictors to compare the model with, if the split has rows to measure them on."""
@@ -173,5 +191,14 @@ class Loop:
         sentences = tuple(remarks(reached, state.baseline, monitor, self._task.minimised)) if is_finished else ()
         slow_machines = () if is_finished else self.run_context.slow_machines
         return Trained(
-            is_finished, state.step, state.rows, state.seconds, state.epochs, state.best_epoch, reached, slow_machines, sentences
+            is_finished,
+            state.step,
+            state.rows,
+            state.seconds,
+            state.epochs,
+            state.best_epoch,
+            reached,
+            slow_machines,
+            state.decision,
+            sentences,
         )

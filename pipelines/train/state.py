@@ -36,6 +36,8 @@ class State:
     improved_epoch: int = 0
     """The first epoch that reached the best metric; early stopping counts from it."""
     best_metrics: dict[str, Value] = field(default_factory=dict)
+    decision: dict[str, float] = field(default_factory=dict)
+    """What the task has fitted for the best epoch's weights, by `Task.fit_decision`."""
     baseline: Baseline = field(default_factory=dict)
     """What the task's trivial predictors reach on the validation split, and once it is tested on the test split."""
     window: CurveWindow = field(default_factory=CurveWindow)
@@ -56,6 +58,8 @@ class Trained:
     """Metrics of the best epoch, on the validation and the test split."""
     left_out: tuple[str, ...] = ()
     """Machines that the run stopped to go on without."""
+    decision: dict[str, float] = field(default_factory=dict)
+    """How the model's outputs are turned into predictions, by `Task.fit_decision`."""
     remarks: tuple[str, ...] = ()
     """What must be said of the metrics, in sentences."""
 

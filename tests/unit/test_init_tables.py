@@ -290,10 +290,10 @@ def test_rows_without_a_target_are_left_out(columns: dict[str, Values], tmp_path
     assert result.sections["source"]["query"].endswith("WHERE y IS NOT NULL") and "40 of those read" in result.assumptions[-1]
 
 
-def test_a_rare_class_is_balanced(columns: dict[str, Values], tmp_path: Path) -> None:
+def test_a_rare_class_has_no_weight_and_chooses_the_epoch_by_its_precision(columns: dict[str, Values], tmp_path: Path) -> None:
     rare = {"a": [*columns["a"]] * 5, "color": [*columns["color"]] * 5, "y": [number % 50 == 0 for number in range(5 * ROWS)]}
     result = draft(write_csv(tmp_path / "t.csv", rare))
-    assert result.sections["task"]["class_weights"] == "balanced"
+    assert "class_weights" not in result.sections["task"] and result.sections["train"]["monitor"] == "average_precision"
     assert result.sections["dataset"]["split"]["stratify"] == "y" and "each split gets its share" in result.comments["dataset", "split"]
 
 

@@ -42,8 +42,14 @@ def test_loss_is_what_training_minimises(home: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"monitor": "acuracy"}, "train.monitor is acuracy, but the validation metrics are accuracy, auc, loss; did you mean accuracy?"),
-        ({"monitor": "zzz"}, "train.monitor is zzz, but the validation metrics are accuracy, auc, loss; auc is the default"),
+        (
+            {"monitor": "acuracy"},
+            "train.monitor is acuracy, but the validation metrics are accuracy, auc, average_precision, loss; did you mean accuracy?",
+        ),
+        (
+            {"monitor": "zzz"},
+            "train.monitor is zzz, but the validation metrics are accuracy, auc, average_precision, loss; auc is the default",
+        ),
     ],
 )
 def test_another_name_is_refused_before_anything_starts(home: Path, settings: dict[str, Any], message: str) -> None:

@@ -50,8 +50,10 @@ def test_the_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[bool,
 def test_metrics_judge_predictions() -> None:
     truth, probabilities = np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]])
     ones = np.ones(3)
-    assert class_metric("accuracy", truth, probabilities)(ones) == pytest.approx(2 / 3)
-    assert class_metric("accuracy", truth, probabilities)(np.array([1.0, 1.0, 0.0])) == 1
+    decisions = pa.table({"prediction": ["no", "no", "yes"], "probability_no": probabilities[:, 0], "probability_yes": probabilities[:, 1]})
+    accuracy = ComparisonTarget("accuracy", "y", None, ("no", "yes")).metric_by_weights(truth, decisions)  # type: ignore[arg-type]
+    assert accuracy(ones) == pytest.approx(2 / 3), "of what is predicted, by whichever threshold"
+    assert accuracy(np.array([1.0, 0.0, 1.0])) == 1
     assert class_metric("loss", truth, probabilities)(ones) == pytest.approx(-np.log([0.9, 0.6, 0.2]).mean())
     values, predicted = np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0])
     assert [quantity_metric(name, values, predicted)(ones) for name in ("mae", "mse", "rmse")] == pytest.approx([1, 5 / 3, (5 / 3) ** 0.5])

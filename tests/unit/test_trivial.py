@@ -178,7 +178,9 @@ def test_every_training_logs_them_and_says_that_it_loses(tmp_path: Path, caplog:
     training(tmp_path, rows=256)
     alone, logged = run_training(WorkerContext(), tmp_path)
     names = {name for name in logged if name.startswith("baseline/")}
-    assert names == {f"baseline/{split}/{metric}" for split in ("validation", "test") for metric in ("auc", "accuracy", "loss")}
+    assert names == {
+        f"baseline/{split}/{metric}" for split in ("validation", "test") for metric in ("auc", "average_precision", "accuracy", "loss")
+    }
     assert all(len(logged[name]) == 1 for name in names) and logged["baseline/test/auc"] == [0.5]
     assert [line.split(" ")[0] for line in alone.remarks] == ["validation", "test"] and "(class shares)" in alone.remarks[1]
     (first, of_group), (second, _) = run_group(2, tmp_path / "group", run_training, tmp_path)

@@ -20,8 +20,6 @@ SPLITS = {
 """Names of splits as folders and files have them, and those of a dataset."""
 LISTED_CLASSES = 20
 """The most classes that an expectation lists."""
-RARE = 1 / 20
-"""Share of the rows of the most frequent class below which a class is rare."""
 LEAST_ROWS = 20
 _NUMBER_AT_END = r"[_. -]?[0-9]+$"
 
@@ -133,14 +131,6 @@ def split_reason(splits: Sequence[str], counts: Counter[str]) -> str:
         least = min(counts, key=lambda name: (counts[name], name))
         return f"{least} has {counts[least]} rows only" if counts[least] < FEW_ROWS else "by a hash of the row"
     return f"as the data have it: {name_list(list(splits))}" + ("" if "validation" in splits else "; a share of train selects the epoch")
-
-
-def weigh_classes(counts: Counter[str]) -> tuple[dict[str, Any], str]:
-    """The task's `class_weights` if a class is rare, with the reason; else nothing."""
-    (most, many), (least, few) = counts.most_common(1)[0], min(counts.items(), key=lambda item: (item[1], item[0]))
-    if few >= many * RARE:
-        return {}, ""
-    return {"class_weights": "balanced"}, f"{least} is rare: {few:,} of {sum(counts.values()):,}, where {most} has {many:,}"
 
 
 def sql_text(text: str) -> str:

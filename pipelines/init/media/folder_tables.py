@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.media.classes import Classes, list_values, refuse_target, split_reason, split_setting, weigh_classes
+from pipelines.init.media.classes import Classes, list_values, refuse_target, split_reason, split_setting
 from pipelines.init.media.contents import FolderContents
 from pipelines.init.media.file_table import SampledFiles
 
@@ -40,7 +40,6 @@ def draft_files(
 ) -> Draft:
     """The draft for files whose class stands in their path. `content` is SQL for what the encoder reads."""
     refuse_target(request, classes.reason)
-    weights, weights_reason = weigh_classes(classes.counts)
     source: dict[str, Any] = {"tables": {"files": table.settings}, "query": _query(classes, table.condition, content, learning.feature)}
     if classes.is_complete and not classes.outside and not table.assumptions:
         source["expect"] = {"a known class": f"class IN ({list_values(classes.counts)})"}
@@ -52,7 +51,6 @@ def draft_files(
         ("dataset", "features", learning.feature): learning.encoder_reason,
         ("dataset", "target"): f"{len(classes.counts):,} classes",
         ("source", "query"): f"The class is {classes.reason}.",
-        ("task",): weights_reason,
         ("train",): f"about {rows:,} {learning.unit} for training",
     }
     if "max_quarantined" in source:
@@ -67,7 +65,7 @@ def draft_files(
                 "features": {learning.feature: learning.encoder},
                 "target": {"class": "label"},
             },
-            "task": {**learning.task, **weights},
+            "task": learning.task,
             "train": learning.train,
         },
         introduction=(f"{classes.files:,} {learning.unit} of {len(classes.counts):,} classes: {_shown_classes(classes)}.",),

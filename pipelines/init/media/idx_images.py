@@ -11,7 +11,7 @@ from pipelines.config.messages.did_you_mean import name_list
 from pipelines.data.sources.files.idx_format import Header, read_header, read_rows
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import Draft, KeyPath, Request
-from pipelines.init.media.classes import SPLITS, check_class_counts, refuse_target, split_reason, split_setting, weigh_classes
+from pipelines.init.media.classes import SPLITS, check_class_counts, refuse_target, split_reason, split_setting
 from pipelines.init.media.contents import FolderContents, FoundFile, list_contents
 from pipelines.init.media.folder_tables import train_rows
 from pipelines.init.media.pictures import image_training
@@ -41,12 +41,10 @@ def draft_idx(request: Request) -> Draft | None:
     if splits:
         source["query"] = "\nUNION ALL\n".join(f"SELECT image, label, '{split}' AS split FROM {split}" for split in pairs)
     source["expect"] = {"a known class": f"label BETWEEN {min(map(int, classes))} AND {max(map(int, classes))}"}
-    weights, weights_reason = weigh_classes(counts["train"])
     comments: dict[KeyPath, str] = {
         ("dataset", "split"): split_reason(splits, classes),
         ("dataset", "features", "image"): "channels, height, width of the files",
         ("dataset", "target"): f"{len(classes)} classes",
-        ("task",): weights_reason,
         ("train",): f"about {rows:,} images for training",
     }
     dataset = {
@@ -55,7 +53,7 @@ def draft_idx(request: Request) -> Draft | None:
         "features": {"image": {"encoder": "image", "shape": list(shape)}},
         "target": {"label": "label"},
     }
-    task = {"kind": "vision", "network": "small", "dropout": 0.4, **weights}
+    task = {"kind": "vision", "network": "small", "dropout": 0.4}
     totals = name_list([f"{counts[split].total():,} {split}" for split in pairs]) if splits else f"{classes.total():,}"
     return Draft(
         {"name": request.name, "source": source, "dataset": dataset, "task": task, "train": image_training(rows)},

@@ -16,7 +16,6 @@ from pipelines.init.media.classes import (
     refuse_target,
     split_reason,
     split_setting,
-    weigh_classes,
 )
 from pipelines.init.media.contents import TABLES, FolderContents, FoundFile, list_contents
 from pipelines.init.media.folder_tables import train_rows
@@ -98,7 +97,6 @@ def _draft(
     order = {"words": {**in_order, "column": "sentence"}} if in_order else {}
     are_numbers = all(re.fullmatch("-?[0-9]{1,9}", label) for label in classes)
     is_binary = set(classes) == {"0", "1"}
-    weights, weights_reason = ({}, "") if is_binary else weigh_classes(counts[first])
     tables = {split or "lines": _table(contents.place(file), texts[split]) for split, file in group.items()}
     source: dict[str, Any] = {
         "tables": tables,
@@ -112,7 +110,6 @@ def _draft(
         ("dataset", "split"): split_reason(splits, classes),
         ("dataset", "features", "sentence"): encoder_reason,
         ("dataset", "target"): name_list([f"{label} {count:,} times" for label, count in classes.most_common(3)]),
-        ("task",): weights_reason,
         ("train",): f"about {rows:,} sentences for training",
     }
     dataset = {
@@ -126,7 +123,7 @@ def _draft(
             "name": request.name,
             "source": source,
             "dataset": dataset,
-            "task": {"kind": "text", **weights},
+            "task": {"kind": "text"},
             "train": text_training(rows),
         },
         (f"Sentences of {len(classes)} classes: {name_list([f'{count.total():,} {split}'.strip() for split, count in counts.items()])}.",),

@@ -55,7 +55,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
         ("dataset", "features"): _reasons(roles, "\n"),
         ("dataset", "target"): target.reason,
         ("train",): reason,
-        ("task",): "The rare class has as much weight in the loss as the others." if target.has_rare_class else "",
+        ("train", "monitor"): "a class is rare" if "monitor" in train else "",
     }
     sections = {
         "name": name,
@@ -166,6 +166,8 @@ def _choose_task(
     is_open = not target.others and (texts or len(roles.features) > MANY_COLUMNS)
     trial = try_models(columns, texts, target) if is_open else None
     task, train, reason = task_and_training(target, table.rows, trial)
+    if target.has_rare_class and target.kind == "two classes":
+        train["monitor"] = "average_precision"  # the ROC area hardly says which epoch finds the rare rows
     if task["kind"] == "tabular":
         task |= embedding_settings(features, len(roles.features))
     return task, train, reason

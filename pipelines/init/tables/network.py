@@ -19,10 +19,9 @@ MOST_EMBEDDED_COLUMNS = 300
 
 def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> tuple[dict[str, Any], dict[str, Any], str]:
     """The sections `task` and `train` of a table, and the reason. `trial` is that of a table of many columns, or with texts."""
-    weights = {"class_weights": "balanced"} if target.has_rare_class else {}
     workers = 1 if rows < 20_000 else 2
     if trial and trial.prefers_trees:
-        return {"kind": "trees", **weights}, {"workers": workers}, f"{trial.text}; {NEEDED_FOR_TREES}"
+        return {"kind": "trees"}, {"workers": workers}, f"{trial.text}; {NEEDED_FOR_TREES}"
     hidden = [256, 256]
     if rows < 5_000:
         hidden, dropout, epochs, batch = [128, 128], 0.1, 100, 32
@@ -36,7 +35,7 @@ def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> t
         dropout, epochs, batch = 0.0, 3, 4096
     while batch > max(rows // 10, 8):
         batch //= 2
-    task = {"kind": "tabular", "hidden": hidden, "dropout": dropout, **weights}
+    task = {"kind": "tabular", "hidden": hidden, "dropout": dropout}
     train = {"workers": workers, "epochs": epochs, "global_batch": batch, "lr": 0.002, "schedule": "one_cycle"}
     return task, train, f"for about {rows:,} rows" + (f"; {trial.text}" if trial else "")
 
@@ -56,5 +55,4 @@ def recommendation(users: list[str], items: list[str]) -> tuple[dict[str, Any], 
 
 def text_task(target: TargetChoice, rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The sections `task` and `train` of a table of nothing but texts."""
-    weights = {"class_weights": "balanced"} if target.has_rare_class else {}
-    return {"kind": "text", **weights}, text_training(rows * 8 // 10)
+    return {"kind": "text"}, text_training(rows * 8 // 10)

@@ -40,6 +40,8 @@ class Subject:
     """SHA-256 of its weights."""
     manifest: Manifest
     task: Task
+    decision: Mapping[str, float]
+    """How outputs become predictions; empty if only by the task's settings."""
     network: nn.Module
     """The trained model on the CPU; its `forward` takes tensors by column."""
     version: Version
@@ -119,7 +121,8 @@ def read_subject(config: Config, run_id: str) -> Subject:
     `dataset` describes is another one than the model was trained on.
     """
     with run_model_files(config.tracking.uri, run_id) as (uri, folder):
-        settings, manifest, weights, digest = read_model(folder)
+        parts, digest = read_model(folder)
+    settings, manifest, weights, decision = parts
     if holds_code(settings) and settings.model_dump(include={"source"}) != config.task.model_dump(include={"source"}):
         raise ConfigError(f"run {run_id} has another function in task.source than the config, which would run; use the config of the run")
     version = open_version(config.dataset.path, config.data_identity)
@@ -130,10 +133,10 @@ def read_subject(config: Config, run_id: str) -> Subject:
         )
     if manifest.folds and manifest.folds.selected:
         version = select_fold(version, manifest.folds.selected)
-    task = build_task(settings, manifest)
+    task = build_task(settings, manifest, decision)
     network = task.model()
     network.load_state_dict(weights)
-    return Subject(uri, run_id, digest, manifest, task, network.eval(), version, find_numeric(manifest))
+    return Subject(uri, run_id, digest, manifest, task, decision, network.eval(), version, find_numeric(manifest))
 
 
 def to_tensors(rows: Rows) -> dict[str, torch.Tensor]:

@@ -179,13 +179,13 @@ def load_served_model(tracking_uri: str, model: str, version: str) -> ServedMode
     """Load a version, and predict one row of zeros with it. Raises TrackingError if it is not there, CorruptError if it was altered, and
     ConfigError if it has code of its own in its settings, which would run here."""
     with registered_model_files(tracking_uri, model, version) as folder:
-        settings, manifest, weights, digest = read_model(folder)
-    if holds_code(settings):
+        parts, digest = read_model(folder)
+    if holds_code(parts.settings):
         raise ConfigError(
             f"{model} has its network's function in task.source, which this server does not run; "
             "train with the function in a module, or serve it by mlflow models serve"
         )
-    return ServedModel(Predictor(settings, manifest, weights), version, digest, example_row(input_example(manifest)))
+    return ServedModel(Predictor(*parts), version, digest, example_row(input_example(parts.manifest)))
 
 
 def follow(

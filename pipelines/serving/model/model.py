@@ -8,7 +8,7 @@ from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlflow
 from mlflow.exceptions import MlflowException
@@ -50,8 +50,18 @@ def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
     return Predictor(*_parts({name: Path(artifacts[name]) for name in (*FILES, "weights")}, digest))
 
 
-def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor], str]:
-    """Task, manifest, weights and their digest, from the folder of a logged model; none of its code runs.
+class ModelParts(NamedTuple):
+    """What a predictor is made of."""
+
+    settings: TaskSettings
+    manifest: Manifest
+    weights: dict[str, Tensor]
+    decision: dict[str, float]
+    """How outputs become predictions, by `Task.fit_decision`; empty in models that were logged before there was one."""
+
+
+def read_model(folder: Path) -> tuple[ModelParts, str]:
+    """The parts of a logged model in its folder, and the digest of its weights; none of its code runs.
 
     Raises CorruptError if one of these files was altered or removed.
     """
@@ -66,16 +76,17 @@ def read_model(folder: Path) -> tuple[TaskSettings, Manifest, dict[str, Tensor],
     index = folder / "artifacts" / WEIGHTS_INDEX
     files = {name: folder / "artifacts" / file for name, file in FILES.items()}
     files["weights"] = index if index in logged else folder / "artifacts" / WEIGHTS
-    return *_parts(files, str(digests["model"])), str(digests["model"])
+    return _parts(files, str(digests["model"])), str(digests["model"])
 
 
-def _parts(files: Mapping[str, Path], digest: str) -> tuple[TaskSettings, Manifest, dict[str, Tensor]]:
+def _parts(files: Mapping[str, Path], digest: str) -> ModelParts:
     config, manifest, weights = (files[name] for name in (*FILES, "weights"))
-    settings = _read_task(json.loads(config.read_bytes())["task"])
+    values = json.loads(config.read_bytes())
+    settings = _read_task(values["task"])
     served = read_files(weights)
     if (present := model_digest(served)) != digest:
         raise CorruptError(f"{weights} contains model {present[:12]}…, but {digest[:12]}… was logged; log it again with jobs/train.py")
-    return settings, parse_manifest(manifest.read_bytes(), str(manifest)), served
+    return ModelParts(settings, parse_manifest(manifest.read_bytes(), str(manifest)), served, values.get("decision", {}))
 
 
 def _read_task(task: dict[str, Any]) -> TaskSettings:
@@ -109,21 +120,30 @@ def download_model(tracking_uri: str, uri: str, folder: str | Path) -> Path:
         ) from error
 
 
-def log_model(config: Config, manifest: Manifest, weights: Mapping[str, Tensor], run_id: str, step: int = 0) -> str:
+def log_model(
+    config: Config,
+    manifest: Manifest,
+    weights: Mapping[str, Tensor],
+    run_id: str,
+    step: int = 0,
+    decision: Mapping[str, float] | None = None,
+) -> str:
     """Log the model of a run to the MLflow of `config.tracking`, and return its URI, `models:/…`.
 
-    `weights` is the state dict of the model. MLflow shows the metrics of the run at `step` with the model.
+    `weights` is the state dict of the model, and `decision` what its task has fitted after training. MLflow shows the metrics of the run at
+    `step` with the model.
     """
     manifest = drop_passthrough_columns(drop_unproven_query(manifest))
     mlflow.set_tracking_uri(config.tracking.uri)
     client, name = mlflow.MlflowClient(), model_name(config)
     model = client.create_logged_model(client.get_run(run_id).info.experiment_id, name=name, source_run_id=run_id)
     code, requirements = software_requirements(config.task, [encoder_settings(fitted.feature) for fitted in manifest.encoders.values()])
-    digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights)
+    digest, predictor = model_digest(weights), Predictor(config.task, manifest, weights, decision)
     with TemporaryDirectory() as folder, trusted_requirements():
         files = {name: Path(folder, file) for name, file in FILES.items()}
         # Not the entire config: whoever knows a private run's seed can compute its noise.
-        files["config"].write_text(config.model_dump_json(indent=1, include={"task"}), encoding="utf-8")
+        values = {**config.model_dump(mode="json", include={"task"}), **({"decision": dict(decision)} if decision else {})}
+        files["config"].write_text(json.dumps(values, indent=1), encoding="utf-8")
         files["manifest"].write_bytes(manifest.to_json())
         written = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
         files["weights"], *parts = write_files(written, Path(folder), WEIGHTS_FILE_BYTES)

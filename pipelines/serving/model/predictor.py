@@ -29,11 +29,18 @@ _BATCH_WINDOWS = 64
 class Predictor:
     """Predicts from raw rows. `inputs` is the schema of the rows; `outputs` is an example of predictions, for a row of zeros."""
 
-    def __init__(self, settings: TaskSettings, manifest: Manifest, weights: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        settings: TaskSettings,
+        manifest: Manifest,
+        weights: Mapping[str, torch.Tensor],
+        decision: Mapping[str, float] | None = None,
+    ) -> None:
+        """`decision` is what `Task.fit_decision` returned in the training, if it did."""
         features = feature_encoders(manifest)
         self._encoders = Encoders(features)
         self._columns = tensor_columns(features)
-        self._task = build_task(settings, manifest)
+        self._task = build_task(settings, manifest, decision)
         self.rows_at_once = self._task.rows_at_once
         """Rows that are computed together, if few are: whoever has many gives them in such pieces, and so holds few predictions."""
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

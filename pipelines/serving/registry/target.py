@@ -29,12 +29,10 @@ Metric = Callable[[Floats], float]
 
 
 def class_metric(name: str, truth: NDArray[np.int64], probabilities: Floats) -> Metric:
-    """`auc` (of two classes), `accuracy` or `loss` of rows with these classes, shape (rows,), and predicted probabilities, shape
+    """`auc` (of two classes) or `loss` of rows with these classes, shape (rows,), and predicted probabilities, shape
     (rows, classes)."""
     if name == "auc":
         return _auc(truth == 1, probabilities[:, 1])
-    if name == "accuracy":
-        return _mean((probabilities.argmax(1) == truth).astype(np.float64))
     chosen = probabilities[np.arange(len(truth)), truth]
     # A probability of 0 may be any below the spacing of numbers at 1: of two classes, one is computed as 1 minus the other.
     return _mean(-np.log(np.maximum(chosen, np.finfo(np.float64).eps)))
@@ -125,6 +123,9 @@ class ComparisonTarget:
     def metric_by_weights(self, truth: NDArray[Any], predictions: pa.Table) -> Metric:
         if not self.classes:
             return quantity_metric(self.metric, truth, predictions["prediction"].to_numpy())
+        if self.metric == "accuracy":  # of what the model decided, which need not be the most probable class
+            names_of_classes = np.array(self.classes, object)[truth]
+            return _mean((names_of_classes == np.array(predictions["prediction"].to_pylist(), object)).astype(np.float64))
         # A class that a model does not know has the probability 0.
         names = [f"probability_{name}" for name in self.classes]
         columns = [predictions[name].to_numpy() if name in predictions.column_names else np.zeros(len(truth)) for name in names]

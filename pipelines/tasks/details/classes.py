@@ -10,8 +10,7 @@ from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details
 from pipelines.tasks.details.parts import Part
 from pipelines.tasks.details.scores import Scores, Thresholds
-from pipelines.tasks.targets.base import Target
-from pipelines.tasks.targets.classes import BinaryTarget
+from pipelines.tasks.targets.classes import BinaryTarget, ClassificationTarget
 
 MOST_CONFUSED = 100
 """Classes up to which all pairs are counted; with more, each class is counted by itself."""
@@ -23,11 +22,14 @@ keep every score; what an area from them may be off by follows from the counts."
 CONFIDENCE_BINS = 15
 
 
+_UNCALIBRATED = "uncalibrated_"
+
+
 class ClassDetails(Details):
     """For binary targets, the curves and the calibration are those of the second class; for others, each class is compared with the
     rest, and calibration is that of the predicted class."""
 
-    def __init__(self, settings: TaskSettings, data: Data, target: Target) -> None:
+    def __init__(self, settings: TaskSettings, data: Data, target: ClassificationTarget) -> None:
         super().__init__(settings, data)
         self.kind = "binary" if isinstance(target, BinaryTarget) else "classes"
         self._target = target
@@ -53,15 +55,14 @@ class ClassDetails(Details):
         output = output.double()
         true_tensor = batch[self.data.target.name].cpu()
         losses, true = self._target.losses(output, true_tensor).numpy(), true_tensor.numpy().astype(np.int64)
-        if self.kind == "binary":
-            second = output[:, 0].sigmoid().numpy()
-            probabilities = np.stack([1 - second, second], 1)
-            predicted = (output[:, 0] > 0).numpy().astype(np.int64)
-            self._score(output.numpy(), true)
+        probabilities, predicted = self._target.probabilities(output).numpy(), self._target.decide(output).numpy()
+        if isinstance(self._target, BinaryTarget):
+            decision = self._target.decision
+            self._score(decision.calibrate(output).numpy(), true)
             self.scores.add(probabilities[:, 1:], true)
+            if decision.is_calibrated:
+                self._calibrate(output[:, 0].sigmoid().numpy(), true, _UNCALIBRATED)
         else:
-            class_probabilities = self._target.probabilities(output)
-            probabilities, predicted = class_probabilities.numpy(), class_probabilities.argmax(1).numpy()
             if self._curves():
                 self.scores.add(probabilities, true)
                 with np.errstate(divide="ignore"):
@@ -98,11 +99,16 @@ class ClassDetails(Details):
         counted = np.bincount(places.reshape(-1), minlength=2 * curves * SCORE_BINS)
         self.sums.add("scores", counted.reshape(2, curves, SCORE_BINS))
 
-    def _calibrate(self, confidence: np.ndarray, happened: np.ndarray) -> None:
+    def _calibrate(self, confidence: np.ndarray, happened: np.ndarray, prefix: str = "") -> None:
         bins = np.clip(np.nan_to_num(confidence) * CONFIDENCE_BINS, 0, CONFIDENCE_BINS - 1).astype(np.int64)
-        self.sums.add("confident_rows", np.bincount(bins, minlength=CONFIDENCE_BINS))
+        self.sums.add(f"{prefix}confident_rows", np.bincount(bins, minlength=CONFIDENCE_BINS))
         for name, values in (("confidence", confidence), ("happened", happened.astype(np.float64))):
-            self.sums.add(name, np.bincount(bins, weights=values, minlength=CONFIDENCE_BINS))
+            self.sums.add(f"{prefix}{name}", np.bincount(bins, weights=values, minlength=CONFIDENCE_BINS))
+
+    def _calibration_error(self, prefix: str) -> float:
+        """Expected calibration error (Naeini, Cooper and Hauskrecht 2015): the mean over rows of |confidence − frequency| of their bin."""
+        rows, confidence, happened = (self.sums.arrays[f"{prefix}{name}"] for name in ("confident_rows", "confidence", "happened"))
+        return float(np.abs(confidence - happened).sum() / rows.sum())
 
     def tables(self) -> dict[str, Columns]:
         sums = self.sums.arrays
@@ -168,8 +174,12 @@ class ClassDetails(Details):
         return {"class": list(self.classes), "rows": true.tolist(), "predicted": predicted.tolist(), "correct": correct.tolist()}
 
     def summary(self) -> dict[str, Any]:
-        by_class = self._class_table()
+        by_class, sums = self._class_table(), self.sums.arrays
         summary_values = {"classes": list(self.classes), "target": self.data.target.name, "rows": sum(by_class.get("rows", []))}
         if self.scores.is_complete and self.scores.has_rows:
             summary_values["areas"] = [{"class": name, **thresholds.areas()} for name, thresholds in self._thresholds()]
+        if isinstance(self._target, BinaryTarget) and (decision := self._target.decision).to_values() and "confident_rows" in sums:
+            errors = {"error": self._calibration_error("")}
+            errors |= {"error_before": self._calibration_error(_UNCALIBRATED)} if decision.is_calibrated else {}
+            summary_values["decision"] = {**decision.to_values(), **errors}
         return summary_values

@@ -38,7 +38,7 @@ METRICS = {
         MetricEntry("mae", "min", predictions="quantity"),
         MetricEntry("mse", "min", predictions="quantity"),
         MetricEntry("r2", "max"),
-        MetricEntry("average_precision", "max"),
+        MetricEntry("average_precision", "max", ("score", "positive")),
         MetricEntry("balanced_accuracy", "max"),
         MetricEntry("f1", "max"),
         MetricEntry("exact_match", "max"),

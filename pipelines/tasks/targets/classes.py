@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from math import log
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
+from torchmetrics.utilities import dim_zero_cat
 
 from pipelines.config import TaskSettings
 from pipelines.tasks.data import Data
@@ -16,6 +18,7 @@ from pipelines.tasks.metrics.accumulation import Auc, Loss, Score
 from pipelines.tasks.metrics.further import AveragePrecision, class_metric_factory
 from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.targets.base import Target, average_logits
+from pipelines.tasks.targets.decision import Decision, fit_decision
 from pipelines.tasks.trivial import ClassShares, TrivialPredictor
 
 
@@ -35,8 +38,12 @@ class ClassificationTarget(Target):
     def usual_metrics(self) -> dict[str, Metric]:
         return {"accuracy": Score(), "loss": Loss()}
 
+    def decide(self, output: Tensor) -> Tensor:
+        """The number of the predicted class of each row, int64 of shape (rows,), from float64 output."""
+        return self.probabilities(output).argmax(1)
+
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
-        self._update_decisions(metrics, self.probabilities(output).argmax(1), target)
+        self._update_decisions(metrics, self.decide(output), target)
 
     def _update_decisions(self, metrics: MetricCollection, predicted: Tensor, target: Tensor) -> None:
         metrics["accuracy"].update((predicted == target).double())
@@ -61,21 +68,45 @@ class ClassificationTarget(Target):
         """The output, shape (outputs,), that gives each class this probability, shape (classes,), above 0."""
 
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """Name of the most probable class and probability of each class."""
+        """Name of the class that is decided for and probability of each class."""
         probabilities = self.probabilities(output)
-        names = [self.classes[number] for number in probabilities.argmax(1).tolist()]
+        names = [self.classes[number] for number in self.decide(output).tolist()]
         by_class = {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(self.classes)}
         return {"prediction": names, **by_class}
 
 
 class BinaryTarget(ClassificationTarget):
-    """Two classes: one logit, for the second class."""
+    """Two classes: one logit, for the second class.
+
+    With a `decision`, probabilities, predictions, metrics and losses are those of calibrated logits. A target that is trained has none.
+    """
 
     monitor = METRICS["auc"].monitor
     further_names = f"average_precision, {ClassificationTarget.further_names}"
 
+    def __init__(self, data: Data, settings: TaskSettings | None = None) -> None:
+        super().__init__(data, settings)
+        self.decision = Decision()
+
+    def with_decision(self, decision: Decision) -> "BinaryTarget":
+        """A copy that decides so."""
+        decided = copy(self)
+        decided.decision = decision
+        return decided
+
+    def fit_decision(self, metrics: MetricCollection, class_weights: Sequence[float]) -> Decision:
+        """The decision that suits the rows which the `metrics` have accumulated, with the weights of classes if there are."""
+        auc = metrics["auc"]
+        assert isinstance(auc, Auc)
+        scores, is_second = dim_zero_cat(auc.preds).numpy(), dim_zero_cat(auc.target).numpy()
+        return fit_decision(scores, is_second == 1, class_weights)
+
+    def decide(self, output: Tensor) -> Tensor:
+        return (self.decision.calibrate(output[:, 0]) > self.decision.threshold_logit).long()
+
     def losses(self, output: Tensor, target: Tensor) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype), reduction="none")
+        logits = self.decision.calibrate(output[:, 0])
+        return functional.binary_cross_entropy_with_logits(logits, target.to(output.dtype), reduction="none")
 
     def losses_with_smoothing(self, output: Tensor, target: Tensor, smoothing: float) -> Tensor:
         return self.losses(output, (1 - smoothing) * target.to(output.dtype) + smoothing / 2)
@@ -88,26 +119,26 @@ class BinaryTarget(ClassificationTarget):
         return average_logits(outputs)
 
     def usual_metrics(self) -> dict[str, Metric]:
-        return {"auc": Auc(), **super().usual_metrics()}
+        return {"auc": Auc(), "average_precision": AveragePrecision(), **super().usual_metrics()}
 
     def further_metric(self, name: str) -> Callable[[], Metric] | None:
         return AveragePrecision if name == "average_precision" else super().further_metric(name)
 
     def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
         # Probabilities, because the metric applies the sigmoid only to batches with values outside [0, 1].
-        for name in {"auc", "average_precision"} & {"auc", *self._further}:
-            metrics[name].update(output[:, 0].sigmoid(), target.long())
-        self._update_decisions(metrics, (output[:, 0] > 0).to(target.dtype), target)
+        for name in ("auc", "average_precision"):
+            metrics[name].update(self.decision.calibrate(output[:, 0]).sigmoid(), target.long())
+        super().update(metrics, output, target)
 
     def probabilities(self, output: Tensor) -> Tensor:
-        second = output.sigmoid()
+        second = self.decision.calibrate(output).sigmoid()
         return torch.cat([1 - second, second], dim=1)
 
     def output_of_shares(self, shares: Tensor) -> Tensor:
         return shares[1:].log() - shares[:1].log()
 
     def prediction_form(self) -> dict[str, Any]:
-        return {"form": "binary", "classes": list(self.classes)}
+        return {"form": "binary", "classes": list(self.classes), **self.decision.to_values()}
 
 
 class ClassTarget(ClassificationTarget):
@@ -128,8 +159,8 @@ class ClassTarget(ClassificationTarget):
     def average(self, outputs: Tensor) -> Tensor:
         return outputs.log_softmax(2).logsumexp(1) - log(outputs.shape[1])
 
-    def update(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
-        self._update_decisions(metrics, output.argmax(1), target)
+    def decide(self, output: Tensor) -> Tensor:
+        return output.argmax(1)
 
     def output_to_explain(self, output: Tensor) -> Tensor:
         return output.argmax(1)

@@ -34,10 +34,11 @@ def outputs(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]
 
 @answer("binary")
 def binary_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Classes from the logit of the second one."""
-    logits = output.astype(np.float64)[:, 0]
-    second = np.exp(-np.logaddexp(0, -logits))
-    return _classes(np.stack([1 - second, second], axis=1), form["classes"])
+    """Classes from the logit of the second one, which is calibrated, and decided for where its probability is above the threshold."""
+    logits = output.astype(np.float64)[:, 0] * form.get("scale", 1.0) + form.get("shift", 0.0)
+    second, threshold = np.exp(-np.logaddexp(0, -logits)), form.get("threshold", 0.5)
+    decided = logits > log(threshold) - log(1 - threshold)
+    return _classes(np.stack([1 - second, second], axis=1), form["classes"], decided.astype(np.int64))
 
 
 @answer("classes")
@@ -48,8 +49,9 @@ def several_classes(output: np.ndarray, form: Mapping[str, Any]) -> list[dict[st
     return _classes(exponentials / exponentials.sum(axis=1, keepdims=True), form["classes"])
 
 
-def _classes(probabilities: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
-    best = probabilities.argmax(axis=1)
+def _classes(probabilities: np.ndarray, names: Sequence[str], decided: np.ndarray | None = None) -> list[dict[str, Any]]:
+    """The classes that are `decided` for, or else the most probable ones."""
+    best = probabilities.argmax(axis=1) if decided is None else decided
     return [
         {"prediction": names[place]} | {f"probability_{name}": value for name, value in zip(names, row, strict=True)}
         for place, row in zip(best.tolist(), probabilities.tolist(), strict=True)
