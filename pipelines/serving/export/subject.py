@@ -1,7 +1,7 @@
 """The subject of an export: the model of a run in MLflow, and the rows of the dataset version that it was trained on."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -40,12 +40,12 @@ class Subject:
     """SHA-256 of its weights."""
     manifest: Manifest
     task: Task
-    decision: Mapping[str, float]
-    """How outputs become predictions; empty if only by the task's settings."""
     network: nn.Module
     """The trained model on the CPU; its `forward` takes tensors by column."""
     version: Version
     numeric: Numeric
+    decision: Mapping[str, float] = field(default_factory=dict)
+    """What `Task.fit_decision` has fitted for the model; empty for nothing."""
 
     @property
     def raw_schema(self) -> pa.Schema:
@@ -136,7 +136,7 @@ def read_subject(config: Config, run_id: str) -> Subject:
     task = build_task(settings, manifest, decision)
     network = task.model()
     network.load_state_dict(weights)
-    return Subject(uri, run_id, digest, manifest, task, decision, network.eval(), version, find_numeric(manifest))
+    return Subject(uri, run_id, digest, manifest, task, network.eval(), version, find_numeric(manifest), decision)
 
 
 def to_tensors(rows: Rows) -> dict[str, torch.Tensor]:
