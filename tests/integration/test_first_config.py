@@ -1,6 +1,7 @@
 """The first hour: a file, `lockstep init`, and the two commands, with no edit."""
 
 import datetime
+import json
 import os
 from pathlib import Path
 
@@ -74,6 +75,25 @@ def test_names_and_values_that_sql_would_misread_become_a_version(tmp_path: Path
     target = manifest.encoders["y"].column
     positive = sum(int(read_column(version, split, target).sum()) for split in manifest.splits)
     assert positive in (np.sum(years == 20230101), np.sum(years == 20240101)) and not manifest.quarantined
+
+
+@pytest.mark.usefixtures("spark")
+def test_equal_rows_of_nested_records_go_to_one_split_though_they_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the rows repeats another one but for its number."""
+    monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
+    random = np.random.default_rng(5)
+    heights, cities = random.normal(size=400).round(6), random.choice(["Rome", "Oslo"], 400)
+    lines = [
+        {"row": row, "user": {"height": heights[row % 400], "home": {"city": cities[row % 400]}}, "y": int(heights[row % 400] > 0)}
+        for row in range(600)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    draft = draft_config(Request(os.fspath(tmp_path / "t.jsonl"), "y", "toy"))
+    config = with_absolute_paths(parse(from_yaml(yaml_text(draft)), "test"), tmp_path)
+    manifest = api.prepare(config)
+    version = open_version(config.dataset.path)
+    rows = {split: read_column(version, split, manifest.encoders["user_height"].column).ravel() for split in manifest.splits}
+    assert sum(map(len, rows.values())) == 600 and sum(len(set(values.tolist())) for values in rows.values()) == 400
 
 
 def trial_of_draft(path: Path, target: str) -> TrialResult:

@@ -513,6 +513,7 @@ def test_objects_of_json_become_columns_and_lists_of_them_are_said(columns: dict
     for column in ("items, of type array<struct>", "counts, of type map", "odd, of type mixed"):
         assert f"Left out: {column}, which no encoder takes" in result.comments["dataset", "features"]
     assert draft(str(tmp_path / "t.jsonl"), "user.home.lat").sections["dataset"]["target"] == {"user_home_lat": "standardize"}
+    assert "objects are taken apart by the query, and the model takes their fields, such as user_age" in result.assumptions
 
 
 def test_a_large_file_is_sampled_at_even_distances(tmp_path: Path) -> None:

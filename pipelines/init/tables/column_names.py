@@ -9,6 +9,8 @@ _TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
 """A name with its type, as RecBole writes it."""
 MOST_CHARACTERS = 80
 """Of a name, to which drafts append what became of it."""
+FieldPath = tuple[str, ...]
+"""The name of a column, or the names from it to a field of its structs."""
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _KEYWORDS = re.compile(
     "all|and|any|as|between|by|case|cast|cross|distinct|else|end|except|exists|false|from|full|group|having|in|inner|intersect|interval|is|"
@@ -60,6 +62,11 @@ def sql_name(name: str) -> str:
 def sql_text(text: str) -> str:
     """A text as a literal of Spark SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def sql_path(path: FieldPath) -> str:
+    """The field as an expression of Spark SQL."""
+    return ".".join(map(sql_name, path))
 
 
 def _fits_tensor(name: str) -> bool:

@@ -21,6 +21,8 @@ LEAST_RESEMBLANCE = 0.3
 """Excess of the intra-class correlation, of the median column, from which rows of one value are those of a group."""
 MOST_ROWS, MOST_COLUMNS = 5_000, 50
 """Rows and other columns that are compared for a candidate."""
+MOST_CANDIDATES = 50
+"""Candidates that are examined: the first columns, among which identifiers stand."""
 SHUFFLES = 19
 """Shuffles of the rows, whose correlations are all below that of a group: of as many by chance, one in twenty is."""
 _LEAST_IN_SEVERAL = 0.5
@@ -61,7 +63,7 @@ def repeated_share(columns: Sequence[ColumnFacts]) -> float:
 def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]) -> GroupEvidence | None:
     """The candidate whose rows resemble each other most, one with the name of an identifier before any other; None if those of none do.
     `columns` are those that say something of a row, the target among them. Of equal rows, one is looked at."""
-    possible = [column for column in candidates if _could_be_group(column)]
+    possible = [column for column in candidates if _could_be_group(column)][:MOST_CANDIDATES]
     if not possible:
         return None
     codes = {column.name: _codes(column) for column in columns}

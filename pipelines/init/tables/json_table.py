@@ -9,14 +9,12 @@ import pyarrow as pa
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import MOST_BROKEN
-from pipelines.init.tables.column_names import selecting_query, sql_name, tensor_column_names
+from pipelines.init.tables.column_names import FieldPath, selecting_query, sql_name, sql_path, tensor_column_names
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import as_text, read_column
 
-FieldPath = tuple[str, ...]
-"""The names from a record to one of its fields, or a field of those."""
 MOST_FIELDS = 200
 """Different fields of an object beyond which they are no columns."""
 OBJECTS, MAP, MIXED = "array<struct>", "map", "mixed"
@@ -50,13 +48,15 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     typed = {path: _type(new_names[path], values[path], is_complete) for path in values}
     read_columns = {path: column for path, column in typed.items() if column.ddl not in (OBJECTS, MAP, MIXED)}
     schema = _schema({path: column.ddl for path, column in read_columns.items()})
-    select = selecting_query({column.name: ".".join(map(sql_name, path)) for path, column in read_columns.items()})
+    select = selecting_query({column.name: sql_path(path) for path, column in read_columns.items()})
     options = {"options": {"multiLine": True}} if is_document else {}
     settings = {"format": "json", "path": data, "schema": schema, **options}
     all_rows = round(rows * len(paths) / len(read))
     columns = [ColumnFacts(column) for column in typed.values()]
     raw_by_name = dict(zip(new_names.values(), raw_names, strict=True))
-    return SampledTable(settings, columns, all_rows, is_complete, select=select, broken=share, raw_names=raw_by_name)
+    nested = [column.name for path, column in read_columns.items() if len(path) > 1]
+    doubts = (f"objects are taken apart by the query, and the model takes their fields, such as {nested[0]}",) if nested else ()
+    return SampledTable(settings, columns, all_rows, is_complete, select=select, broken=share, doubts=doubts, raw_names=raw_by_name)
 
 
 def read_json_document(sample: TextSample, path: str) -> list[dict[str, Any] | None]:

@@ -61,7 +61,7 @@ def find_roles(table: SampledTable, target: TargetChoice) -> Roles:
         else:
             roles.features.append(column)
     _choose_key(roles, table, row_numbers, identifiers)
-    _choose_group(roles, target)
+    _choose_group(roles, table, target)
     return roles
 
 
@@ -91,12 +91,13 @@ def _values(column: ColumnFacts) -> float:
     return float("inf") if column.kind in ("list", "other") else max(column.distinct, 1) + bool(column.nulls)
 
 
-def _choose_group(roles: Roles, target: TargetChoice) -> None:
+def _choose_group(roles: Roles, table: SampledTable, target: TargetChoice) -> None:
     """Choose the identifier whose equal values go to one split: the only one by its name, or one whose rows resemble each other."""
     roles.members = [column for column in roles.features if is_member(column)]
     evidence = ""
-    if not roles.members and (found := find_group([*roles.features, target.column], roles.features)):
-        roles.members, evidence = [found.column], found.text
+    is_open = not (roles.members or table.splits)  # else names or the files decide
+    if is_open and (resembling := find_group([*roles.features, target.column], roles.features)):
+        roles.members, evidence = [resembling.column], resembling.text
     if len(roles.members) == 1:
         (group,) = roles.members
         roles.group = group.name
