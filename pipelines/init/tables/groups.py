@@ -56,8 +56,8 @@ class GroupEvidence:
 
 def repeated_share(columns: Sequence[ColumnFacts]) -> float:
     """The share of the rows that are equal in these columns to a row before them."""
-    hashes = _row_hashes([_codes(column) for column in columns])
-    return 1 - len(np.unique(hashes)) / max(len(hashes), 1)
+    hashes = np.sort(_row_hashes(map(_codes, columns)))
+    return float((hashes[1:] == hashes[:-1]).sum()) / max(len(hashes), 1)
 
 
 def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]) -> GroupEvidence | None:

@@ -38,7 +38,7 @@ def has_sentences(column: ColumnFacts) -> bool:
 def is_row_number(column: ColumnFacts, rows: int) -> bool:
     """Whether the column counts the `rows` of a table, of which it has a sample: different whole numbers that are most of an arithmetic
     sequence, in any order. Of measured numbers so near to each other, some would be equal. Years are no row numbers."""
-    if not (column.is_whole and column.is_unique) or max(abs(column.numbers[[0, -1]])) >= _LARGEST_EXACT:
+    if not (column.is_unique and column.is_whole) or max(abs(column.numbers[[0, -1]])) >= _LARGEST_EXACT:
         return False
     numbers = column.numbers.astype(np.int64)
     step = np.gcd.reduce(np.diff(numbers))
@@ -49,7 +49,7 @@ def is_row_number(column: ColumnFacts, rows: int) -> bool:
 def is_identifier(column: ColumnFacts) -> bool:
     """Whether the column names rows."""
     if column.kind == "number":
-        return column.is_whole and column.is_unique and has_identifier_name(column)
+        return has_identifier_name(column) and column.is_unique and column.is_whole
     return column.kind == "text" and not has_sentences(column) and column.distinct > IDENTIFIER_SHARE * len(column.filled)
 
 
