@@ -596,7 +596,7 @@ def test_the_command_writes_a_valid_config_once(
     COMMANDS["init"]("lockstep init", ["raw/data.csv"])
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "assumed   the target is y, by its name; for another column, --target NAME"
-    assert printed[-2] == "written   conf/raw.yaml" and "jobs/etl.py conf/raw.yaml" in printed[-1]
+    assert printed[-2] == "written   conf/raw.yaml" and "etl conf/raw.yaml" in printed[-1]
     config = load("conf/raw.yaml")
     assert config.name == "raw" and config.source.tables["raw"].paths == ("raw/data.csv",)
     written = Path("conf/raw.yaml").read_bytes()
