@@ -45,8 +45,16 @@ def test_where_it_may_not_every_line_of_it_is_refused() -> None:
     ]
 
 
-def test_a_quote_that_never_closes_refuses_all_that_follows() -> None:
-    assert [problem for _, problem, _ in records('1,2\n"3,4\n5,6\n7,8', VALUES_WITH_BREAKS)] == [None, QUOTES, QUOTES, QUOTES]
+@pytest.mark.parametrize("broken", ['"3,4', '3,"4', '"3,"4"', '"3",4"', '3" ,4', '3,"4" x', '"""3,4'])
+@pytest.mark.parametrize("dialect", [LINES, VALUES_WITH_BREAKS, Dialect(quote='"', escape="\\", multiline=True)])
+def test_a_stray_quote_costs_its_own_line(broken: str, dialect: Dialect) -> None:
+    """Whatever quotes follow: none, those of values, and those of a value with line breaks."""
+    for following in (["5,6", "7,8"], ['"5","6, 7"', '8,""', '"9",0']):
+        assert records("\n".join(["1,2", broken, *following]), dialect) == [
+            ("1,2", None, 1), (broken, QUOTES, 2), *((line, None, number) for number, line in enumerate(following, 3))
+        ]  # fmt: skip
+    if dialect.multiline:
+        assert records(f'1,2\n{broken}\n3,"a\n\nb"\n4,5', dialect)[1:] == [(broken, QUOTES, 2), ('3,"a\n\nb"', None, 3), ("4,5", None, 6)]
 
 
 @pytest.mark.parametrize("line", ['1,5" pipe"x,2', '1,"a "b" c",2', '1,"a" b,2', '1, "a"'])
@@ -141,7 +149,8 @@ def test_what_is_not_one_json_document_is_refused(document: str | bytes) -> None
 def test_an_endless_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.data.sources.text.records.RECORD_BYTES", 100)
     with pytest.raises(SourceError, match=r"people.csv: a record is larger than 100 bytes"):
-        records('"' + "a\n" * 100, VALUES_WITH_BREAKS, block_bytes=10)
+        records('"' + "a" * 200, VALUES_WITH_BREAKS, block_bytes=10)
+    assert [problem for _, problem, _ in records('"' + "a\n" * 100, VALUES_WITH_BREAKS, block_bytes=10)] == [QUOTES, *[None] * 99]
 
 
 @given(

@@ -5,7 +5,8 @@ U+FFFD. They drop the first line of each file as a header without comparing it. 
 blocks (about 500 MB/s), and Spark parses each record alone.
 
 A quote opens a value only at its start, and closes it only at its end (RFC 4180). Line breaks inside quotes belong to
-the value if the dialect allows them; otherwise each line up to the closing quote is refused.
+the value if the dialect allows them; otherwise each line up to the closing quote is refused. A quote that none closes so is stray, and only
+its line is refused.
 """
 
 import codecs
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.messages.did_you_mean import MOST_SHOWN
-from pipelines.data.sources.text import csv_validation, documents
+from pipelines.data.sources.text import csv_validation, documents, quoting
 from pipelines.errors import SourceError
 
 RECORD_BYTES = 64 * 2**20
@@ -60,6 +61,10 @@ class Dialect:
     def splits(self) -> bool:
         """Whether every line break separates records."""
         return not self.whole_file and not self.multiline and codecs.lookup(self.encoding).name == "utf-8"
+
+    @property
+    def quoting(self) -> quoting.Quoting:
+        return quoting.Quoting(self.separator, self.quote, self.escape, self.ignore_leading_blanks)
 
 
 def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True, end: bool = True) -> Iterator[pa.RecordBatch]:
@@ -118,38 +123,47 @@ def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str) -> Iterator[
     pending: list[bytes] = []
     for block in blocks:
         pending.append(block)
-        if sum(map(len, pending)) > limit:
-            raise SourceError(f"{path}: a record is larger than {limit:,} bytes; a quote may never close, or the file is not text")
-        if dialect.whole_file:
-            continue
-        data = b"".join(pending)
-        line_ends, record_ends = _ends(data, dialect)
-        last = record_ends[-1] if len(record_ends) else 0
-        pending = [data[last:]]
-        if last:
-            yield data[:last], line_ends[line_ends <= last], record_ends
+        is_large = sum(map(len, pending)) > limit
+        if not dialect.whole_file:
+            data = b"".join(pending)
+            # A quote that does not close in so many bytes is stray.
+            line_ends = _line_ends(data)
+            record_ends = _record_ends(data, line_ends, dialect, may_be_open=not is_large)
+            last = record_ends[-1] if len(record_ends) else 0
+            pending = [data[last:]]
+            is_large = len(pending[0]) > limit
+            if last:
+                yield data[:last], line_ends[line_ends <= last], record_ends
+        if is_large:
+            raise SourceError(f"{path}: a record is larger than {limit:,} bytes; the file is not text, or not of lines")
     if (data := b"".join(pending)) or (dialect.whole_file and not dialect.json):  # an empty file is an empty text
-        line_ends = np.union1d(_ends(data, dialect)[0], [len(data)])
-        yield data, line_ends, np.array([len(data)])
+        line_ends = np.union1d(_line_ends(data), [len(data)])
+        is_record = dialect.whole_file
+        yield data, line_ends, np.array([len(data)]) if is_record else _record_ends(data, line_ends, dialect, may_be_open=False)
 
 
-def _ends(data: bytes, dialect: Dialect) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets after the breaks of the lines (LF, CRLF, or CR alone) and of the records in `data`, which begins with one."""
+def _line_ends(data: bytes) -> np.ndarray:
+    """Offsets after the breaks of lines: LF, CRLF, or CR alone, which at the end of the data may be the first half of CRLF."""
     codes = np.frombuffer(data, np.uint8)
     line_ends = np.flatnonzero(codes == 10) + 1
     if b"\r" in data:
         returns = np.flatnonzero(codes[:-1] == 13) + 1
         line_ends = np.union1d(line_ends, returns[codes[returns] != 10])
-    if not dialect.quote or (quotes := csv_validation.quote_offsets(data, dialect.quote, dialect.escape)).size == 0:
-        return line_ends, line_ends
-    return line_ends, line_ends[np.searchsorted(quotes, line_ends) % 2 == 0]
+    return line_ends
+
+
+def _record_ends(data: bytes, line_ends: np.ndarray, dialect: Dialect, may_be_open: bool) -> np.ndarray:
+    """Offsets after the records of `data`, which begins with one. The last may be open, and go on behind the data."""
+    if not dialect.quote or dialect.quote.encode() not in data:
+        return line_ends
+    return quoting.record_ends(data, line_ends, dialect.quoting, may_be_open)
 
 
 def _check_records(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, lines: int, dialect: Dialect) -> pa.RecordBatch:
     """Check the records of `data`, without blank records and comments. `lines` is the number of lines before."""
     texts, problems = csv_validation.decode_records(data, record_ends, dialect.whole_file)
     if dialect.quote and dialect.quote.encode() in data:
-        refused = ~_well_quoted(texts, data, record_ends, dialect)
+        refused = ~quoting.well_quoted(texts, data, record_ends, dialect.quoting)
         spans = np.diff(np.searchsorted(line_ends, record_ends), prepend=-1) > 1
         refused |= spans & (not dialect.multiline)
         if (refused & spans).any():
@@ -165,21 +179,6 @@ def _check_records(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, 
     line = np.searchsorted(line_ends, np.concatenate(([0], record_ends[:-1])), side="right") + lines + 1
     batch = pa.record_batch([texts, problems, pa.array(line)], schema=SCHEMA)
     return batch if dialect.keep_blank else batch.filter(_is_record(texts, dialect))
-
-
-def _well_quoted(texts: pa.StringArray, data: bytes, record_ends: np.ndarray, dialect: Dialect) -> np.ndarray:
-    """A mask of the records with quotes only around whole values. Records that NumPy cannot decide go through a regular expression,
-    which takes ten times as long."""
-    doubtful = np.arange(len(texts))
-    if dialect.escape in ("", dialect.quote) and len(dialect.separator.encode()) == 1:
-        stray = csv_validation.stray_quotes(data, csv_validation.quote_offsets(data, dialect.quote, ""), dialect.separator, dialect.quote)
-        doubtful = np.unique(np.searchsorted(record_ends, stray, side="right"))
-    good = np.ones(len(texts), bool)
-    if len(doubtful):
-        good[doubtful] = csv_validation.is_well_quoted(
-            texts.take(doubtful), dialect.separator, dialect.quote, dialect.escape, dialect.ignore_leading_blanks
-        )
-    return good
 
 
 def _is_record(texts: pa.StringArray, dialect: Dialect) -> pa.BooleanArray:
