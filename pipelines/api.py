@@ -65,8 +65,9 @@ def read_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
     return with_absolute_paths(load(path, dict(overrides or {})), home())
 
 
-def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: bool = True) -> Draft:
-    """Draft the config of a file or a folder of data, and write it to a new file, by default conf/NAME.yaml.
+def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: bool = True, skip_rows: int | None = None) -> Draft:
+    """Draft the config of a file or a folder of data, and write it to a new file, by default conf/NAME.yaml. `skip_rows` lines of a table
+    stand before the names of its columns; by default that is found out.
 
     With `rehearse`, ETL first makes a version of a sample with it, in another process, which takes some seconds. Returns the draft, with
     what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made, or if ETL would refuse it."""
@@ -78,7 +79,7 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
     output = config_path(data, output)
     check_output(output)
     with Rehearsal() if rehearse else nullcontext() as trial:
-        draft = draft_config(Request(path_in_config(data, home()), target, pipeline_name(output)))
+        draft = draft_config(Request(path_in_config(data, home()), target, pipeline_name(output), skip_rows))
         outcome = write_config(draft, output, trial.try_draft if trial else _check_draft)
     return replace(draft, assumptions=(*draft.assumptions, *outcome))
 

@@ -38,11 +38,12 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     parser.add_argument("--target", default="", metavar="NAME", help="the column to predict; by default one is chosen, and printed")
     parser.add_argument("--output", default="", metavar="FILE", help="a new file; by default conf/NAME.yaml, with the name of the data")
     parser.add_argument("--no-rehearsal", action="store_true", help="do not try the config on a sample, which takes seconds")
+    parser.add_argument("--skip-rows", type=int, metavar="N", help="lines of a table before the names of its columns; by default found out")
     options = parser.parse_args(arguments)
     from pipelines.api import init
     from pipelines.init.drafting import config_path
 
-    draft = init(options.data, options.target, options.output, rehearse=not options.no_rehearsal)
+    draft = init(options.data, options.target, options.output, not options.no_rehearsal, options.skip_rows)
     output = config_path(options.data, options.output)
     print("\n".join([*(f"assumed   {line}" for line in draft.assumptions), f"written   {output}"]))
     print(f"next      lockstep etl {output} && lockstep train {output}")

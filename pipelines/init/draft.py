@@ -40,6 +40,8 @@ class Request:
     """Name of the column to predict; empty if it is to be chosen."""
     name: str
     """Name of the pipeline, of its folder of datasets, and of its table."""
+    skip_rows: int | None = None
+    """Lines of a text, or rows of a sheet, before the names of the columns; None if that is to be found out."""
 
 
 Drafter = Callable[[Request], Draft | None]

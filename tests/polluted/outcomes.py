@@ -85,12 +85,13 @@ def read_rows(table: SampledTable, path: Path) -> list[tuple[Any, ...]]:
     else:
         raw = [row for record in records if len(row := split(record["record"], options)) == len(names)]
         kept = _selected(table.select, names, raw)
-    rows = len(table.columns[0].typed.values)
-    if rows != len(kept):
-        raise AssertionError(f"the draft has {rows} rows, and ETL {len(kept)}")
-    values = [column.typed.values.to_pylist() for column in table.columns]
-    typed = zip(*values, strict=True)
-    return [row for place, row in zip(kept, typed, strict=True) if is_text or all(map(_fits, raw[place], table.columns))]
+    fitting = [place for place in kept if is_text or all(map(_fits, raw[place], table.columns))]
+    typed = list(zip(*(column.typed.values.to_pylist() for column in table.columns), strict=True))
+    if len(typed) == len(fitting):  # what the reader refuses, the draft has not
+        return typed
+    if len(typed) != len(kept):
+        raise AssertionError(f"the draft has {len(typed)} rows, and ETL {len(fitting)} of {len(kept)}")
+    return [row for place, row in zip(kept, typed, strict=True) if place in set(fitting)]
 
 
 def split(record: str, options: dict[str, str]) -> list[str | None]:
@@ -102,7 +103,7 @@ def split(record: str, options: dict[str, str]) -> list[str | None]:
     settings |= {"escapechar": escape, "doublequote": False} if escape else {}
     trims = options.get("ignoreleadingwhitespace") == "true"
     text = record.replace(separator, joint)
-    texts = next(csv.reader(iter(text.splitlines(keepends=True)), delimiter=joint, skipinitialspace=trims, **settings))
+    texts = next(csv.reader([text], delimiter=joint, skipinitialspace=trims, **settings))
     texts = [value.replace(joint, separator) for value in texts]
     texts = [value.strip(" \t") for value in texts] if trims else texts
     return [None if value in ("", options.get("nullvalue", "")) else value for value in texts]

@@ -28,10 +28,11 @@ _LEFT_OUT = ""
 """In place of a type: no column of a schema holds the values."""
 
 
-def read_excel(paths: list[str], data: str) -> SampledTable:
-    """The table of the first visible sheet that has rows, with names in its first row of several values."""
+def read_excel(paths: list[str], data: str, skip_rows: int | None) -> SampledTable:
+    """The table of the first visible sheet that has rows. Its names are in the first row of several values behind `skip_rows`, or below it
+    if that one has merged cells, and the next more names."""
     check_openpyxl(data)
-    visible = sheet_headers(paths[0])
+    visible = sheet_headers(paths[0], skip_rows)
     headers = {name: header for name, header in visible.items() if header[0]}
     if not headers:
         raise SourceError(f"{paths[0]} has no visible sheet with rows; give a file that has one")
@@ -41,6 +42,8 @@ def read_excel(paths: list[str], data: str) -> SampledTable:
         (f"the sheet {title} is read, and not {name_list(other_names)}; name another as source.tables.NAME.sheet",) if other_names else ()
     )
     options = {"options": {"skipRows": line - 1}} if line > 1 else {}
+    if line > 1:
+        doubts = (*doubts, f"the names of the columns are in row {line}, and the rows before it are left out; for another, --skip-rows N")
     settings = {"format": "excel", "path": data, **({"sheet": title} if len(visible) > 1 else {}), **options}
     return _table(settings, paths, SheetReader(title, True, line - 1, None), header, None, doubts)
 
@@ -63,7 +66,10 @@ def _table(
     """The table of the columns that have a name of their own. `file_rows` are those of the first file, if they are known."""
     names = [name for name in header if name and header.count(name) == 1]
     if not names:
-        raise SourceError(f"{paths[0]} has no names of columns ({name_list(header)}); write them into the first row")
+        raise SourceError(
+            f"{paths[0]} has no names of columns ({name_list(header)}); write them into the first row, or leave out N rows before "
+            "them with --skip-rows N"
+        )
     read = even_files(paths)
     most_rows = max(SAMPLE_CELLS // len(names) // len(read), 100)
     samples = [list(islice(reader(path, names), most_rows + 1)) for path in read]

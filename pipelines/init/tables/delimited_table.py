@@ -11,25 +11,31 @@ from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import Cells, read_cells
 from pipelines.init.tables.column_names import sql_name
-from pipelines.init.tables.dialect import TableDialect, find_dialect
+from pipelines.init.tables.dialect import find_dialect
 from pipelines.init.tables.encoding import find_encoding
+from pipelines.init.tables.layout import Layout, find_layout
 from pipelines.init.tables.query import line_values_query
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_beginning, sample_text
 from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.target import sql_text
 from pipelines.init.tables.text_types import missing_marks, type_columns
 
 _MOST_MENDED = 100
+_LEAST_SUMMED = 5
+"""Rows above a line of totals."""
 BEGINNING_BYTES = RECORD_BYTES
 """The beginning of a large file, of which the first lines decide the dialect: the largest record that ETL reads."""
 
 
-def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable | None:
-    """The table; None if nothing divides the lines into values, unless they are surely a table.
+def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None = None) -> SampledTable | None:
+    """The table; None if nothing divides the lines into values, unless they are surely a table. `skip` lines at the start of each file are
+    no part of it; None if that is to be found out.
 
     Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
     read = even_files(paths)
     samples = {path: sample_text(path, SAMPLE_BYTES // len(read)) for path in read}
-    dialect = _find_dialect(samples)
+    layout = _find_layout(samples, skip)
+    dialect = layout.dialect
     if not is_sure and not dialect.divides:
         return None
     if dialect.is_multiline:  # a piece may begin inside of a quoted value
@@ -38,27 +44,31 @@ def read_delimited(paths: list[str], data: str, is_sure: bool) -> SampledTable |
     for path, sample in samples.items():
         if (encoding := find_encoding(sample.data, path)) not in (dialect.encoding, "utf-8"):
             raise SourceError(f"{path} is {encoding}, and {read[0]} {dialect.encoding}; save all files in one encoding")
-    cells = {path: read_cells(sample, dialect, path) for path, sample in samples.items()}
+    cells = {path: read_cells(sample, layout, path) for path, sample in samples.items()}
     _check_columns(cells)
     is_complete = len(read) == len(paths) and all(sample.is_complete for sample in samples.values())
     read_rows = sum(len(part.table) / samples[path].share for path, part in cells.items())
-    return _table(cells, dialect, data, round(read_rows * len(paths) / len(read)), is_complete)
+    return _table(cells, layout, data, round(read_rows * len(paths) / len(read)), is_complete)
 
 
-def _find_dialect(samples: Mapping[str, TextSample]) -> TableDialect:
-    """The dialect of the first file. Raises SourceError if any is empty."""
+def _find_layout(samples: Mapping[str, TextSample], skip: int | None) -> Layout:
+    """The layout of the first file. Raises SourceError if any is empty."""
     for path, sample in samples.items():
         if not sample.data.strip():
             raise SourceError(f"{path} is empty; give a file that has rows")
     path, first = next(iter(samples.items()))
     beginning = first if first.is_complete else sample_beginning(path, BEGINNING_BYTES)
-    return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete)
+    dialect, read = find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete)
+    return find_layout(dialect, read, path, skip)
 
 
-def _table(cells: Mapping[str, Cells], dialect: TableDialect, data: str, rows: int, is_complete: bool) -> SampledTable:
+def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_complete: bool) -> SampledTable:
     """The table of the cells of some files, of about so many `rows`."""
+    dialect = layout.dialect
     table = pa.concat_tables([part.table for part in cells.values()])
+    table, total = _without_total(table) if is_complete and len(cells) == 1 else (table, None)
     broken = sum(part.broken * len(part.table) for part in cells.values()) / max(len(table), 1)
+    doubts = [*layout.doubts, *(part.doubt for part in cells.values() if part.doubt)]
     marks = missing_marks(table)
     mark = marks[0] if marks and not dialect.is_aligned else ""
     texts = {name: table[name].combine_chunks() for name in table.column_names}
@@ -67,18 +77,79 @@ def _table(cells: Mapping[str, Cells], dialect: TableDialect, data: str, rows: i
     if dialect.is_aligned:
         settings: dict[str, Any] = {"format": "text", "path": data, **({"options": dialect.options} if dialect.options else {})}
         query = line_values_query({column.name: column.ddl for column in typed})
-        return SampledTable(settings, columns, rows, is_complete, select=query, broken=broken)
-    enforce = {} if all(part.has_plain_names for part in cells.values()) else {"enforceSchema": True}
+        return SampledTable(settings, columns, rows, is_complete, select=query, broken=broken, doubts=tuple(doubts))
+    enforce = {} if not dialect.has_header or all(part.has_plain_names for part in cells.values()) else {"enforceSchema": True}
     options = {**dialect.options, **enforce, **({"nullValue": mark} if mark else {})}
     schema = ", ".join(f"{sql_name(column.name)} {column.ddl}" for column in typed)
     settings = {"format": "csv", "path": data, "schema": schema, **({"options": options} if options else {})}
-    return SampledTable(settings, columns, rows, is_complete, broken=broken)
+    conditions = []
+    if repeated := sum(part.repeated_headers for part in cells.values()):
+        if all(column.ddl == "string" for column in typed):
+            named = dict(zip(table.column_names, layout.names, strict=True))
+            conditions.append(_is_not(dict(list(named.items())[1:]) or named))  # the first may have a byte order mark
+        else:
+            broken += repeated / max(len(table) + repeated, 1)
+        doubts.append(f"{repeated:,} lines repeat the names of the columns, and are no rows")
+    if total:
+        ddl = {column.name: column.ddl for column in typed}
+        if any(_number(text) is None and ddl[name] != "string" for name, text in total.items()):  # which the reader refuses
+            broken += 1 / (len(table) + 1)
+        else:
+            conditions.append(_is_not(total, ddl))
+        doubts.append(
+            f"the last line ({', '.join(total.values())}) has totals of the lines before it, and is no row: the query leaves it out"
+        )
+    select = f"SELECT * FROM {{}} WHERE {' AND '.join(conditions)}" if conditions else "*"
+    return SampledTable(settings, columns, rows, is_complete, select=select, broken=broken, doubts=tuple(doubts))
+
+
+def _is_not(values: Mapping[str, str], ddl: Mapping[str, str] | None = None) -> str:
+    """The condition, as text to be formatted, of rows that differ from these values. `ddl` has the types of columns, by default texts."""
+    texts = {name: sql_text(text) if not ddl or ddl[name] == "string" else text for name, text in values.items() if text}
+    condition = f"NOT ({' AND '.join(f'{sql_name(name)} <=> {text}' for name, text in texts.items())})"
+    return condition.replace("{", "{{").replace("}", "}}")
+
+
+def _without_total(table: pa.Table) -> tuple[pa.Table, dict[str, str] | None]:
+    """The table without its last row, and the texts of that, if each of its numbers is the sum or the mean of those above it."""
+    last = {name: table[name][len(table) - 1].as_py() for name in table.column_names} if len(table) > _LEAST_SUMMED else {}
+    filled = {name: text for name, text in last.items() if text is not None}
+    numbers = {name: number for name, text in filled.items() if (number := _number(text)) is not None}
+    if not numbers or not all(_is_total(table[name].slice(0, len(table) - 1), number) for name, number in numbers.items()):
+        return table, None
+    words = [name for name in filled if name not in numbers]
+    if any(pc.any(pc.equal(table[name].slice(0, len(table) - 1), filled[name])).as_py() for name in words):
+        return table, None
+    return table.slice(0, len(table) - 1), {name: filled[name] for name in words} or filled
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_total(column: pa.ChunkedArray, number: float) -> bool:
+    """Whether a number is the sum of those of a column, or their mean, as far as it is written out."""
+    values = [value for text in column.drop_null().to_pylist() if (value := _number(text)) is not None]
+    if len(values) < 0.9 * (len(column) - column.null_count) or len(values) < _LEAST_SUMMED:
+        return False
+    total = sum(values)
+    return any(abs(number - known) <= 1e-6 * max(map(abs, (number, known))) for known in (total, total / len(values)) if known)
 
 
 def _check_columns(cells: Mapping[str, Cells]) -> None:
     first, expected = next((path, part.table.column_names) for path, part in cells.items())
     for path, part in cells.items():
-        if (names := part.table.column_names) != expected:
+        names = part.table.column_names
+        if sorted(names) == sorted(expected) and names != expected:
+            place = next(place for place, name in enumerate(names) if name != expected[place])
+            raise SourceError(
+                f"{path} has the columns of {first} in another order: column {place + 1} is {names[place]}, not {expected[place]}; write "
+                "them in one order, or give one of the files, and join the other in source.query"
+            )
+        if names != expected:
             differing = sorted(set(names) ^ set(expected))[:4]
             raise SourceError(f"{path} and {first} have different columns, such as {', '.join(differing)}; give files that are alike")
 

@@ -1,25 +1,45 @@
-"""How the text of a table is written: its separator, quotes, blanks and header."""
+"""How the text of a table is written: its separator, quotes and escape, by how many of the first lines become records that are alike.
+
+Each candidate cuts the lines into records as ETL does. It scores the share of lines in sound records of the most frequent width, times how
+well their values look like values (the idea of van den Burg, Nazábal and Sutton: Wrangling messy CSV files by detecting row and type
+patterns, 2019). One broken record lowers the score of a candidate by its own lines, and so never decides.
+"""
 
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-import pyarrow.compute as pc
+import numpy as np
 
-from pipelines.data.sources.text import records
+from pipelines.data.sources.text import quoting, records
 
 HEAD_BYTES = 2**18
 """Text that decides the dialect, if it has `LEAST_LINES`."""
 LEAST_LINES = 50
 SEPARATORS = ("\t", ";", "|", ",", " ")
-"""In this order, where several divide the lines equally well: 1,5;2,5 is two numbers."""
+"""In this order, where several score the same: 1,5;2,5 is two numbers."""
 MARKS = ("?", "NA", "N/A", "n/a", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "#N/A")
 """Texts that stand for a missing value."""
-_NUMBER = re.compile(r"[ \t]*[+-]?(?:[0-9]+[.,]?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*")
+_RARE = 0.8
+"""What the score of blanks and of unusual separators is worth, which often divide values too."""
+_MOST_SCORED = 300
+"""Records whose values are looked at."""
+_NO_QUOTES_PENALTY = 1.5
+"""Lines that must speak for quotes without meaning: one stray quote does not."""
+_JOINT = "\x1e"
+"""In place of a separator of several characters, which Python's reader does not take."""
+NUMBER = re.compile(
+    r"[^\w\s]?[ \t]*[(+-]?[^\w\s]?(?:[0-9][0-9.,' \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    r"[ \t]*[-)%kMB€$£]?"
+)
+"""A number in any of the forms that people write, with a sign of money or percent."""
+MOMENT = re.compile(
+    r"[0-9]{1,4}[-/.][0-9A-Za-z]{1,9}[-/.][0-9]{1,4}(?:[ T][0-9]{1,2}:[0-9]{2}.*)?|[0-9]{1,2}:[0-9]{2}(?::[0-9.]+)?(?: ?[AaPp][Mm])?"
+)
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 
@@ -36,9 +56,15 @@ class TableDialect:
     """Whether values have blanks around them."""
     is_aligned: bool = False
     """Whether any run of blanks separates values, which is no CSV: the query splits the lines."""
-    has_header: bool = False
     divides: bool = True
     """Whether it divides nine of ten lines into equally many values."""
+    width: int = 1
+    """The most frequent number of values."""
+    comment: str = ""
+    skip: int = 0
+    """Lines before the header, or before the rows if it is not read as one."""
+    has_header: bool = False
+    """Whether the first record behind them is a header."""
 
     @property
     def cutting(self) -> records.Dialect:
@@ -50,6 +76,9 @@ class TableDialect:
             escape=self.escape,
             separator=self.separator,
             ignore_leading_blanks=self.has_blanks,
+            comment=self.comment,
+            skip=self.skip,
+            header=self.has_header,
         )
 
     @property
@@ -59,6 +88,8 @@ class TableDialect:
         if self.is_aligned:
             return encoding
         return {
+            **({"comment": self.comment} if self.comment else {}),
+            **({"skipRows": self.skip} if self.skip else {}),
             **({"header": True} if self.has_header else {}),
             **({"sep": self.separator} if self.separator != "," else {}),
             **({"quote": self.quote} if self.quote != '"' else {}),
@@ -69,110 +100,164 @@ class TableDialect:
         }
 
 
-def find_dialect(data: bytes, encoding: str, is_cut: bool) -> TableDialect:
-    """The dialect that divides most of the first lines into equally many values, and reads most of their quotes. More lines decide where
-    they are long, or seem to be those of one quoted value. `is_cut` if the data are the beginning of more."""
+class Record(NamedTuple):
+    """A record of the first lines."""
+
+    line: int
+    """Of its first line, from 1."""
+    text: str
+    values: list[str]
+    """Empty if its quotes are broken."""
+
+
+def find_dialect(data: bytes, encoding: str, is_cut: bool) -> tuple[TableDialect, list[Record]]:
+    """The dialect with the highest score, without a header yet, and the first records in it. More lines decide where they are long, or
+    where one value may have most of them. `is_cut` if the data are the beginning of more."""
     most, head = HEAD_BYTES, data[:0]
-    while len(head) < len(data) and (head.count(b"\n") < LEAST_LINES or _may_be_inside_of_quotes(head)):
+    while len(head) < len(data) and (head.count(b"\n") < LEAST_LINES or _is_mostly_open(head)):
         head = data if len(data) <= most else data[: data.rfind(b"\n", 0, most) + 1] or data[:most]
         most *= 4
-    return _dialect_of_lines(head, encoding, is_cut or len(head) < len(data))
-
-
-def _may_be_inside_of_quotes(head: bytes) -> bool:
-    """Whether both the middle and the end of the text are inside of quotes, if it has no stray one."""
-    return all(head.count(b'"', 0, end) % 2 for end in (len(head) // 2, len(head)))
-
-
-def _dialect_of_lines(head: bytes, encoding: str, is_cut: bool) -> TableDialect:
-    """The dialect of some lines. `is_cut` if these are the first of more."""
-    plain = TableDialect()
-    lines = [line for line in _LINE_BREAK.split(head.decode(encoding, "replace")) if line.strip()]
-    scored = [(_consistency(lines, candidate), candidate) for candidate in _quotings(lines, plain, is_cut)]
-    best = max(score for score, _ in scored)
-    dialect = next(candidate for score, candidate in scored if score >= best - 0.005)
+    text = head.decode(encoding, "replace").removeprefix("\ufeff").encode()
+    candidates = list(_candidates(text.decode()))
+    scored = [(_score(text, candidate, is_cut or len(head) < len(data)), candidate) for candidate in candidates]
+    best = max(score for (score, _, _), _ in scored)
+    (score, share, width), dialect = next(scored_one for scored_one in scored if scored_one[0][0] >= best - 0.005)
+    lines = [line for line in _LINE_BREAK.split(text.decode()) if line.strip()]
     if dialect.separator == " " and _is_aligned(lines):
-        dialect = replace(dialect, is_aligned=True, quote="", has_blanks=False)
-    elif best < 0.9:
-        dialect = replace(dialect if best > 0 else plain, divides=False)
-    dialect = replace(dialect, has_blanks=not dialect.is_aligned and _has_blanks(lines, dialect), encoding=encoding)
-    return replace(dialect, has_header=_has_header(lines, dialect))
+        dialect = TableDialect(
+            separator=" ", quote="", is_aligned=True, width=Counter(len(line.split()) for line in lines).most_common(1)[0][0]
+        )
+    elif score <= 0:
+        dialect = TableDialect(divides=False)
+    else:
+        dialect = replace(dialect, divides=share >= 0.9, width=width)
+    read = list(first_records(text, dialect))
+    if not dialect.is_aligned and not dialect.has_blanks and _has_blanks(read):
+        dialect = replace(dialect, has_blanks=True)
+        read = list(first_records(text, dialect))
+    return replace(dialect, encoding=encoding), read
 
 
-def split_lines(lines: list[str], dialect: TableDialect) -> Iterator[list[str]]:
-    """The values of each line."""
+def first_records(text: bytes, dialect: TableDialect) -> Iterator[Record]:
+    """All records of a text of UTF-8, broken ones too, without what the dialect skips."""
+    for batch in records.cut([text], replace(dialect.cutting, encoding="utf-8"), ""):
+        texts, problems, lines = (batch[name].to_pylist() for name in ("record", "problem", "line"))
+        sound = split_records((text for text, problem in zip(texts, problems, strict=True) if problem is None), dialect)
+        yield from (
+            Record(line, text, next(sound, []) if problem is None else [])
+            for line, text, problem in zip(lines, texts, problems, strict=True)
+        )
+
+
+def split_records(texts: Iterable[str], dialect: TableDialect) -> Iterator[list[str]]:
+    """The values of each sound record."""
     if dialect.is_aligned:
-        yield from (line.split() for line in lines)
+        yield from (text.split() for text in texts)
         return
+    joint = dialect.separator if len(dialect.separator) == 1 else _JOINT
     settings: dict[str, Any] = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
     settings |= {"escapechar": dialect.escape, "doublequote": False} if dialect.escape else {}
+    texts = texts if joint == dialect.separator else (text.replace(dialect.separator, joint) for text in texts)
     usual_limit = csv.field_size_limit(records.RECORD_BYTES)  # of 131,072 characters, which a text may exceed
     try:
-        yield from csv.reader(lines, delimiter=dialect.separator, skipinitialspace=dialect.has_blanks, **settings)
+        for values in csv.reader(texts, delimiter=joint, skipinitialspace=dialect.has_blanks, **settings):
+            yield values if joint == dialect.separator else [value.replace(joint, dialect.separator) for value in values]
     except csv.Error:
         return
     finally:
         csv.field_size_limit(usual_limit)
 
 
-def _quotings(lines: list[str], plain: TableDialect, is_cut: bool) -> Iterator[TableDialect]:
-    """Dialects by separator, each with the quotes that its lines have. `is_cut` if these are the first lines of more."""
-    text = "\n".join(lines)
-    for separator in SEPARATORS:
-        divided = replace(plain, separator=separator)
-        if '"' not in text:
-            single = re.search(rf"(^|{re.escape(separator)})'[^'\n]*'({re.escape(separator)}|$)", text, re.MULTILINE)
-            yield replace(divided, quote="'") if single else divided
+def _is_mostly_open(head: bytes) -> bool:
+    """Whether a value that began in the first half of the text may not have ended yet."""
+    line_ends = np.flatnonzero(np.frombuffer(head, np.uint8) == 10) + 1
+    ends = quoting.record_ends(head, line_ends, quoting.Quoting(",", '"', "", True), may_be_open=True)
+    return len(ends) > 0 and ends[-1] < len(head) / 2
+
+
+def _candidates(text: str) -> Iterator[TableDialect]:
+    """Dialects that the text may have, those that are more usual first."""
+    lines = [line for line in _LINE_BREAK.split(text[: 2**16]) if line.strip()]
+    for separator in _separators(lines):
+        if separator not in text:
             continue
-        refused = _quote_fault_count(text, divided, is_cut)
-        if not refused:
-            yield divided
-            continue
-        readings = (replace(divided, is_multiline=True), replace(divided, escape="\\"), replace(divided, quote=""))
-        yield min((divided, *readings), key=lambda other: _quote_fault_count(text, other, is_cut) + (other.quote == ""))
+        blanks = text.count(f"{separator} ") > text.count(separator) / 2 and separator != " "
+        divided = TableDialect(separator=separator, has_blanks=blanks)
+        sep = re.escape(separator)
+        for quote in ('"', "'"):
+            has_quoted = re.search(rf"(?:^|{sep}) ?{quote}[^{quote}\n]*{quote}(?:{sep}|\r?$)", text, re.MULTILINE)
+            if quote == '"' or has_quoted:
+                escapes = ("", "\\") if f"\\{quote}" in text else ("",)
+                quoted = replace(divided, quote=quote)
+                yield from (
+                    replace(quoted, escape=escape, is_multiline=several)
+                    for escape in escapes
+                    for several in (False, True)[: 1 + (quote in text)]
+                )
+        if '"' in text:
+            yield replace(divided, quote="")
 
 
-def _quote_fault_count(text: str, dialect: TableDialect, is_cut: bool) -> int:
-    """Records that ETL would refuse for their quotes. A value of several lines may be open where the text is cut; one that is open through
-    most of the text has a stray quote instead."""
-    batches = list(records.cut([text.encode()], dialect.cutting, ""))
-    if is_cut and dialect.is_multiline and 2 * (pc.sum(pc.binary_length(batches[-1]["record"])).as_py() or 0) < len(text):
-        batches.pop()
-    return sum(len(batch) - batch["problem"].null_count for batch in batches)
+def _separators(lines: list[str]) -> list[str]:
+    """The usual separators, and signs that half of the lines have besides those that values have; twice, where they stand so."""
+    signs = {sign for line in lines[:20] for sign in line if sign.isascii() and not sign.isalnum() and sign not in "\r.+-_/\"'\\()%$"}
+    often = [sign for sign in sorted(signs - set(SEPARATORS)) if sum(sign in line for line in lines) > len(lines) / 2]
+    doubled = {sign for sign in signs - {" "} if sum(sign * 2 in line for line in lines) > len(lines) / 2}
+    always_doubled = {sign for sign in doubled if sum(sign in line.replace(sign * 2, "") for line in lines) < len(lines) / 20}
+    return [sign * 2 if sign in always_doubled else sign for sign in [*SEPARATORS, *often]]
 
 
-def _consistency(lines: list[str], dialect: TableDialect) -> float:
-    """The share of the lines with the most frequent number of values; 0 if that is one value."""
-    widths = Counter(len(values) for values in split_lines(lines, dialect))
+def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, float, int]:
+    """The score of a dialect, the share of lines that it makes sound records of equal width of, and that width."""
+    if is_cut and dialect.is_multiline:  # a value may be open at the end
+        line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 10) + 1
+        ends = quoting.record_ends(text, line_ends, dialect.cutting.quoting, may_be_open=True)
+        text = text[: ends[-1]] if len(ends) else text
+    read = list(first_records(text, dialect))
+    widths = Counter(len(record.values) for record in read if record.values)
     if not widths:
-        return 0
-    width, count = max(widths.items(), key=lambda item: (item[1], item[0]))
-    return count / widths.total() if width > 1 else 0
+        return 0, 0, 1
+    width = max(widths, key=lambda width: (widths[width], width))
+    if width == 1:
+        return 0, 0, 1
+    alike = [record for record in read if len(record.values) == width and not any(map(_has_quotes_around, record.values))]
+    penalty = _NO_QUOTES_PENALTY if not dialect.quote else 0
+    share = max(sum(map(_line_count, alike)) - penalty, 0) / max(sum(map(_line_count, read)), 1)
+    sampled = alike[:: max(len(alike) // _MOST_SCORED, 1)]
+    quality = sum(sum(map(_quality, record.values)) / width for record in sampled) / max(len(sampled), 1)
+    is_rare = dialect.separator not in SEPARATORS[:-1]
+    return share * quality * (1 - 0.5 / width) * (_RARE if is_rare else 1), share, width
+
+
+def _line_count(record: Record) -> int:
+    return 1 + record.text.count("\n") + record.text.count("\r") - record.text.count("\r\n")
+
+
+def _has_quotes_around(value: str) -> bool:
+    return len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+
+
+def _quality(value: str) -> float:
+    """How well a text looks like one value: a number, a moment, nothing, or words without separators of other dialects."""
+    value = value.strip()
+    if value[:1] in ('"', "'"):
+        return 0.2  # a part of a quoted value
+    if not value or value in MARKS or NUMBER.fullmatch(value) or MOMENT.fullmatch(value):
+        return 1.0
+    if not any(sign in value for sign in "\t;|,"):
+        return 0.9
+    return 0.7 if re.search(r"[^\W\d]{3}", value) else 0.0
 
 
 def _is_aligned(lines: list[str]) -> bool:
     """Whether lines that start or go on with several blanks have equally many values."""
     widths = Counter(len(line.split()) for line in lines)
-    return any(re.search(r"^ |  |\t", line) for line in lines) and widths.most_common(1)[0][1] >= 0.9 * len(lines)
+    padded = sum(re.search(r"^ |  |\t", line) is not None for line in lines)
+    return padded > max(1, 0.01 * len(lines)) and widths.most_common(1)[0][1] >= 0.9 * len(lines)
 
 
-def _has_blanks(lines: list[str], dialect: TableDialect) -> bool:
+def _has_blanks(read: list[Record]) -> bool:
     """Whether numbers or most values have blanks around them."""
-    cells = [cell for values in islice(split_lines(lines, dialect), 200) for cell in values if cell.strip()]
+    cells = [cell for record in islice(read, 200) for cell in record.values if cell.strip()]
     padded = [cell for cell in cells if cell != cell.strip()]
-    return len(padded) > len(cells) / 2 or any(_NUMBER.fullmatch(cell.strip()) for cell in padded)
-
-
-def _has_header(lines: list[str], dialect: TableDialect) -> bool:
-    """Whether the first line has names: no number, no value twice, and none that stands in its column again below a column of texts."""
-    rows = list(islice(split_lines(lines, dialect), 2_000))
-    if len(rows) < 2:
-        return False
-    names = [name.strip() for name in rows[0]]
-    below = [row for row in rows[1:] if len(row) == len(names)]
-    if not below or any(not name for name in names[1:]) or len(set(names)) < len(names):
-        return False
-    if any(_NUMBER.fullmatch(name) or name in MARKS for name in names):
-        return False
-    has_numbers = any(all(_NUMBER.fullmatch(row[place]) or not row[place] for row in below) for place in range(len(names)))
-    return has_numbers or not any(row[place].strip() == name for place, name in enumerate(names) for row in below)
+    return len(padded) > len(cells) / 2 or any(NUMBER.fullmatch(cell.strip()) for cell in padded)

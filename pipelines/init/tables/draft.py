@@ -28,7 +28,7 @@ _MOST_REASONS = 12
 
 def draft_table(request: Request) -> Draft | None:
     """Draft the config of a file or a folder of tables; None for other data."""
-    table = find_table(request.data)
+    table = find_table(request.data, request.skip_rows)
     return draft_of_table(table, request.name, request.target, request.data) if table else None
 
 

@@ -49,12 +49,14 @@ def file_format(path: Path) -> Format | None:
     return ENDINGS.get(Path(name).suffix)
 
 
-def find_table(data: str) -> SampledTable | None:
-    """The table of the data; None if they are no table. Raises SourceError if they are one that cannot be read."""
+def find_table(data: str, skip_rows: int | None = None) -> SampledTable | None:
+    """The table of the data; None if they are no table. `skip_rows` stand before the names of its columns; None if that is to be found out.
+
+    Raises SourceError if it is a table that cannot be read."""
     path = Path(data)
     if path.is_file():
         kind = file_format(path)
-        return _read([data], data, kind or "csv", is_sure=kind is not None)
+        return _read([data], data, kind or "csv", kind is not None, skip_rows)
     files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path)))
     kinds = {kind for file in files if (kind := file_format(file))}
     if not kinds:
@@ -69,8 +71,8 @@ def find_table(data: str) -> SampledTable | None:
         )
     tables, kind = [str(file) for file in files if file_format(file)], kinds.pop()
     if splits := _splits(path, tables):
-        return _table_of_splits(splits, kind)
-    return _read(tables, data, kind, is_sure=True)
+        return _table_of_splits(splits, kind, skip_rows)
+    return _read(tables, data, kind, True, skip_rows)
 
 
 def _is_hidden(path: Path) -> bool:
@@ -95,9 +97,9 @@ def _splits(folder: Path, paths: list[str]) -> dict[str, SplitFiles]:
     }
 
 
-def _table_of_splits(splits: dict[str, SplitFiles], kind: Format) -> SampledTable | None:
+def _table_of_splits(splits: dict[str, SplitFiles], kind: Format, skip_rows: int | None) -> SampledTable | None:
     """The table of the files of some splits. A split with other columns than that of training is left out."""
-    tables = {split: _read(files.paths, files.data, kind, is_sure=True) for split, files in splits.items()}
+    tables = {split: _read(files.paths, files.data, kind, True, skip_rows) for split, files in splits.items()}
     train, data = tables["train"], splits["train"].data
     assert train is not None, "a file with a known ending is a table, or an error"
     names = [column.name for column in train.columns]
@@ -105,17 +107,17 @@ def _table_of_splits(splits: dict[str, SplitFiles], kind: Format) -> SampledTabl
     doubts = tuple(f"{splits[split].data} has other columns than {data}, as one without the target has, and is not used" for split in other)
     if other:
         return replace(train, doubts=(*train.doubts, *doubts))
-    joined = _read([path for files in splits.values() for path in files.paths], data, kind, is_sure=True)
+    joined = _read([path for files in splits.values() for path in files.paths], data, kind, True, skip_rows)
     assert joined is not None
     return replace(joined, splits={split: {**joined.settings, "path": files.data} for split, files in splits.items()})
 
 
-def _read(paths: list[str], data: str, kind: Format, is_sure: bool) -> SampledTable | None:
+def _read(paths: list[str], data: str, kind: Format, is_sure: bool, skip_rows: int | None) -> SampledTable | None:
     """The table of files of one format."""
     if kind == "parquet":
         return read_parquet(paths, data)
     if kind == "excel":
-        return read_excel(paths, data)
+        return read_excel(paths, data, skip_rows)
     if kind == "sqlite":
         return read_sqlite(paths, data)
-    return read_json(paths, data) if kind == "json" else read_delimited(paths, data, is_sure)
+    return read_json(paths, data) if kind == "json" else read_delimited(paths, data, is_sure, skip_rows)

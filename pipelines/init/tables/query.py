@@ -60,7 +60,8 @@ def line_values_query(columns: Mapping[str, str]) -> str:
         f"try_cast(get(cells, {place}) AS {kind}) AS {sql_name(name)}" if kind != "string" else f"get(cells, {place}) AS {sql_name(name)}"
         for place, (name, kind) in enumerate(columns.items())
     ]
-    return f"SELECT {_lines(values)}\nFROM (SELECT split(trim(value), '\\\\s+') AS cells FROM {{}} WHERE trim(value) <> '')"
+    cells = "SELECT split(trim(value), '\\\\s+') AS cells FROM {} WHERE trim(value) <> ''"
+    return f"SELECT {_lines(values)}\nFROM ({cells})\nWHERE size(cells) = {len(columns)}"
 
 
 def _lines(expressions: list[str]) -> str:

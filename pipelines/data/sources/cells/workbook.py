@@ -79,16 +79,26 @@ def check_openpyxl(place: str) -> None:
         raise ConfigError(f"{place}: Excel needs openpyxl, which is not installed; pip install 'lockstep-pipelines[excel]'")
 
 
-def sheet_headers(path: str) -> dict[str, tuple[int, list[str]]]:
-    """The sheets that are not hidden: of each the line of its header, the first row with two values or more, and the names in it, empty
-    where a cell is; line 0 for a sheet without rows. Raises SourceError as a reader does."""
+def sheet_headers(path: str, skip_rows: int | None) -> dict[str, tuple[int, list[str]]]:
+    """The sheets that are not hidden: of each the line of its header, and the names in it, empty where a cell is; line 0 for a sheet
+    without rows. A header is the first row with two values or more behind `skip_rows`. If these are not told, and half of that row is empty
+    as merged cells are, it is the row below it, if that has a text in each cell. Raises SourceError as a reader does."""
     headers = {}
     with local_file(path) as local, open_workbook(path, local) as workbook:
         for sheet in _visible_sheets(workbook):
-            first_rows = list(islice(SheetReader(sheet.title, False, 0, None).lines(sheet), _MOST_TITLES)) or [(0, [])]
-            line, values = next((row for row in first_rows if sum(value is not None for value in row[1]) > 1), first_rows[0])
+            first_rows = list(islice(SheetReader(sheet.title, False, skip_rows or 0, None).lines(sheet), _MOST_TITLES)) or [(0, [])]
+            several = [row for row in first_rows if sum(value is not None for value in row[1]) > 1] or first_rows
+            line, values = several[0]
+            if skip_rows is None and len(several) > 1 and 2 * _different_texts(values) <= len(values) == _different_texts(several[1][1]):
+                line, values = several[1]
             headers[sheet.title] = line, [_name(value) for value in values]
     return headers
+
+
+def _different_texts(values: Sequence[Any]) -> int:
+    """The number of different texts; 0 if there are other values."""
+    filled = {value for value in values if value is not None}
+    return len(filled) if all(isinstance(value, str) for value in filled) else 0
 
 
 @contextmanager

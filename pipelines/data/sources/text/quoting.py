@@ -1,7 +1,8 @@
 """Where records end whose values are quoted, and which records have quotes only around whole values.
 
-Lines with an odd number of quotes are looked at in pairs. If the lines from one to the next, joined, are well quoted, they are one record with
-line breaks in a value. Else the first alone is broken, and the search goes on behind it: a stray quote costs its own line, and no other.
+Lines with an odd number of quotes are looked at in pairs. If the lines from one to the next, joined, are well quoted, they are one record
+with line breaks in a value. Else the first alone is broken, and the search goes on behind it: a stray quote costs its own line, and no
+other.
 """
 
 import re
@@ -129,7 +130,9 @@ def stray_quotes(data: bytes, quotes: np.ndarray, quoting: Quoting) -> np.ndarra
     Every second quote opens a value. If the quote before it is adjacent, the pair is an escaped quote inside a value.
     """
     opening, closing = quotes[0::2], quotes[1::2]
-    return np.concatenate([opening[~_may_open_and_close(data, opening, quoting)[0]], closing[~_may_open_and_close(data, closing, quoting)[1]]])
+    return np.concatenate(
+        [opening[~_may_open_and_close(data, opening, quoting)[0]], closing[~_may_open_and_close(data, closing, quoting)[1]]]
+    )
 
 
 def well_quoted(texts: pa.StringArray, data: bytes, ends: np.ndarray, quoting: Quoting) -> np.ndarray:

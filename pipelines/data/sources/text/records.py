@@ -14,6 +14,7 @@ import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,8 @@ from pipelines.errors import SourceError
 
 RECORD_BYTES = 64 * 2**20
 DOCUMENT_BYTES = 2**30
+_JOINT = "\x1e"
+"""In place of a separator of several characters."""
 SCHEMA = pa.schema({"record": pa.string(), "problem": pa.string(), "line": pa.int64()})
 
 
@@ -207,10 +210,12 @@ def _difference(names: list[str], columns: tuple[str, ...]) -> str:
 
 def split_fields(record: str, dialect: Dialect) -> list[str]:
     """The texts between the separators of a record; of one that cannot be taken apart, the record."""
-    if len(dialect.separator) != 1:
-        return record.split(dialect.separator)
-    quoting = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
+    # Python's reader takes one character.
+    joint = dialect.separator if len(dialect.separator) == 1 else _JOINT
+    quoting: dict[str, Any] = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
+    record = record.replace(dialect.separator, joint)
     try:
-        return next(csv.reader([record], delimiter=dialect.separator, **quoting), [])
+        fields = next(csv.reader([record], delimiter=joint, skipinitialspace=dialect.ignore_leading_blanks, **quoting), [])
     except csv.Error:
         return [record[:200]]
+    return [field.replace(joint, dialect.separator) for field in fields]

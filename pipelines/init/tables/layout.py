@@ -1,0 +1,225 @@
+"""What the lines of a table are: comments, titles, names, rows. Judged by what nearly all values of a column are, not by single lines."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+from pipelines.errors import SourceError
+from pipelines.init.tables.dialect import MARKS, MOMENT, NUMBER, Record, TableDialect
+
+_NEARLY_ALL = 0.8
+"""Share of the values that makes the kind of a column."""
+_MOST_LEADING = 50
+"""Records among which the first row is."""
+_MOST_READ = 2_000
+_MOST_CATEGORIES = 0.25
+"""Different values by rows, of a column that has categories."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The lines of a table before its rows, and how sure that is."""
+
+    dialect: TableDialect
+    names: tuple[str, ...]
+    """Empty if there are none."""
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The values of a column that are neither empty nor marks of missing ones."""
+
+    values: Sequence[str]
+
+    @cached_property
+    def kind(self) -> str:
+        for kind, pattern in (("number", NUMBER), ("moment", MOMENT)):
+            if sum(pattern.fullmatch(value) is not None for value in self.values) >= max(_NEARLY_ALL * len(self.values), 1):
+                return kind
+        counts = Counter(self.values)
+        is_repeated = sum(count for count in counts.values() if count > 1) >= 0.98 * len(self.values)
+        return "category" if is_repeated and len(counts) <= _MOST_CATEGORIES * len(self.values) else "text"
+
+    @cached_property
+    def lengths(self) -> tuple[int, int]:
+        counts = Counter(self.values)
+        lengths = [len(value) for value in self.values if counts[value] > 1 or len(self.values) < 20] or list(map(len, self.values))
+        return min(lengths), max(lengths)
+
+    @cached_property
+    def repeated(self) -> set[str]:
+        return {value for value, count in Counter(self.values).items() if count > 1}
+
+    @cached_property
+    def range(self) -> tuple[float, float]:
+        numbers = [float(value) for value in self.values if re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+", value)]
+        return (min(numbers), max(numbers)) if numbers else (0, 0)
+
+    def differs(self, value: str) -> bool:
+        """Whether a value is of another kind than those of the column."""
+        if not self.values or value in MARKS:
+            return False
+        if self.kind == "category":
+            return value not in self.repeated
+        return self.kind in ("number", "moment") and not (NUMBER if self.kind == "number" else MOMENT).fullmatch(value)
+
+    def differs_in_length(self, value: str) -> bool:
+        """Whether a text is shorter or longer than all of the column."""
+        return self.kind == "text" and not self.lengths[0] <= len(value) <= self.lengths[1]
+
+    def is_outside(self, value: str) -> bool:
+        """Whether a whole number is no value of the column: that has texts or fractions, or all are smaller or larger."""
+        if self.kind != "number":
+            return value not in self.repeated
+        low, high = self.range
+        return any("." in other for other in self.values) or not low <= float(value) <= high
+
+
+def find_layout(dialect: TableDialect, read: Sequence[Record], path: str, skip: int | None) -> Layout:
+    """The layout of a table by its first records. `skip` are lines that the user wants to be skipped, if any are told.
+
+    Raises SourceError where names are needed, and stand in a broken line."""
+    if dialect.is_aligned:
+        read = [record for record in read if record.values]
+    read = [record for record in read if not skip or record.line > skip]
+    width = dialect.width
+    comment = "" if dialect.is_aligned else _comment(read[:_MOST_READ], width)
+    read = [record for record in read if not (comment and record.text.startswith(comment))]
+    dialect = replace(dialect, comment=comment, skip=skip or 0)
+    leading, columns = read[:_MOST_LEADING], _columns(read, width)
+    first = next((place for place, record in enumerate(leading) if _is_row(record, columns)), None)
+    if first is None:
+        first = next((place for place, record in enumerate(leading) if len(record.values) == width), 0)
+    titles = [record for record in leading[:first] if _could_be_names(record, width, columns) is None]
+    names = [record for record in leading[:first] if record not in titles]
+    if names:
+        return _below_names(dialect, leading[:first], names, leading[first].line if first < len(leading) else 0, columns)
+    if len(read) <= first + 1:
+        return Layout(dialect, ())
+    if titles and not dialect.is_aligned:
+        if any(column.kind in ("number", "moment") for column in columns):
+            _check_titles(titles, width, path)
+        dialect = replace(dialect, skip=read[first].line - 1)
+    return _without_certain_names(dialect, read[first], columns)
+
+
+def _columns(read: Sequence[Record], width: int) -> list[_Column]:
+    """The columns of the records behind the first, since that may be a header, and of many behind the first few."""
+    alike = [record.values for record in read[:_MOST_READ] if len(record.values) == width]
+    below = alike[4 if len(alike) > 12 else 1 :]
+    stripped = [[value.strip() for value in values] for values in zip(*below, strict=True)] if below else [[] for _ in range(width)]
+    return [_Column([value for value in values if value and value not in MARKS]) for values in stripped]
+
+
+def _comment(read: Sequence[Record], width: int) -> str:
+    """The sign that begins lines which are no rows, and no line that is one; empty if there is none."""
+    signs = Counter(record.text[0] for record in read if not (record.text[0].isalnum() or record.text[0] in "\"' \t+-.,;|([{<$€_"))
+    columns = _columns(read, width)
+    for sign, _ in signs.most_common(2):
+        begun = [record for record in read if record.text.startswith(sign)]
+        if sign.isascii() and len(begun) < len(read) / 2 and not any(len(record.values) == width for record in begun):
+            return sign
+        if sign.isascii() and len(begun) < len(read) / 10 and columns[0].kind in ("number", "moment") and begun[0] is not read[0]:
+            return sign
+    return ""
+
+
+def _is_row(record: Record, columns: Sequence[_Column]) -> bool:
+    """Whether a record is a row: as wide, with values of the kinds that their columns have."""
+    if len(record.values) != len(columns):
+        return False
+    values = [value.strip() for value in record.values]
+    filled = [(value, column) for value, column in zip(values, columns, strict=True) if value]
+    typed = [column.differs(value) for value, column in filled if column.kind in ("number", "moment")]
+    if typed:
+        return sum(typed) < len(typed) / 2 and not _counts_up(values, columns)
+    if any(column.kind in ("number", "moment") and len(column.values) for column in columns):  # a row that misses all of these, or none
+        return any(value in column.repeated for value, column in filled if column.kind == "category")
+    differing = [column.differs(value) or column.differs_in_length(value) for value, column in filled]
+    return sum(differing) <= len(differing) / 2
+
+
+def _counts_up(values: Sequence[str], columns: Sequence[_Column]) -> bool:
+    """Whether the numbers of a record count up, such as years do, and most are none of their columns' values."""
+    numbers = [(value, column) for value, column in zip(values, columns, strict=True) if re.fullmatch("[0-9]{1,6}", value)]
+    steps = {int(second[0]) - int(first[0]) for first, second in pairwise(numbers)}
+    return len(steps) == 1 and steps != {0} and sum(column.is_outside(value) for value, column in numbers) > len(numbers) / 2
+
+
+def _could_be_names(record: Record, width: int, columns: Sequence[_Column]) -> list[str] | None:
+    """The names that stand in a record above the rows; None if it has too few, or too many."""
+    names = fit_names(record.values, width) if columns and not columns[-1].values else [name.strip() for name in record.values]
+    filled = sum(map(bool, names))
+    return names if len(names) == width and filled >= min(2, width) and 2 * filled >= width else None
+
+
+def fit_names(values: Sequence[str], width: int) -> list[str]:
+    """Names for so many columns, where only the rows, or only the names, end in a separator."""
+    names = [name.strip() for name in values]
+    if len(names) == width - 1:
+        return [*names, ""]
+    return names[:width] if len(names) == width + 1 and not names[-1] else names
+
+
+def _below_names(
+    dialect: TableDialect, leading: Sequence[Record], rows_of_names: Sequence[Record], first_row_line: int, columns: Sequence[_Column]
+) -> Layout:
+    """The layout of a table with names, in one or several lines above its rows."""
+    width = dialect.width
+    all_names = [_could_be_names(record, width, columns) or [] for record in rows_of_names]
+    best = max(range(len(all_names)), key=lambda place: (len({name for name in all_names[place] if name}), -place))
+    names, record = tuple(all_names[best]), rows_of_names[best]
+    before = [other for other in leading if other.line < record.line]
+    doubts = []
+    if before:
+        doubts.append(f"the names are in line {record.line:,}: what stands before them is skipped")
+    if record is rows_of_names[-1]:
+        skip = max(dialect.skip, record.line - 1 if before else 0)
+        return Layout(replace(dialect, skip=skip, has_header=True), names, tuple(doubts))
+    doubts.append(f"lines {record.line + 1:,} to {first_row_line - 1:,} stand between the names and the rows, and are skipped")
+    return Layout(replace(dialect, skip=first_row_line - 1), names, tuple(doubts))
+
+
+def _check_titles(titles: Sequence[Record], width: int, path: str) -> None:
+    """Raises SourceError, since no names follow these lines, so that the last may be that of the names, broken."""
+    record = titles[-1]
+    fault = f"has {len(record.values)} values, and most have {width}" if record.values else "has a quote that is stray or does not close"
+    raise SourceError(
+        f"{path}: line {record.line:,} {fault}, and no names of columns follow; mend it, or leave it out with --skip-rows {record.line}"
+    )
+
+
+def _without_certain_names(dialect: TableDialect, record: Record, columns: Sequence[_Column]) -> Layout:
+    """The layout of a table whose first line may be a row: it is one if it has numbers as the others do, or values that occur again."""
+    values = [value.strip() for value in record.values]
+    shown = ", ".join(values[:4])
+    number_columns = [column for column in columns if column.kind in ("number", "moment")]
+    if number_columns:
+        return Layout(dialect, (), _numbered(values, record.line))
+    is_known = any(value in column.repeated for value, column in zip(values, columns, strict=True) if value)
+    plain = [value for value in values if value]
+    can_be_names = len(set(plain)) == len(plain) >= len(values) - 1 and not any(map(NUMBER.fullmatch, plain))
+    if is_known or not can_be_names:
+        return Layout(dialect, ())
+    doubt = (
+        f"line {record.line:,} ({shown}) is taken for the names of the columns, which are all texts; if it is a row, set header: false in "
+        "the options of the table"
+    )
+    is_certain = any(
+        column.differs(value) or column.differs_in_length(value) for value, column in zip(values, columns, strict=True) if value
+    )
+    return Layout(replace(dialect, has_header=True), tuple(values), () if is_certain else (doubt,))
+
+
+def _numbered(values: Sequence[str], line: int) -> tuple[str, ...]:
+    """A doubt about whole numbers that count up in the first row."""
+    if len(values) < 3 or not all(re.fullmatch("[0-9]{1,6}", value) for value in values):
+        return ()
+    if {int(second) - int(first) for first, second in pairwise(values)} != {1}:
+        return ()
+    shown = ", ".join(values[:4])
+    return (f"line {line:,} ({shown}) is taken for a row, though it counts up; if these are names, leave it out with --skip-rows {line}",)
