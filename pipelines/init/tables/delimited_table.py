@@ -111,16 +111,19 @@ def _is_not(values: Mapping[str, str], ddl: Mapping[str, str] | None = None) -> 
 
 
 def _without_total(table: pa.Table) -> tuple[pa.Table, dict[str, str] | None]:
-    """The table without its last row, and the texts of that, if each of its numbers is the sum or the mean of those above it."""
-    last = {name: table[name][len(table) - 1].as_py() for name in table.column_names} if len(table) > _LEAST_SUMMED else {}
+    """The table without its last row, and the texts of that, if each of its numbers is the sum or the mean of those above it; without
+    numbers, if it is empty where no row above is. What it has besides stands in no other row."""
+    if len(table) <= _LEAST_SUMMED:
+        return table, None
+    above = table.slice(0, len(table) - 1)
+    last = {name: table[name][len(table) - 1].as_py() for name in table.column_names}
     filled = {name: text for name, text in last.items() if text is not None}
     numbers = {name: number for name, text in filled.items() if (number := _number(text)) is not None}
-    if not numbers or not all(_is_total(table[name].slice(0, len(table) - 1), number) for name, number in numbers.items()):
-        return table, None
-    words = [name for name in filled if name not in numbers]
-    if any(pc.any(pc.equal(table[name].slice(0, len(table) - 1), filled[name])).as_py() for name in words):
-        return table, None
-    return table.slice(0, len(table) - 1), {name: filled[name] for name in words} or filled
+    words = {name: text for name, text in filled.items() if name not in numbers}
+    is_new = not any(pc.any(pc.equal(above[name], text)).as_py() for name, text in words.items())
+    is_total = bool(numbers) and all(_is_total(above[name], number) for name, number in numbers.items())
+    is_empty = bool(words) and not numbers and len(words) < len(last) and all(above[name].null_count == 0 for name in last)
+    return (above, words or filled) if is_new and (is_total or is_empty) else (table, None)
 
 
 def _number(text: str) -> float | None:

@@ -202,9 +202,9 @@ def _separators(lines: list[str]) -> list[str]:
     """The usual separators, and signs that half of the lines have besides those that values have; twice, where they stand so."""
     signs = {sign for line in lines[:20] for sign in line if sign.isascii() and not sign.isalnum() and sign not in "\r.+-_/\"'\\()%$"}
     often = [sign for sign in sorted(signs - set(SEPARATORS)) if sum(sign in line for line in lines) > len(lines) / 2]
-    doubled = {sign for sign in signs - {" "} if sum(sign * 2 in line for line in lines) > len(lines) / 2}
-    always_doubled = {sign for sign in doubled if sum(sign in line.replace(sign * 2, "") for line in lines) < len(lines) / 20}
-    return [sign * 2 if sign in always_doubled else sign for sign in [*SEPARATORS, *often]]
+    doubled = [sign for sign in sorted(signs - {" ", "\t", ",", ";"}) if sum(sign * 2 in line for line in lines) > len(lines) / 2]
+    is_always = "|" in doubled and sum("|" in line.replace("||", "") for line in lines) < len(lines) / 20
+    return [*(sign * 2 for sign in doubled), *(sign for sign in SEPARATORS if not (is_always and sign == "|")), *often]
 
 
 def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, float, int]:
@@ -242,7 +242,9 @@ def _quality(value: str) -> float:
     value = value.strip()
     if value[:1] in ('"', "'"):
         return 0.2  # a part of a quoted value
-    if not value or value in MARKS or NUMBER.fullmatch(value) or MOMENT.fullmatch(value):
+    if not value:
+        return 0.5
+    if value in MARKS or NUMBER.fullmatch(value) or MOMENT.fullmatch(value):
         return 1.0
     if not any(sign in value for sign in "\t;|,"):
         return 0.9

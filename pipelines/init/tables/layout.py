@@ -19,6 +19,10 @@ _MOST_CATEGORIES = 0.25
 """Different values by rows, of a column that has categories."""
 
 
+_MOST_REPEATED = 0.03
+"""Share of the records that may repeat the names."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The lines of a table before its rows, and how sure that is."""
@@ -100,17 +104,21 @@ def find_layout(dialect: TableDialect, read: Sequence[Record], path: str, skip: 
         return _below_names(dialect, leading[:first], names, leading[first].line if first < len(leading) else 0, columns)
     if len(read) <= first + 1:
         return Layout(dialect, ())
-    if titles and not dialect.is_aligned:
-        if any(column.kind in ("number", "moment") for column in columns):
-            _check_titles(titles, width, path)
-        dialect = replace(dialect, skip=read[first].line - 1)
-    return _without_certain_names(dialect, read[first], columns)
+    if not titles or dialect.is_aligned:
+        return _without_certain_names(dialect, read[first], columns)
+    layout = _without_certain_names(replace(dialect, skip=read[first].line - 1), read[first], columns)
+    if not layout.names or layout.doubts:
+        _check_titles(titles, width, path)
+    return layout
 
 
 def _columns(read: Sequence[Record], width: int) -> list[_Column]:
     """The columns of the records behind the first, since that may be a header, and of many behind the first few."""
     alike = [record.values for record in read[:_MOST_READ] if len(record.values) == width]
     below = alike[4 if len(alike) > 12 else 1 :]
+    others = [values for values in below if values != alike[0]]
+    if len(below) - len(others) <= _MOST_REPEATED * len(below):  # of names that are repeated where files were joined
+        below = others
     stripped = [[value.strip() for value in values] for values in zip(*below, strict=True)] if below else [[] for _ in range(width)]
     return [_Column([value for value in values if value and value not in MARKS]) for values in stripped]
 
