@@ -25,12 +25,19 @@ ROWS = "a,color,y\n" + "".join(
 RECORDS = "".join(f'{{"a": {number % 17}, "y": {number % 2}}}\n' for number in range(200))
 
 
-def draft(folder: Path, content: str | bytes = ROWS, target: str = "y", name: str = "t.csv", **more_files: str | bytes) -> Any:
+def draft(
+    folder: Path,
+    content: str | bytes = ROWS,
+    target: str = "y",
+    name: str = "t.csv",
+    skip_rows: int | None = None,
+    **more_files: str | bytes,
+) -> Any:
     """Draft the config of a folder of files, or of its only file."""
     files = {name: content, **{file.replace("_", "."): text for file, text in more_files.items()}}
     for file, text in files.items():
         (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
-    return draft_config(Request(str(folder if more_files else folder / name), target, "toy"))
+    return draft_config(Request(str(folder if more_files else folder / name), target, "toy", skip_rows))
 
 
 def write_output(folder: Path, name: str) -> None:
@@ -86,6 +93,18 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "} and {} have different columns, such as {}; give": (
         lambda folder: draft(folder, ROWS, u_csv=ROWS.replace("color", "colour")),
         (lambda folder: draft(folder, ROWS, u_csv=ROWS),),
+    ),
+    "} and the first file have different columns": (
+        lambda folder: draft(folder, ROWS, u_csv=ROWS.replace("red,", "").replace("blue,", "").replace("color,", "")),
+        (lambda folder: draft(folder, ROWS, u_csv=ROWS),),
+    ),
+    "in another order: column {} is {}, not {}; write": (
+        lambda folder: draft(folder, ROWS, u_csv=ROWS.replace("a,color,y", "a,y,color")),
+        (lambda folder: draft(folder, ROWS, u_csv=ROWS), sound),
+    ),
+    "and no names of columns follow; mend it": (
+        lambda folder: draft(folder, ROWS.replace("color,", "color,,")),
+        (sound, lambda folder: draft(folder, ROWS.replace("color,", "color,,"), target="c3", skip_rows=1)),
     ),
     "has bytes of zero, so it is no text; give": (lambda folder: draft(folder, b"\0\1" * 500), (sound,)),
     "mixes encodings: most lines are UTF-8": (

@@ -67,7 +67,8 @@ def judge(polluted: Polluted, folder: Path) -> Outcome:
 def _names(doubts: str, difference: str, table: SampledTable) -> bool:
     """Whether the doubts name the column that differs, or the lines."""
     differing = [column.name for column in table.columns if difference.startswith(f"column {column.name} ")]
-    return any(re.search(rf"\b{re.escape(name)}\b", doubts) for name in differing) or ("rows" in difference and "line" in doubts)
+    is_about_lines = difference.startswith("the names are") or "rows missing" in difference
+    return any(re.search(rf"\b{re.escape(name)}\b", doubts) for name in differing) or (is_about_lines and "line" in doubts)
 
 
 def read_rows(table: SampledTable, path: Path) -> list[tuple[Any, ...]]:

@@ -47,10 +47,11 @@ def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
     cut = pa.Table.from_batches(records.cut(blocks, replace(dialect.cutting, encoding="utf-8", header=False), path), records.SCHEMA)
     if len(cut) <= dialect.has_header:
         raise SourceError(f"{path} has no rows; give a file that has some")
-    header = header_names(cut, layout)
+    written = _written_names(cut, layout)
+    header = fit_names(written, dialect.width)
     cut = cut.slice(dialect.has_header)
     width = max(dialect.width, 1)
-    if dialect.has_header and layout.names and len(header) != len(layout.names):
+    if dialect.has_header and (len(header) != width or bool(header[-1]) != bool(layout.names[-1])):
         raise SourceError(
             f"{path} and the first file have different columns, such as {_difference(header, layout.names)}; give files that are alike"
         )
@@ -65,7 +66,7 @@ def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
     place = "line" if sample.is_complete else "of those read, line"
     more = f" and {broken - 1:,} more are" if broken > 1 else " is"
     doubt = f"{path}: {place} {_first_fault(cut, dialect)}: it{more} refused by ETL" if broken else ""
-    return Cells(table, share, not dialect.has_header or names == list(header), int(repeated.sum()), doubt.replace("line line", "line"))
+    return Cells(table, share, not dialect.has_header or names == written, int(repeated.sum()), doubt.replace("line line", "line"))
 
 
 def _difference(header: Sequence[str], names: Sequence[str]) -> str:
@@ -74,11 +75,11 @@ def _difference(header: Sequence[str], names: Sequence[str]) -> str:
     return ", ".join(differing) or f"{len(header)} names, not {len(names)}"
 
 
-def header_names(cut: pa.Table, layout: Layout) -> Sequence[str]:
+def _written_names(cut: pa.Table, layout: Layout) -> list[str]:
     """The names in a file: of one that is read with a header, those in its first record."""
-    if not layout.dialect.has_header or not len(cut) or cut["problem"][0].as_py():
-        return layout.names
-    return fit_names(next(split_records([cut["record"][0].as_py()], layout.dialect), []), layout.dialect.width)
+    if not layout.dialect.has_header or cut["problem"][0].as_py():
+        return list(layout.names)
+    return [name.strip() for name in next(split_records([cut["record"][0].as_py()], layout.dialect), [])]
 
 
 def _repeats(table: pa.Table, names: Sequence[str]) -> np.ndarray:

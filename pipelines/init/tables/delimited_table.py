@@ -11,7 +11,7 @@ from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import Cells, read_cells
 from pipelines.init.tables.column_names import sql_name
-from pipelines.init.tables.dialect import find_dialect
+from pipelines.init.tables.dialect import Record, TableDialect, find_dialect
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.layout import Layout, find_layout
 from pipelines.init.tables.query import line_values_query
@@ -34,10 +34,10 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
     read = even_files(paths)
     samples = {path: sample_text(path, SAMPLE_BYTES // len(read)) for path in read}
-    layout = _find_layout(samples, skip)
-    dialect = layout.dialect
+    dialect, first_records = _find_dialect(samples)
     if not is_sure and not dialect.divides:
         return None
+    layout = find_layout(dialect, first_records, read[0], skip)
     if dialect.is_multiline:  # a piece may begin inside of a quoted value
         partial = [path for path, sample in samples.items() if not sample.is_complete]
         samples |= {path: sample_beginning(path, SAMPLE_BYTES // len(read), dialect.quote) for path in partial}
@@ -51,15 +51,14 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     return _table(cells, layout, data, round(read_rows * len(paths) / len(read)), is_complete)
 
 
-def _find_layout(samples: Mapping[str, TextSample], skip: int | None) -> Layout:
-    """The layout of the first file. Raises SourceError if any is empty."""
+def _find_dialect(samples: Mapping[str, TextSample]) -> tuple[TableDialect, list[Record]]:
+    """The dialect of the first file, and its first records. Raises SourceError if any file is empty."""
     for path, sample in samples.items():
         if not sample.data.strip():
             raise SourceError(f"{path} is empty; give a file that has rows")
     path, first = next(iter(samples.items()))
     beginning = first if first.is_complete else sample_beginning(path, BEGINNING_BYTES)
-    dialect, read = find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete)
-    return find_layout(dialect, read, path, skip)
+    return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete)
 
 
 def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_complete: bool) -> SampledTable:

@@ -105,8 +105,8 @@ def find_layout(dialect: TableDialect, read: Sequence[Record], path: str, skip: 
     if len(read) <= first + 1:
         return Layout(dialect, ())
     if not titles or dialect.is_aligned:
-        return _without_certain_names(dialect, read[first], columns)
-    layout = _without_certain_names(replace(dialect, skip=read[first].line - 1), read[first], columns)
+        return _without_certain_names(dialect, read[first], read[first + 1], columns)
+    layout = _without_certain_names(replace(dialect, skip=read[first].line - 1), read[first], read[first + 1], columns)
     if not layout.names or layout.doubts:
         _check_titles(titles, width, path)
     return layout
@@ -129,9 +129,12 @@ def _comment(read: Sequence[Record], width: int) -> str:
     columns = _columns(read, width)
     for sign, _ in signs.most_common(2):
         begun = [record for record in read if record.text.startswith(sign)]
-        if sign.isascii() and len(begun) < len(read) / 2 and not any(len(record.values) == width for record in begun):
+        as_wide = [record for record in begun if len(record.values) == width]
+        stand_first = as_wide == [record for record in read[: len(begun)] if record in as_wide]
+        if sign.isascii() and len(begun) < len(read) / 2 and 2 * len(as_wide) <= len(begun) and stand_first:
             return sign
-        if sign.isascii() and len(begun) < len(read) / 10 and columns[0].kind in ("number", "moment") and begun[0] is not read[0]:
+        is_header = begun == read[:1] and len(read) > 1 and _is_row(read[1], columns)
+        if sign.isascii() and len(begun) < len(read) / 10 and columns[0].kind in ("number", "moment") and not is_header:
             return sign
     return ""
 
@@ -160,7 +163,9 @@ def _counts_up(values: Sequence[str], columns: Sequence[_Column]) -> bool:
 
 def _could_be_names(record: Record, width: int, columns: Sequence[_Column]) -> list[str] | None:
     """The names that stand in a record above the rows; None if it has too few, or too many."""
-    names = fit_names(record.values, width) if columns and not columns[-1].values else [name.strip() for name in record.values]
+    if len(record.values) < width and columns and columns[-1].values:
+        return None
+    names = fit_names(record.values, width)
     filled = sum(map(bool, names))
     return names if len(names) == width and filled >= min(2, width) and 2 * filled >= width else None
 
@@ -178,6 +183,8 @@ def _below_names(
 ) -> Layout:
     """The layout of a table with names, in one or several lines above its rows."""
     width = dialect.width
+    if gaps := [place for place, (record, other) in enumerate(pairwise(rows_of_names), 1) if other.line > record.line + 1]:
+        rows_of_names = rows_of_names[gaps[-1] :]  # behind the last blank line, as titles are not
     all_names = [_could_be_names(record, width, columns) or [] for record in rows_of_names]
     best = max(range(len(all_names)), key=lambda place: (len({name for name in all_names[place] if name}), -place))
     names, record = tuple(all_names[best]), rows_of_names[best]
@@ -201,7 +208,7 @@ def _check_titles(titles: Sequence[Record], width: int, path: str) -> None:
     )
 
 
-def _without_certain_names(dialect: TableDialect, record: Record, columns: Sequence[_Column]) -> Layout:
+def _without_certain_names(dialect: TableDialect, record: Record, following: Record, columns: Sequence[_Column]) -> Layout:
     """The layout of a table whose first line may be a row: it is one if it has numbers as the others do, or values that occur again."""
     values = [value.strip() for value in record.values]
     shown = ", ".join(values[:4])
@@ -220,7 +227,8 @@ def _without_certain_names(dialect: TableDialect, record: Record, columns: Seque
     is_certain = any(
         column.differs(value) or column.differs_in_length(value) for value, column in zip(values, columns, strict=True) if value
     )
-    return Layout(replace(dialect, has_header=True), tuple(values), () if is_certain else (doubt,))
+    is_followed = following.line == record.line + 1  # as a title is not
+    return Layout(replace(dialect, has_header=True), tuple(values), () if is_certain and is_followed else (doubt,))
 
 
 def _numbered(values: Sequence[str], line: int) -> tuple[str, ...]:
