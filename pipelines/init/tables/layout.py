@@ -221,8 +221,8 @@ def _without_certain_names(dialect: TableDialect, record: Record, following: Rec
     if is_known or not can_be_names:
         return Layout(dialect, ())
     doubt = (
-        f"line {record.line:,} ({shown}) is taken for the names of the columns, which are all texts; if it is a row, set header: false in "
-        "the options of the table"
+        f"line {record.line:,} ({shown}) is taken for the names of the columns, which are all texts: with header: false in the options of "
+        "the table it is a row"
     )
     is_certain = any(
         column.differs(value) or column.differs_in_length(value) for value, column in zip(values, columns, strict=True) if value
@@ -238,4 +238,4 @@ def _numbered(values: Sequence[str], line: int) -> tuple[str, ...]:
     if {int(second) - int(first) for first, second in pairwise(values)} != {1}:
         return ()
     shown = ", ".join(values[:4])
-    return (f"line {line:,} ({shown}) is taken for a row, though it counts up; if these are names, leave it out with --skip-rows {line}",)
+    return (f"line {line:,} ({shown}) is taken for a row, though it counts up: --skip-rows {line} leaves it out, if these are names",)
