@@ -40,6 +40,11 @@ LAYOUT_KILLS = 20
 PREDICT_KILLS = 10
 
 
+def are_recovered(outcomes: list[Outcome]) -> bool:
+    """Whether there were faults, and all have been recovered from."""
+    return bool(outcomes) and all(outcome.recovered for outcome in outcomes)
+
+
 def run_training(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     faults = [fault for fault, count in zip(FAULTS, COUNTS[name], strict=True) for _ in range(count)]
     case = training.disturb(training.Case(name, SETTINGS[name], faults), FAULTS, seed, folder, seconds)
@@ -49,17 +54,17 @@ def run_training(name: str, seed: int, folder: Path, seconds: float) -> tuple[Ta
 def run_nan(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     with closing(Nodes()) as nodes:
         outcomes = [nan.train_with_nan(folder / strategy, seed, strategy, nodes) for strategy in ("ddp", "exact")]
-    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+    return {"faults": fault_rows(name, outcomes, {})}, are_recovered(outcomes)
 
 
 def run_servers(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
-    until, outcomes, number = time.monotonic() + seconds, [], 0
     digest = servers.reference_digest(folder / "exact")
+    until, outcomes, number = time.monotonic() + seconds, [], 0
     while time.monotonic() < until and len(outcomes) < SERVER_FAULTS:
         outcomes += servers.disturb(number, seed, folder / str(number), digest)
         print(f"{number}: {outcomes[-1].note if outcomes else 'no fault'}, {len(outcomes)} faults", flush=True)
         number += 1
-    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+    return {"faults": fault_rows(name, outcomes, {})}, are_recovered(outcomes)
 
 
 def run_layouts(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
@@ -74,7 +79,7 @@ def run_layouts(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
             kills = min(layouts.KILLS, LAYOUT_KILLS - len(outcomes))
             new, row = layouts.disturb(kind, random.Random(f"{seed}/{number}"), folder / str(number), losses[kind], kills)
             outcomes, rows = [*outcomes, *new], [*rows, row]
-    return {"faults": fault_rows(name, outcomes, {}), name: rows}, all(outcome.recovered for outcome in outcomes)
+    return {"faults": fault_rows(name, outcomes, {}), name: rows}, are_recovered(outcomes)
 
 
 def run_signals(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
@@ -83,12 +88,12 @@ def run_signals(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
         if time.monotonic() < until:
             outcomes.append(signals.disturb(number, seed, folder / str(number)))
             print(f"{number}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
-    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+    return {"faults": fault_rows(name, outcomes, {})}, are_recovered(outcomes)
 
 
 def run_stages(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     outcomes = stages.run_all(folder, seed, seconds)
-    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+    return {"faults": fault_rows(name, outcomes, {})}, are_recovered(outcomes)
 
 
 def run_starts(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
@@ -96,7 +101,7 @@ def run_starts(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tabl
     for outcome in starts.run_all(folder, seed, seconds):
         outcomes.append(outcome)
         print(f"{len(outcomes)}: {outcome.recovered}, {outcome.seconds:.0f} s, {outcome.note}", flush=True)
-    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+    return {"faults": fault_rows(name, outcomes, {})}, are_recovered(outcomes)
 
 
 def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
@@ -107,13 +112,13 @@ def run_etl(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables,
         for fault in [fault for fault, count in ETL_COUNTS.items() if number < count and time.monotonic() < until]:
             outcomes.append(etl.disturb(fault, number, seed, folder / f"{fault}-{number}", uri, reference))
             print(f"{outcomes[-1].fault}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
-    sound = all(outcome.recovered for outcome in outcomes)
+    sound = are_recovered(outcomes)
     return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
 
 
 def run_environments(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
     outcomes = environments.run_all(folder)
-    return {"faults": fault_rows(name, outcomes, {})}, all(outcome.recovered for outcome in outcomes)
+    return {"faults": fault_rows(name, outcomes, {})}, are_recovered(outcomes)
 
 
 def run_predict(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tables, bool]:
@@ -123,7 +128,7 @@ def run_predict(name: str, seed: int, folder: Path, seconds: float) -> tuple[Tab
         if time.monotonic() < until:
             outcomes.append(predict.disturb(number, seed, folder / str(number), reference))
             print(f"{number}: {outcomes[-1].recovered}, {outcomes[-1].note}", flush=True)
-    sound = all(outcome.recovered for outcome in outcomes)
+    sound = are_recovered(outcomes)
     return {"faults": fault_rows(name, outcomes, {"rows lost": 0, "rows repeated": 0} if sound else {})}, sound
 
 
