@@ -117,6 +117,14 @@ def test_etl_is_measured_beside_a_job_written_by_hand(runner: BenchmarkRunner, t
 
 @pytest.mark.full
 @pytest.mark.usefixtures("shared_spark")
+def test_etl_with_and_without_a_key_is_measured_beside_jobs_written_by_hand(runner: BenchmarkRunner, tmp_path: Path) -> None:
+    (rows,) = runner.results("etl.against_by_hand", "--numbers", "--folder", str(tmp_path / "work"), name="etl-numbers")["tables"].values()
+    assert [row["job"] for row in rows] == [f"{author}, {key} a key" for key in ("without", "with") for author in ("by hand", "ours")]
+    assert all(row["seconds"] > 0 for row in rows) and rows[0]["ratio"] == rows[2]["ratio"] == 1
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("shared_spark")
 def test_etl_of_many_rows_reads_them_once_to_fit_and_is_measured_beside_others(runner: BenchmarkRunner, tmp_path: Path) -> None:
     stages, jobs = runner.results("etl.long", "--folder", str(tmp_path / "work"), name="etl-long")["tables"].values()
     by_stage = {row["stage"]: row for row in stages}
