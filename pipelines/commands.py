@@ -35,7 +35,8 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     """Write the first config of a pipeline, from nothing but its data."""
     parser = argparse.ArgumentParser(program, description=write_first_config.__doc__, allow_abbrev=False)
     parser.add_argument("data", metavar="DATA", help="a file or a folder")
-    parser.add_argument("--target", default="", metavar="NAME", help="the column to predict; by default one is chosen, and printed")
+    target = "the column to predict, or several of numbers with commas between; by default one is chosen, and printed"
+    parser.add_argument("--target", default="", metavar="NAME", help=target)
     parser.add_argument("--output", default="", metavar="FILE", help="a new file; by default conf/NAME.yaml, with the name of the data")
     parser.add_argument("--no-rehearsal", action="store_true", help="do not try the config on a sample, which takes seconds")
     parser.add_argument("--skip-rows", type=int, metavar="N", help="lines of a table before the names of its columns; by default found out")

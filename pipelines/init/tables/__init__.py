@@ -3,12 +3,13 @@
 1. `files`      finds the files, and their format by name. `sample` reads whole lines of a file of text, at even distances or from its
                 beginning, and `encoding` finds out how they are encoded.
 2. `dialect`    finds separator, quotes and header of CSV; `cells` reads its values as texts, as ETL will; `text_types` finds their Spark
-                types by the project's grammar of numbers, and `column_names` names for them. `delimited_table`, `json_table`,
-                `parquet_table` and `cell_tables`, for Excel and SQLite, make a `table` of each format.
+                types: by the project's grammar of numbers, and by `number_forms` and `moment_forms`, of which the query makes values.
+                `column_names` finds names. `delimited_table`, `json_table`, `parquet_table` and `cell_tables`, for Excel and SQLite,
+                make a `table` of each format.
 3. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out, by what
                 `groups` says of rows that repeat or resemble each other; `leaks` names what gives the target away.
-4. The rules of the room `data.features`, which `auto` shares, give each feature its encoders, and a text its terms. `moments` divides dates
-                into parts; `ratings` knows users and items; `network` chooses task, network and training, for a table that is wide or has
+4. The rules of the room `data.features`, which `auto` shares, give each feature its encoders, and a text its terms. `moments` finds moments
+                in numbers, and divides all into parts; `ratings` knows users and items; `network` chooses task, network and training, for a table that is wide or has
                 texts by a `trial` of small models; `expectations` names impossible values; `query` writes the SQL, and `features` lists
                 the features.
 5. `draft`      puts all of it together.
