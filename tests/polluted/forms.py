@@ -27,6 +27,15 @@ def _with(pattern: str) -> Callable[[datetime], str]:
     return lambda moment: moment.strftime(pattern)
 
 
+def _indian(value: float) -> str:
+    """Digits in a group of three and groups of two: 1234567.5 as 12,34,567.50."""
+    whole, decimals = f"{abs(value):.2f}".split(".")
+    groups, rest = [whole[-3:]], whole[:-3]
+    while rest:
+        groups, rest = [rest[-2:], *groups], rest[:-2]
+    return f"{'-' if value < 0 else ''}{','.join(groups)}.{decimals}"
+
+
 NUMBERS = (
     Form("1,234 whole", lambda value: f"{value:,.0f}", decimals=0),
     Form("1,234.50", _grouped(",", ".")),
@@ -43,6 +52,9 @@ NUMBERS = (
     Form("(45.10)", lambda value: f"({-value:.2f})" if value < 0 else f"{value:.2f}"),
     Form("45.10-", lambda value: f"{-value:.2f}-" if value < 0 else f"{value:.2f}"),
     Form("1.50k", lambda value: f"{value / 1000:.2f}k", decimals=-1),
+    Form("($1,234.50)", lambda value: f"(${-value:,.2f})" if value < 0 else f"${value:,.2f}"),
+    Form("−1234.50", lambda value: f"{value:.2f}".replace("-", "−")),
+    Form("12,34,567.50", _indian),
     Form("1.5e+03", lambda value: f"{value:.6e}"),
 )
 DATES = (
@@ -59,6 +71,9 @@ DATES = (
     Form("2024-05-06T07:08:09.000Z", _with("%Y-%m-%dT%H:%M:%S.000Z")),
     Form("2024-05-06T07:08:09+00:00", _with("%Y-%m-%dT%H:%M:%S+00:00")),
     Form("2024-05-06 07:08:09 UTC", _with("%Y-%m-%d %H:%M:%S UTC")),
+    Form("06-May-2024 07:08", _with("%d-%b-%Y %H:%M")),
+    Form("20240506T070809", _with("%Y%m%dT%H%M%S")),
+    Form("5/6/2024 7:08", lambda moment: f"{moment.month}/{moment.day}/{moment.year} {moment.hour}:{moment:%M}"),
     Form("2024/05/06 07:08", _with("%Y/%m/%d %H:%M")),
     Form("06/05/2024 07:08", _with("%d/%m/%Y %H:%M")),
     Form("06.05.2024 07:08", _with("%d.%m.%Y %H:%M")),
