@@ -97,6 +97,7 @@ def test_three_digits_behind_every_comma_are_a_doubt_that_other_columns_decide()
     open_texts = ["2,501", "3,200"]
     assert type_texts(open_texts)[0].values.to_pylist() == [2501, 3200]
     assert "as three digits stand behind every comma; otherwise write try_cast(replace(a, ',', '.')" in type_texts(open_texts)[0].doubt
+    assert type_texts(["2,501", "1877"])[0].values.to_pylist() == [2501, 1877]
     assert type_texts(open_texts, ["1,5", "2"])[0].values.to_pylist() == [2.501, 3.2]
     assert type_texts(open_texts, ["1.5", "2"])[0].values.to_pylist() == [2501, 3200]
     assert type_texts(["5.914", "1.200"], ["1,5", "2"])[0].values.to_pylist() == [5914, 1200]
@@ -133,6 +134,7 @@ MOMENTS = {
 def test_moments_have_many_forms(text: str) -> None:
     (column,) = type_texts([text, None])
     assert column.values.to_pylist() == [MOMENTS[text], None]
+    assert ("a is in UTC, to which its offsets are turned" in column.doubt) == text.endswith(("Z", "+02:00", "UTC"))
 
 
 def test_the_order_of_day_and_month_is_what_the_values_or_other_columns_or_the_rows_say() -> None:

@@ -75,9 +75,12 @@ class MomentForm:
     def is_date(self) -> bool:
         return "<hour>" not in self.look
 
-    @property
-    def has_zone(self) -> bool:
-        return "<zone>" in self.look
+    def has_zones(self, texts: pa.Array) -> bool:
+        """Whether one of the texts has an offset from UTC, or says that it is in UTC."""
+        if "<zone>" not in self.look:
+            return False
+        zones = pc.struct_field(pc.extract_regex(texts, self.look), "zone")
+        return bool(pc.any(pc.not_equal(zones, "")).as_py())
 
     @property
     def has_short_years(self) -> bool:

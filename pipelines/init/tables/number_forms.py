@@ -262,10 +262,8 @@ def _weigh_comma(filled: pa.Array, decimal: NumberForm, thousands: NumberForm, l
     if (DECIMAL_COMMA in hints) != (DECIMAL_POINT in hints):
         form, other = (decimal, thousands) if DECIMAL_COMMA in hints else (thousands, decimal)
         return NumberReading(form, other=other, reason=f"as other columns have a {form.style.decimals}")
-    if not len(whole):
+    if not len(whole) or share_of_looks(whole, "[0-9]{4}") > MOST_WRONG:
         return NumberReading(thousands, other=decimal, reason="as three digits stand behind every comma")
-    if share_of_looks(whole, "[0-9]{4}") > MOST_WRONG:
-        return NumberReading(decimal, other=thousands, reason="as numbers from 1,000 on stand there without a comma")
     return NumberReading(thousands, DECIMAL_POINT)
 
 

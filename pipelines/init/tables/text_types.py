@@ -140,7 +140,7 @@ def _moment_doubt(name: str, texts: pa.Array, reading: MomentReading) -> str:
         open_order = f" or {reading.other.pattern}" if not reading.reason else f", {reading.reason}"
         said[0] += f"{open_order}: {filled[place].as_py()} is taken for {one}"
         said += [f"if it is {another}, write {reading.other.sql.format(sql_name(name))} in source.query"]
-    if form.has_zone:
+    if form.has_zones(filled):
         said += [f"{name} is in UTC, to which its offsets are turned"]
     if form.has_short_years:
         said += ["its years are from 2000 to 2099"]
