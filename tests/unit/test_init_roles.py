@@ -127,13 +127,22 @@ def plain_tables(random: np.random.Generator) -> Mapping[str, pd.DataFrame]:
     zones = pd.DataFrame({"zone": [f"zone {number}" for number in zone], "fare": random.normal(size=rows).round(2), "y": zone % 7 + age})
     repeated = pd.concat([measured.iloc[:600]] * 2)
     shuffled = panel(random, 250, 8).assign(nr=lambda table: random.permutation(table["nr"]))
-    return {"measured": measured, "zones": zones, "repeated": repeated, "shuffled": shuffled}
+    phase = random.integers(0, 120, rows)
+    periodic = pd.DataFrame({"phase": phase, "b": random.normal(size=rows).round(2), "y": np.sin(phase * 2.1).round(3)})
+    tables = {"measured": measured, "zones": zones, "repeated": repeated, "shuffled": shuffled, "periodic": periodic}
+    return {**tables, "one feature": periodic.drop(columns="b")}
 
 
-@pytest.mark.parametrize("name", ["measured", "zones", "repeated", "shuffled"])
+@pytest.mark.parametrize("name", ["measured", "zones", "repeated", "shuffled", "periodic", "one feature"])
 def test_measured_numbers_and_categories_are_no_groups(name: str, random: np.random.Generator, tmp_path: Path) -> None:
     result = draft(plain_tables(random)[name], tmp_path / "t.csv")
     assert "group" not in result.sections["dataset"]["split"] and not said(result, "resemble")
+
+
+def test_a_panel_of_three_columns_has_a_group(random: np.random.Generator, tmp_path: Path) -> None:
+    """Each subject on the same days: the day differs inside of every group, as it was planned."""
+    table = panel(random, 60, 10)[["nr", "year", "y"]]
+    assert draft(table, tmp_path / "t.csv").sections["dataset"]["split"]["group"] == "nr"
 
 
 @pytest.mark.parametrize("name", ["breast_cancer", "wine", "diabetes", "iris", "digits"])

@@ -1,6 +1,6 @@
 """Rows that belong together: equal ones, and those of one value that resemble each other more than chance.
 
-1. `repeated_share` is the share of rows that are there already, by a hash of their values.
+1. `repeat_share` is the share of rows that are there already, by a hash of their values.
 2. `find_group` looks for the identifiers of persons, machines or places, of which each has several rows. For each column that could be one,
    `_resemblances` computes the intra-class correlation of every other column (Fisher 1925): how alike two rows of one value are, 1 for
    equal and 0 for any two. A measured number, such as an age, has neighbours that are alike too; what counts is by how much
@@ -54,7 +54,7 @@ class GroupEvidence:
         )
 
 
-def repeated_share(columns: Sequence[ColumnFacts]) -> float:
+def repeat_share(columns: Sequence[ColumnFacts]) -> float:
     """The share of the rows that are equal in these columns to a row before them."""
     hashes = np.sort(_row_hashes(map(_codes, columns)))
     return float((hashes[1:] == hashes[:-1]).sum()) / max(len(hashes), 1)
@@ -70,7 +70,6 @@ def find_group(columns: Sequence[ColumnFacts], candidates: Sequence[ColumnFacts]
     rows = np.sort(np.unique(_row_hashes(codes.values()), return_index=True)[1])
     comparable = [column for column in columns if column.kind not in ("list", "other")]
     comparable = comparable[:: -(-len(comparable) // MOST_COLUMNS)]
-
     ranks_of_all = _rank_matrix(comparable, codes, rows) if len(rows) <= MOST_ROWS else None
     evidence = list[GroupEvidence]()
     for candidate in possible:
@@ -113,11 +112,17 @@ def _choose_values(values: np.ndarray) -> np.ndarray:
 def _median_resemblance(ranks: np.ndarray, groups: np.ndarray, has_neighbours: bool) -> tuple[float, float]:
     """The median over the columns of the correlation of rows of one group, and of its excess over that of neighbouring groups."""
     same, neighbours = _resemblances(ranks, groups)
-    is_design = same < -_DESIGN / np.sqrt(len(ranks))
-    if is_design.all():
+    counts = np.bincount(groups)
+    is_design = same < -_DESIGN / np.sqrt((counts * (counts - 1)).sum() / 2)
+    if is_design.all() or len(is_design) < 2:  # of one column alone, a feature that tells the target may look so
         return 0.0, 0.0
     excess = same - neighbours.clip(0) if has_neighbours else same
-    return float(np.median(same[~is_design])), float(np.median(excess[~is_design]))
+    return _lower_median(same[~is_design]), _lower_median(excess[~is_design])
+
+
+def _lower_median(values: np.ndarray) -> float:
+    """The largest value that at least half of the values reach."""
+    return float(np.quantile(values, 0.5, method="lower"))
 
 
 def _resemblances(ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from pipelines.data.features.auto.column_roles import (
     many_texts,
     unusable_reason,
 )
-from pipelines.init.tables.groups import find_group, repeated_share
+from pipelines.init.tables.groups import find_group, repeat_share
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice
 
@@ -73,7 +73,7 @@ def _choose_key(roles: Roles, table: SampledTable, row_numbers: Sequence[ColumnF
     names = {column.name for column in (*row_numbers, *identifiers)}
     others = [column for column in table.columns if column.name not in names]
     has_few_combinations = prod(_values(column) for column in others) < table.rows
-    repeated = repeated_share(others) if names and not has_few_combinations else 0.0
+    repeated = repeat_share(others) if names and not has_few_combinations else 0.0
     if repeated >= LEAST_REPEATED:
         roles.dropped = sorted(names)
         besides = f"{', '.join(roles.dropped)}, which the query leaves out: equal rows go to one split"
@@ -96,7 +96,7 @@ def _choose_group(roles: Roles, table: SampledTable, target: TargetChoice) -> No
     roles.members = [column for column in roles.features if is_member(column)]
     evidence = ""
     is_open = not (roles.members or table.splits)  # else names or the files decide
-    if is_open and (resembling := find_group([*roles.features, target.column], roles.features)):
+    if is_open and (resembling := find_group([*roles.features, *target.columns], roles.features)):
         roles.members, evidence = [resembling.column], resembling.text
     if len(roles.members) == 1:
         (group,) = roles.members
