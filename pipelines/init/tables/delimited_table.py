@@ -134,10 +134,11 @@ def _number(text: str) -> float | None:
 
 def _is_total(column: pa.ChunkedArray, number: float) -> bool:
     """Whether a number is the sum of those of a column, or their mean, as far as it is written out."""
-    values = [value for text in column.drop_null().to_pylist() if (value := _number(text)) is not None]
-    if len(values) < 0.9 * (len(column) - column.null_count) or len(values) < _LEAST_SUMMED:
+    texts = column.drop_null()
+    values = texts.filter(pc.match_substring_regex(texts, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")).cast(pa.float64())
+    if len(values) < 0.9 * len(texts) or len(values) < _LEAST_SUMMED:
         return False
-    total = sum(values)
+    total = pc.sum(values).as_py()
     return any(abs(number - known) <= 1e-6 * max(map(abs, (number, known))) for known in (total, total / len(values)) if known)
 
 
