@@ -136,7 +136,7 @@ def test_an_expression_is_equal_to_spark_s_or_refused(views: SparkSession, expre
 def test_what_shows_only_in_few_rows_or_none_is_found_too(
     views: SparkSession, caplog: pytest.LogCaptureFixture, query: str, reason: str | None
 ) -> None:
-    with caplog.at_level("INFO", "pipelines"):
+    with caplog.at_level("DEBUG", "pipelines"):
         served = translate_query(views, make_config(query), views.sql(query))
     assert (served is None) == (reason is not None)
     assert (reason or "the model will take rows of t") in caplog.text
