@@ -120,6 +120,20 @@ class Centre(TrivialPredictor):
         return torch.full((row_count(batch), 1), self._value, dtype=torch.float64)
 
 
+class EarlierValue(TrivialPredictor):
+    """The target's value some rows before, which a feature of the row holds: the last one of a series, or that of a season ago."""
+
+    reads_rows = False
+
+    def __init__(self, rows_before: int, feature: str, scale: float, shift: float, stands_for: tuple[str, ...]) -> None:
+        """The encoded target is `scale` times the encoded feature, plus `shift`."""
+        self.name, self.stands_for = f"the value {rows_before} row{'s' if rows_before > 1 else ''} before", stands_for
+        self._feature, self._scale, self._shift = feature, scale, shift
+
+    def output(self, batch: Batch) -> Tensor:
+        return (batch[self._feature].double() * self._scale + self._shift)[:, None]
+
+
 class ConstantFit(TrivialPredictor):
     """One output for all rows, computed from the encoded values of the target in training."""
 

@@ -1,6 +1,7 @@
 """The draft of a config for a table: each choice with its reason."""
 
 from collections.abc import Iterator, Mapping
+from textwrap import fill
 from typing import Any
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
@@ -14,9 +15,10 @@ from pipelines.init.tables.files import find_table
 from pipelines.init.tables.leaks import find_leak
 from pipelines.init.tables.moments import time_split, with_moments
 from pipelines.init.tables.network import LEAST_ROWS, MANY_COLUMNS, embedding_settings, recommendation, task_and_training, text_task
-from pipelines.init.tables.query import Query
+from pipelines.init.tables.query import LINE_CHARACTERS, Query
 from pipelines.init.tables.ratings import rating_sides
 from pipelines.init.tables.roles import Roles, find_roles
+from pipelines.init.tables.series import Series, find_series
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice, choose_target
 from pipelines.init.tables.trial import try_models
@@ -42,7 +44,8 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     roles = find_roles(table, target)
     split, split_reason = _split(table, target, roles)
     query = _query(table, target, roles)
-    features, task, train, reason = _model(table, target, roles, query, "time" in split)
+    series = find_series(roles.features, target, table.column(split["time"])) if "time" in split else None
+    features, task, train, reason = _model(table, target, roles, query, series, "time" in split)
     if not features:
         raise ConfigError(
             f"{data}: no column besides {target.column.name} is a feature ({_reasons(roles, '; ')}); name another with --target"
@@ -51,6 +54,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     comments: dict[KeyPath, str] = {
         **{("dataset", "features", feature.feature): feature.reason for feature in features if feature.reason},
         **{("source", "expect", rule): why for rule, (_, why) in expected.items()},
+        ("source", "windows"): fill(series.reason, LINE_CHARACTERS) if series else "",
         ("dataset", "split"): split_reason,
         ("dataset", "features"): _reasons(roles, "\n"),
         ("dataset", "target"): target.reason,
@@ -59,7 +63,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     }
     sections = {
         "name": name,
-        "source": _source(table, name, query, {rule: condition for rule, (condition, _) in expected.items()}),
+        "source": _source(table, name, query, {rule: condition for rule, (condition, _) in expected.items()}, series),
         "dataset": {
             "path": f"data/{name}",
             **({"key": [roles.key]} if roles.key else {}),
@@ -70,9 +74,8 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
         "task": task,
         "train": train,
     }
-    return Draft(
-        sections, _introduction(table, data), {path: text for path, text in comments.items() if text}, tuple(_doubts(table, target, roles))
-    )
+    doubts = [*_doubts(table, target, roles), *([series.doubt] if series else [])]
+    return Draft(sections, _introduction(table, data), {path: text for path, text in comments.items() if text}, tuple(doubts))
 
 
 def _split(table: SampledTable, target: TargetChoice, roles: Roles) -> tuple[dict[str, Any], str]:
@@ -130,7 +133,7 @@ def _is_there(value: str, column: ColumnFacts) -> Iterator[str]:
 
 
 def _model(
-    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool
+    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: Series | None, is_split_by_time: bool
 ) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last."""
     if not target.others and (sides := rating_sides(roles, target)):
@@ -146,8 +149,8 @@ def _model(
         task, train = recommendation(*([column.name for column in side] for side in sides))
         reason = "as conf/movielens.yaml has it"
     else:
-        features = table_features(table, target, roles, query, is_split_by_time)
-        task, train, reason = _choose_task(features, table, target, roles)
+        features = [*table_features(table, target, roles, query, is_split_by_time), *(series.features if series else [])]
+        task, train, reason = _choose_task(features, table, target, roles, series)
     for feature in features:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
@@ -155,14 +158,14 @@ def _model(
 
 
 def _choose_task(
-    features: list[Encoding], table: SampledTable, target: TargetChoice, roles: Roles
+    features: list[Encoding], table: SampledTable, target: TargetChoice, roles: Roles, series: Series | None
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
     """The sections `task` and `train` of a table without ratings, and the reason of the last."""
-    if all(feature.encoder_name == TERMS for feature in features):
+    if features and all(feature.encoder_name == TERMS for feature in features):
         return *text_task(target, table.rows), ""
     names = [feature.feature for feature in features if feature.encoder_name == TERMS]
     texts = [column for column in roles.features if column.name in names]
-    columns = [column for column in roles.features if column not in texts]
+    columns = [*(column for column in roles.features if column not in texts), *(series.columns if series else [])]
     is_open = not target.others and (texts or len(roles.features) > MANY_COLUMNS)
     trial = try_models(columns, texts, target) if is_open else None
     task, train, reason = task_and_training(target, table.rows, trial)
@@ -173,11 +176,12 @@ def _choose_task(
     return task, train, reason
 
 
-def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str]) -> dict[str, Any]:
+def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str], series: Series | None) -> dict[str, Any]:
     tables = dict(table.splits) or {section_name(name): table.settings}
     text = query.text(tables, _split_column(table) if table.splits else "")
     refused = {"max_quarantined": round(2 * table.broken + 0.01, 2)} if table.broken > 0.005 else {}
-    return {"tables": tables, **({"query": text} if text else {}), **({"expect": dict(expected)} if expected else {}), **refused}
+    windows = {"windows": series.settings} if series else {}
+    return {"tables": tables, **({"query": text} if text else {}), **windows, **({"expect": dict(expected)} if expected else {}), **refused}
 
 
 def _reasons(roles: Roles, between: str) -> str:

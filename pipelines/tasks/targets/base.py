@@ -4,8 +4,9 @@ The usual ones follow from the target column alone: uint8 with cardinality 2 is 
 `ClassTarget`, both in `classes`, and a column without one a `QuantityTarget`. Every model returns an output of shape (rows, outputs).
 """
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,13 +16,17 @@ from torch.nn import functional
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, MetricCollection
 
 from pipelines.config import TaskSettings
+from pipelines.config.dataset.windows import lag_name
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.data import Data
 from pipelines.tasks.metrics.accumulation import Determination, Loss
 from pipelines.tasks.metrics.further import RelativeError
 from pipelines.tasks.metrics.table import METRICS, Monitor, Predictions
-from pipelines.tasks.trivial import Centre, ConstantFit, TrivialPredictor
+from pipelines.tasks.trivial import Centre, ConstantFit, EarlierValue, TrivialPredictor
+
+_SCALES = ("identity", "minmax", "standardize")
+"""Encoders that are a scale and a shift."""
 
 
 class Target(ABC):
@@ -171,7 +176,23 @@ class QuantityTarget(Target):
             Centre("mean", np.mean, column, ("rmse", "mse", "r2"), self.data.decode),
             Centre("median", np.median, column, ("mae", *self._further)),
             of_loss,
+            *self._earlier_values(),
         ]
+
+    def _earlier_values(self) -> Iterator[TrivialPredictor]:
+        """The target's earlier values that features hold, as `source.windows.lags` makes them; of encoders that scale numbers."""
+        fitted = self.data.encoders.get(self.data.target.name)
+        if fitted is None or fitted.feature["encoder"] not in _SCALES or len(fitted.inputs) != 1:
+            return
+        first, second = np.asarray(self.data.decode(np.array([0.0, 1.0])), np.float64)
+        names = {column.name for column in self.data.features}
+        for feature, lagged in self.data.encoders.items():
+            lag = re.fullmatch(re.escape(lag_name(fitted.inputs[0], 0))[:-1] + r"(\d+)", ", ".join(lagged.inputs))
+            if lag and feature in names and lagged.feature["encoder"] in _SCALES:
+                low, high = np.asarray(self.data.raw(feature, np.array([0.0, 1.0])), np.float64)
+                scale, shift = float((high - low) / (second - first)), float((low - first) / (second - first))
+                metrics = tuple(str(name) for name in self.metrics())
+                yield EarlierValue(int(lag[1]), feature, scale, shift, metrics)
 
     def quantities(self, output: Tensor) -> Tensor:
         return self.raw(output[:, 0])

@@ -1,0 +1,111 @@
+"""Rows in order of time whose target depends on its own past: drafts with windows, and what their models must beat."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from filed import fit_manifest
+
+from pipelines.config import parse
+from pipelines.config.reading import from_yaml
+from pipelines.init.draft import Draft, Request
+from pipelines.init.drafting import draft_config
+from pipelines.init.tables.series import find_seasons
+from pipelines.init.yaml_text import yaml_text
+from pipelines.tasks.bind import build_task, check_task
+
+HOURS = 1_500
+
+
+@pytest.fixture
+def loads() -> pd.DataFrame:
+    """A load with a day's rhythm and a slow drift that no other column knows."""
+    random = np.random.default_rng(0)
+    drift = np.zeros(HOURS)
+    for hour in range(1, HOURS):
+        drift[hour] = 0.95 * drift[hour - 1] + 15 * random.normal()
+    hours = pd.date_range("2024-01-01", periods=HOURS, freq="h").strftime("%Y-%m-%d %H:%M:%S")
+    warmth = random.normal(size=HOURS).round(2)
+    return pd.DataFrame({"hour": hours, "warmth": warmth, "load": 60 * np.sin(np.arange(HOURS) / 24 * 2 * np.pi) + 9 * warmth + drift})
+
+
+def draft(folder: Path, frame: pd.DataFrame, target: str = "load") -> Draft:
+    """The draft of a CSV, whose text is a valid config."""
+    frame.to_csv(folder / "series.csv", index=False)
+    result = draft_config(Request(str(folder / "series.csv"), target, "series"))
+    check_task(parse(from_yaml(yaml_text(result)), "series.yaml"))
+    return result
+
+
+def test_a_target_that_depends_on_its_past_has_its_earlier_values_as_features(tmp_path: Path, loads: pd.DataFrame) -> None:
+    result = draft(tmp_path, loads)
+    windows = result.sections["source"]["windows"]
+    assert windows == {"order": "hour", "lags": {"load": [1, 2, 24]}, "rolling": {"load": {"mean": 24}}}
+    features = result.sections["dataset"]["features"]
+    assert {"load_lag_1", "load_lag_2", "load_lag_24", "load_mean_24", "hour_hour", "warmth"} <= features.keys()
+    assert result.sections["dataset"]["split"]["time"] == "hour"
+    assert "load depends on its past" in result.assumptions[-1] and "remove source.windows" in result.assumptions[-1]
+    assert "autocorrelation" in result.comments["source", "windows"]
+
+
+def test_a_series_of_one_column_is_predicted_from_its_past(tmp_path: Path) -> None:
+    """Years of a cycle of eleven, as of sunspots: days and months say nothing."""
+    random = np.random.default_rng(0)
+    years = [f"{1700 + year}-01-01" for year in range(300)]
+    spots = 50 + 45 * np.sin(2 * np.pi * np.arange(300) / 11) + 5 * random.normal(size=300)
+    result = draft(tmp_path, pd.DataFrame({"year": years, "spots": spots.round(1)}), "spots")
+    assert result.sections["source"]["windows"]["lags"]["spots"] == [1, 2, 11]
+
+
+@pytest.mark.parametrize("kind", ["noise", "explained", "shuffled", "ties"])
+def test_rows_whose_target_does_not_need_its_past_have_no_windows(tmp_path: Path, loads: pd.DataFrame, kind: str) -> None:
+    """Noise; a target that other columns explain, although it has a rhythm; rows in no order; and two rows at a time."""
+    random = np.random.default_rng(1)
+    frame = {
+        "noise": loads.assign(load=random.normal(size=HOURS)),
+        "explained": loads.assign(load=2 * loads["warmth"] + 0.1 * random.normal(size=HOURS)),
+        "shuffled": loads.sample(frac=1, random_state=0),
+        "ties": loads.assign(hour=loads["hour"].where(loads.index % 50 > 0, loads["hour"].shift(-1))),
+    }[kind]
+    assert "windows" not in draft(tmp_path, frame).sections["source"]
+
+
+def test_seasons_are_found_beside_a_trend_and_none_in_noise() -> None:
+    random, steps = np.random.default_rng(0), np.arange(2_000)
+    assert find_seasons(0.5 * steps + 20 * np.sin(2 * np.pi * steps / 12) + random.normal(size=2_000)) == [12]
+    week = np.sin(2 * np.pi * steps / 24) + 0.7 * np.sin(2 * np.pi * steps / 168) + 0.1 * random.normal(size=2_000)
+    assert 168 in find_seasons(week)
+    assert find_seasons(random.normal(size=2_000)) == [] == find_seasons(np.ones(500))
+
+
+def test_a_model_must_beat_the_values_before() -> None:
+    """In the units of the query: each row's baseline is the value that its own feature holds."""
+    windows = {"order": "hour", "lags": {"load": [1, 24]}}
+    config: Any = {
+        "name": "loads",
+        "source": {"tables": {"t": {"format": "parquet", "path": "t"}}, "windows": windows},
+        "dataset": {
+            "path": "data",
+            "split": {"time": "hour", "validation": 20, "test": 30},
+            "features": {"load_lag_1": "standardize", "load_lag_24": "minmax", "heat": "standardize"},
+            "target": {"load": "standardize"},
+        },
+        "task": {"kind": "tabular"},
+    }
+    random = np.random.default_rng(0)
+    columns = {name: 100 + 7 * random.normal(size=40) for name in ("load", "load_lag_1", "load_lag_24", "heat")}
+    parsed = parse(config, "loads.yaml")
+    manifest = fit_manifest(parsed.dataset, pa.table({"hour": np.arange(40), **columns}))
+    task = build_task(parsed.task, manifest)
+    earlier = {predictor.name: predictor for predictor in task.trivial_predictors() if "before" in predictor.name}
+    assert earlier.keys() == {"the value 1 row before", "the value 24 rows before"}
+    batch = {"load_lag_1": torch.tensor([0.0, 1.5]), "load_lag_24": torch.tensor([0.0, 1.0])}
+    predicted = {name: task.predict(predictor.output(batch))["prediction"] for name, predictor in earlier.items()}
+    last = columns["load_lag_1"]
+    np.testing.assert_allclose(predicted["the value 1 row before"], last.mean() + np.array([0, 1.5]) * last.std(), rtol=1e-6)
+    season = columns["load_lag_24"]
+    np.testing.assert_allclose(predicted["the value 24 rows before"], [season.min(), season.max()], rtol=1e-6)
