@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sqlglot
 
@@ -177,6 +178,17 @@ def test_a_moment_in_several_columns_is_one(numbers: dict[str, Values], tmp_path
     assert "try_make_timestamp(year, month, day, hour, 0, 0) AS time" in result.sections["source"]["query"]
     assert result.sections["dataset"]["split"] == {"time": "time", "validation": "2021-02-12 08:00:00", "test": "2021-02-14 00:00:00"}
     assert "time_dayofweek" in result.sections["dataset"]["features"] and "time_hour" not in result.sections["dataset"]["features"]
+
+
+def test_texts_of_typed_files_have_forms_too_and_digits_stay_texts(numbers: dict[str, Values], tmp_path: Path) -> None:
+    days = [f"{np.datetime64('2021-01-01') + number % 90}" for number in range(ROWS)]
+    prices = [f"${1000 + number:,}.50" for number in range(ROWS)]
+    table = {"day": days, "price": prices, "zip": [f"{number % 9 + 100}" for number in range(ROWS)], **numbers}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    result = draft_config(Request(str(tmp_path / "t.parquet"), "y", "toy"))
+    query = result.sections["source"]["query"]
+    assert "try_cast(day AS date) AS day" in query and "try_cast(translate(price, ',$', '') AS double) END AS price" in query
+    assert result.sections["dataset"]["features"]["zip"] == "vocabulary"
 
 
 def test_rows_in_time_order_backwards_are_split_by_time_too(numbers: dict[str, Values], tmp_path: Path) -> None:

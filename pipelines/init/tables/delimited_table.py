@@ -10,14 +10,13 @@ from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import Cells, read_cells
-from pipelines.init.tables.column_names import sql_name
+from pipelines.init.tables.column_names import sql_name, sql_text
 from pipelines.init.tables.dialect import Record, TableDialect, find_dialect
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.layout import Layout, find_layout
 from pipelines.init.tables.query import line_values_query
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_beginning, sample_text
 from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.target import sql_text
 from pipelines.init.tables.text_types import missing_marks, type_columns
 
 _MOST_MENDED = 100

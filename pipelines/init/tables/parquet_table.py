@@ -12,6 +12,7 @@ from pipelines.errors import SourceError
 from pipelines.init.tables.column_names import renaming_query, sql_name, tensor_column_names
 from pipelines.init.tables.sample import PIECES, SAMPLE_BYTES, even_files
 from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.text_types import type_forms
 
 _MOST_DIGITS = 38
 """Of a decimal of Spark."""
@@ -60,7 +61,8 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
     doubts = (f"{name_list(unread)}: types that Spark does not read, so left out of the table's schema",) if unread else ()
     table = table.select([name for name, kind in ddl.items() if kind not in ("", _UNREADABLE) or not unread])
     names = dict(zip(table.column_names, tensor_column_names(table.column_names), strict=True))
-    columns = [ColumnFacts(convert_column(names[name], table[name])) for name in table.column_names]
+    converted = [convert_column(names[name], table[name]) for name in table.column_names]
+    columns = [ColumnFacts(column) for column in type_forms(converted)]
     is_complete = len(table) == rows and len(read) == len(paths)
     all_rows = round(rows * len(paths) / len(read))
     raw_names = {new: raw for raw, new in names.items()}

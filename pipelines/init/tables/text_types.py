@@ -2,7 +2,7 @@
 moments that the query makes some of."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -40,6 +40,15 @@ def type_columns(texts: Mapping[str, pa.Array], null_mark: str, is_complete: boo
         read_column(name, texts[name], null_mark, is_complete, hints).column if reading.is_open and hints else reading.column
         for name, reading in readings.items()
     ]
+
+
+def type_forms(columns: Sequence[TypedColumn]) -> list[TypedColumn]:
+    """The columns, of which those of texts are numbers or moments if the texts have a form of these. Texts of nothing but digits stay
+    texts, since who wrote a typed file meant so."""
+    texts = {column.name: column.values for column in columns if column.ddl == "string"}
+    typed = {column.name: column for column in type_columns(texts, "", True)}
+    is_read = {name for name, column in typed.items() if column.sql or pa.types.is_temporal(column.values.type)}
+    return [as_text(typed[column.name]) if column.name in is_read else column for column in columns]
 
 
 def missing_marks(table: pa.Table) -> list[str]:
