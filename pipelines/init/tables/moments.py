@@ -100,12 +100,11 @@ def _moment_of_numbers(column: ColumnFacts) -> ColumnFacts:
         return column
     has_name = bool(_NAME_OF_A_MOMENT.search(column.name))
     is_sure = has_name or (_is_in_order(column) and column.distinct > column.rows / 2 and not _is_dense(column))
-    texts = typed.values.cast(pa.large_string())
     for pattern, digits in (("yyyyMMdd", 8), ("yyyyMM", 6)):
         form = pattern_form(pattern)
         if not (is_sure or (digits == 8 and column.distinct >= _LEAST_MOMENTS)) or not _have_digits(column, digits):
             continue
-        moments = form.moments(texts)
+        moments = form.moments(typed.values.cast(pa.large_string()))
         years = pc.year(moments.drop_null())
         if moments.null_count - typed.values.null_count <= MOST_WRONG * len(column.filled) and _are_years(years):
             sql = form.sql.replace("{0}", f"CAST({typed.sql or '{0}'} AS string)")
