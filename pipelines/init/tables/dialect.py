@@ -199,10 +199,10 @@ def _candidates(text: str) -> Iterator[TableDialect]:
 
 
 def _separators(lines: list[str]) -> list[str]:
-    """The usual separators, and signs that half of the lines have besides those that values have; twice, where they stand so."""
+    """The usual separators, and signs that a quarter of the lines have besides those that values have; twice, where they stand so."""
     signs = {sign for line in lines[:20] for sign in line if sign.isascii() and not sign.isalnum() and sign not in "\r.+-_/\"'\\()%$"}
-    often = [sign for sign in sorted(signs - set(SEPARATORS)) if sum(sign in line for line in lines) > len(lines) / 2]
-    doubled = [sign for sign in sorted(signs - {" ", "\t", ",", ";"}) if sum(sign * 2 in line for line in lines) > len(lines) / 2]
+    often = [sign for sign in sorted(signs - set(SEPARATORS)) if sum(sign in line for line in lines) > len(lines) / 4]
+    doubled = [sign for sign in sorted(signs - {" ", "\t", ",", ";"}) if sum(sign * 2 in line for line in lines) > len(lines) / 4]
     is_always = "|" in doubled and sum("|" in line.replace("||", "") for line in lines) < len(lines) / 20
     return [*(sign * 2 for sign in doubled), *(sign for sign in SEPARATORS if not (is_always and sign == "|")), *often]
 
