@@ -15,6 +15,7 @@ from pipelines.data.sources.cells.cell_files import CellFault
 from pipelines.data.sources.cells.workbook import SheetReader
 from pipelines.errors import SourceError
 from pipelines.init.tables.cell_tables import read_sqlite, type_cells
+from pipelines.init.tables.files import find_table
 
 ROWS = 400
 
@@ -89,6 +90,20 @@ def test_the_sheet_is_named_beside_visible_sheets_without_rows(tmp_path: Path) -
         assert sheet == ("Sheet" if is_named else "")
         assert len(list(SheetReader(sheet, True, 0, None)(path, ["price", "y"]))) == ROWS, "ETL reads what was drafted"
         assert not any("Empty" in assumption for assumption in result.assumptions)
+
+
+def test_names_below_merged_cells_are_found_or_told(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [["Size", None, "Price", None], ["width", "height", "old", "new"], *([n % 7, n % 5, n / 2, n / 3] for n in range(ROWS))]:
+        book.active.append(row)
+    book.active.merge_cells("A1:B1")
+    book.save(tmp_path / "t.xlsx")
+    table = find_table(str(tmp_path / "t.xlsx"))
+    assert table is not None and [column.name for column in table.columns] == ["width", "height", "old", "new"]
+    assert table.settings["options"] == {"skipRows": 1} and "row 2" in table.doubts[0]
+    told = find_table(str(tmp_path / "t.xlsx"), skip_rows=0)
+    assert told is not None and [column.name for column in told.columns] == ["Size", "Price"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pipelines.init.tables.column_names import sql_text
 
-MOST_WRONG = 0.005
+MOST_WRONG = 0.01
 """Share of texts that a column of numbers may have: they are refused or NULL, and of refused rows a version may have 1 %."""
 BLANKS = " \u00a0\u202f\u2009"
 UNITS = ("$", "€", "£", "¥", "₹", "%", "USD", "EUR", "GBP", "CHF", "JPY", "INR", "CAD", "AUD")

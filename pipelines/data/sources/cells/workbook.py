@@ -89,7 +89,8 @@ def sheet_headers(path: str, skip_rows: int | None) -> dict[str, tuple[int, list
             first_rows = list(islice(SheetReader(sheet.title, False, skip_rows or 0, None).lines(sheet), _MOST_TITLES)) or [(0, [])]
             several = [row for row in first_rows if sum(value is not None for value in row[1]) > 1] or first_rows
             line, values = several[0]
-            if skip_rows is None and len(several) > 1 and 2 * _different_texts(values) <= len(values) == _different_texts(several[1][1]):
+            below = several[1][1] if skip_rows is None and len(several) > 1 else []
+            if below and 2 * _different_texts(values) <= len(below) == _different_texts(below):
                 line, values = several[1]
             headers[sheet.title] = line, [_name(value) for value in values]
     return headers
