@@ -96,18 +96,24 @@ def fit(data: Any, target: str = "", overrides: Mapping[str, Any] | None = None,
     """From data to a model in MLflow, with the settings that `init` chooses, and `overrides` by dotted key.
 
     `data` is a path, or a frame of pandas, Polars, Arrow or Spark, which is stored in LOCKSTEP_HOME/data/frames by the digest of its
-    rows: equal rows and settings make the same model, or find it. `name` is that of the pipeline and its experiment. `task` replaces the
-    network: a function that takes the encoded columns and returns a torch.nn.Module, or the values of `task`. Raises ConfigError or
-    SourceError, before anything starts, if no config can be made."""
+    rows: equal rows and settings make the same model, or find that of a finished run. `name` is that of the pipeline and its experiment.
+    `task` replaces the network: a function that takes the encoded columns and returns a torch.nn.Module, or the values of `task`. Raises
+    ConfigError or SourceError before anything starts, if no config can be made, and before the training, if the model could not take frames
+    like this one."""
     from pipelines.launch.checks import check_fold
     from pipelines.notebook.first_config import first_config
 
     config = first_config(data, target, overrides or {}, name, task)
     check_fold(config)
     manifest = prepare(config)
+    from pipelines.launch.run import find_result
     from pipelines.notebook.fitted_model import FittedModel
+    from pipelines.notebook.frame_query import check_frame_is_served
+    from pipelines.notebook.frames import is_frame
 
-    return FittedModel(config, manifest, train(config))
+    if is_frame(data):
+        check_frame_is_served(config, manifest)
+    return FittedModel(config, manifest, find_result(config) or train(config))
 
 
 @restored_signals("pipelines.spark.early_start")

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipelines import tracking
@@ -94,6 +94,19 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
     fields = {"run_id": result.run_id, "model": result.model, "model_digest": result.model_digest, **metric_fields(trained["metrics"])}
     lines = result_summary(run.run_id, config.experiment, config.tracking.uri, trained, result.model)
     progress.say(lines, "training" if parent_run_id else "result", **fields, rows=result.rows, seconds=result.seconds)
+    return result
+
+
+def find_result(config: Config) -> Result | None:
+    """The result of the newest training of this config on its dataset version, if that is finished, and has its model."""
+    version, config = open_fold(config), add_digest(config)
+    found = tracking.finished_training(config, version)
+    try:
+        result = Result(**json.loads(found[1])) if found else None
+    except (TypeError, ValueError):  # of another version, or edited
+        return None
+    if result:
+        log.warning("run %s has trained this model on these rows: it is taken; api.train(run.config) trains it again", result.run_id)
     return result
 
 
@@ -189,7 +202,9 @@ def _log_model(config: Config, version: Version, run: tracking.TrainingRun, dire
     run.tag({tracking.MODEL_DIGEST: digest, **_remarks(trained)})
     file_report(run, version)
     run.describe(tracking.describe_training(config, version.manifest, result_line(trained["metrics"]), trained, run.artifact_page(REPORT)))
-    return Result(run.run_id, model, digest, numbers_only(trained["metrics"]), trained["rows"], trained["seconds"])
+    result = Result(run.run_id, model, digest, numbers_only(trained["metrics"]), trained["rows"], trained["seconds"])
+    run.file(tracking.RESULT, json.dumps(asdict(result)).encode())
+    return result
 
 
 def _remarks(trained: Mapping[str, Any]) -> dict[str, str]:

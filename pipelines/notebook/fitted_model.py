@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 from mlflow import MlflowClient
 from mlflow.pyfunc import PyFuncModel
 from pandas import DataFrame
@@ -17,6 +18,7 @@ from pipelines.notebook.frames import plain_table
 from pipelines.report.filing import REPORT
 from pipelines.runtime.notebook_html import html_summary, metrics_table
 from pipelines.serving.model import load_model
+from pipelines.serving.model.predictor import insert_refused
 from pipelines.tracking import browse_line
 
 
@@ -46,12 +48,25 @@ class FittedModel:
         return load_model(self.config.tracking.uri, self.result.model)
 
     def predict(self, frame: Any) -> DataFrame:
-        """Predict the rows of a frame, raw as those that the model was fitted on, in their order; the target may be missing.
+        """Predict the rows of a frame, raw as those that the model was fitted on, in their order; the target may be missing. A model that
+        takes the query's columns gets them from Spark, by the query that made them.
 
         Raises SourceError for a frame that no table can hold. A row that cannot be encoded has its reason in the column `refused`."""
-        rows = plain_table(frame).to_pandas()
-        inputs = self.model.metadata.get_input_schema()
-        return self.model.predict(rows[[name for name in inputs.input_names() if name in rows]])
+        rows = plain_table(frame)
+        inputs = self.model.metadata.get_input_schema().input_names()
+        reasons = pa.nulls(len(rows), pa.string())
+        if self.dataset.served_query is None:
+            rows, reasons = self._apply_query(rows, inputs)
+        values = rows.select([name for name in inputs if name in rows.column_names]).to_pandas()
+        return insert_refused(self.model.predict(values), reasons)
+
+    def _apply_query(self, rows: pa.Table, names: list[str]) -> tuple[pa.Table, pa.Array]:
+        from pipelines.notebook.frame_query import frame_query, query_session  # noqa: PLC0415, it imports Spark
+
+        with query_session(self.config) as spark:
+            query = frame_query(spark, self.config)
+            (batch,) = rows.to_batches()
+            return (rows, pa.nulls(len(rows), pa.string())) if query.is_plain else query.apply(spark, batch, names)
 
     @cached_property
     def page(self) -> str:

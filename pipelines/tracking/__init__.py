@@ -23,10 +23,20 @@ from pipelines.tracking.naming import SPARK_APPLICATION, browse_line
 from pipelines.tracking.run import is_reachable, tracked_run
 from pipelines.tracking.sender import Sender
 from pipelines.tracking.system import system_metrics
-from pipelines.tracking.training import REMARKS, UNDEFINED, TrainingRun, download_weights, find_run_folder, open_training, resumable_folder
+from pipelines.tracking.training import (
+    REMARKS,
+    RESULT,
+    UNDEFINED,
+    TrainingRun,
+    download_weights,
+    find_run_folder,
+    finished_training,
+    open_training,
+    resumable_folder,
+)
 
 __all__ = [
-    "MODEL_DIGEST", "REMARKS", "SPARK_APPLICATION", "UNDEFINED", "Sender", "TrainingRun", "baseline_run", "browse_line", "check_host",
-    "connect_early", "describe_etl", "describe_training", "download_weights", "etl_run", "find_run_folder", "is_reachable", "newest_model",
-    "open_training", "resumable_folder", "system_metrics", "tracked_run",
+    "MODEL_DIGEST", "REMARKS", "RESULT", "SPARK_APPLICATION", "UNDEFINED", "Sender", "TrainingRun", "baseline_run", "browse_line",
+    "check_host", "connect_early", "describe_etl", "describe_training", "download_weights", "etl_run", "find_run_folder",
+    "finished_training", "is_reachable", "newest_model", "open_training", "resumable_folder", "system_metrics", "tracked_run",
 ]  # fmt: skip

@@ -28,6 +28,8 @@ from pipelines.tracking.run import MlflowRun
 log = logging.getLogger(__name__)
 
 IDENTITY, FOLDER = "mlflow.lockstep.identity", "mlflow.lockstep.folder"
+RESULT = "result.json"
+"""The file of a finished training that holds its model, its best epoch's metrics, its rows and its seconds."""
 UNDEFINED, REMARKS = "lockstep.undefined", "lockstep.remarks"
 """Tags of a finished training: the reasons why metrics have no value, as JSON by their names; and remarks on its metrics, in lines."""
 _DIGEST_LENGTH = 32
@@ -68,20 +70,42 @@ def resumable_folder(config: Config, version: Version) -> str:
     return run_folder(config, run.info.run_id, run.data.tags) if run else ""
 
 
+def finished_training(config: Config, version: Version) -> tuple[str, bytes] | None:
+    """ID of the newest run of this command, and its file RESULT; None if it is not finished, has no model any more, or no such file.
+
+    Raises TrackingError."""
+    client = connect(config.tracking.uri)
+    with mlflow_errors(config.tracking.uri):
+        experiment = client.get_experiment_by_name(config.experiment)
+        run = _newest_training(client, experiment.experiment_id, _identity(config, version)) if experiment else None
+        if run is None or run.info.status != "FINISHED":
+            return None
+        try:
+            find_model(client, run)
+            with TemporaryDirectory() as folder:
+                return run.info.run_id, Path(client.download_artifacts(run.info.run_id, RESULT, folder)).read_bytes()
+        except (TrackingError, MlflowException, OSError):
+            return None
+
+
 def _identity(config: Config, version: Version) -> str:
     return f"{config.model_identity[:16]}-{version.digest[:16]}"
 
 
 def _find_resumable(client: MlflowClient, experiment: str, identity: str) -> entities.Run | None:
     """The newest run with this identity, unless it is finished."""
+    run = _newest_training(client, experiment, identity)
+    return run if run and run.info.status != "FINISHED" else None
+
+
+def _newest_training(client: MlflowClient, experiment: str, identity: str) -> entities.Run | None:
     newest = ["attributes.start_time DESC"]
     runs = [
         run
         for name in (IDENTITY, IDENTITY.removeprefix(HIDDEN))
         for run in client.search_runs([experiment], f"tags.`{name}` = '{identity}'", order_by=newest, max_results=1)
     ]
-    run = max(runs, key=lambda run: run.info.start_time, default=None)
-    return run if run and run.info.status != "FINISHED" else None
+    return max(runs, key=lambda run: run.info.start_time, default=None)
 
 
 def _resume(client: MlflowClient, config: Config, run: entities.Run, tags: Mapping[str, str]) -> TrainingRun:

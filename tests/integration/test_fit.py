@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import ray
 from pyspark.sql import SparkSession
+from tables import read_tables
 from torch import nn
 
 from pipelines import api
@@ -25,11 +26,18 @@ def linear() -> Callable[[Any], nn.Module]:
 
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
-    """Customers, who have left by their age and plan."""
+    """Customers, who have left by their age and plan. The model takes the month and the hour of two moments, which a query makes."""
     draw = np.random.default_rng(0)
     age, plan = draw.integers(18, 80, ROWS), draw.choice(["basic", "plus", "pro"], ROWS)
     has_left = (age > 50) ^ (plan == "basic")
-    return pd.DataFrame({"age": age, "plan": pd.Categorical(plan), "spent": draw.lognormal(3, 1, ROWS).round(2), "left": has_left})
+    moments = pd.Timestamp("2024-01-01") + pd.to_timedelta(draw.integers(0, 900 * 86_400, ROWS), "s")
+    columns = {
+        "age": age,
+        "plan": pd.Categorical(plan),
+        "spent": draw.lognormal(3, 1, ROWS).round(2),
+        "came in": moments.to_series().to_numpy(),
+    }
+    return pd.DataFrame({**columns, "paid": moments.tz_localize("Asia/Tokyo"), "day": moments.date, "left": has_left})
 
 
 @pytest.mark.usefixtures("ray_cluster")
@@ -45,10 +53,16 @@ def test_p1_a_frame_becomes_a_model_that_answers_with_frames(
     assert Path(run.page).read_text().startswith("<!")
     assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo", "the session's own settings are back"
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    new_rows = frame.drop(columns="left")
-    predicted = run.predict(new_rows)
+    new_rows = frame.drop(columns="left").iloc[::-1]
+    predicted = run.predict(new_rows).iloc[::-1].reset_index(drop=True)
+    assert run.dataset.served_query is None and "hour(" in run.config.source.query, "Spark computes what the model takes"
+    query, tables = run.config.source, read_tables(spark, run.config.source)
+    raw = spark.sql(query.sql).toPandas()
+    expected = run.model.predict(raw[run.model.metadata.get_input_schema().input_names()])
+    assert tables.parsed == {"churn": ROWS} and predicted.equals(expected.sort_index())
     assert len(predicted) == ROWS and predicted["refused"].isna().all()
     assert ((predicted["prediction"] == "true") == frame["left"]).mean() > 0.9
+    assert api.fit(frame.set_axis(range(7, 7 + ROWS)), target="left", overrides=settings, name="churn").run_id == run.run_id, "it is found"
     html = run._repr_html_()
     assert "test/accuracy" in html and run.result.model in html
     page = api.report(run.config.tracking.uri, run.run_id)

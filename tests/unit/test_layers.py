@@ -65,7 +65,7 @@ THIRD_PARTIES = {
     "serving.http": {"jinja2", "numpy", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
     "doctor": {"packaging"},
     "rehearsal": {"pyarrow"},
-    "notebook": {"mlflow", "numpy", "pandas", "pyarrow"},
+    "notebook": {"mlflow", "numpy", "pandas", "pyarrow", "pyspark"},
     "api": {"mlflow", "numpy", "pyarrow"},
     "command_line": set(),
     "commands": set(),

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from pipelines.data.rowwise.engine import Evaluator
-from pipelines.data.rowwise.translate import rowwise, source_columns, to_duckdb_sql
+from pipelines.data.rowwise.translate import carry_column, rowwise, source_columns, to_duckdb_sql
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.versions.manifest import Manifest, ServedQuery
 from pipelines.data.versions.schema import schema_to_text
@@ -155,3 +155,18 @@ def test_the_machine_s_time_zone_is_not_that_of_a_query(monkeypatch: pytest.Monk
 )
 def test_the_columns_that_a_query_reads_by_name(sql: str, names: set[str]) -> None:
     assert source_columns(sql) == names
+
+
+@pytest.mark.parametrize(
+    ("sql", "carried"),
+    [
+        ("SELECT *, a * b AS c FROM t WHERE x", "SELECT *, a * b AS c FROM t WHERE x"),
+        ("SELECT a * b AS c FROM t", "SELECT `__row`, a * b AS c FROM t"),
+        ("select t.* EXCEPT (y), f(1) from t", "select t.* EXCEPT (y), f(1) from t"),
+        ("WITH c AS (SELECT a FROM t) SELECT a c FROM c", "WITH c AS (SELECT `__row`, a FROM t) SELECT `__row`, a c FROM c"),
+        ("SELECT 'ä, *' AS q FROM t UNION ALL SELECT * FROM u", "SELECT `__row`, 'ä, *' AS q FROM t UNION ALL SELECT * FROM u"),
+        ("SELECT x\nFROM (SELECT f(y, 'SELECT') x FROM t)", "SELECT `__row`, x\nFROM (SELECT `__row`, f(y, 'SELECT') x FROM t)"),
+    ],
+)  # fmt: skip
+def test_a_column_is_carried_through_a_query_that_stays_as_it_is_written(sql: str, carried: str) -> None:
+    assert carry_column(sql, "__row") == carried

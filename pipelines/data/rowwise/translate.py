@@ -5,12 +5,12 @@ to have the same meaning in both engines are translated; ETL then compares their
 """
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import chain, count, pairwise
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from pipelines.data.rowwise.untranslatable import UntranslatableError
@@ -29,6 +29,8 @@ _TYPES = {
     exp.DType.BOOLEAN, exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.DATE,
 }  # fmt: skip
 """No types with a time of day: the time zone would be that of the serving process."""
+_BEFORE_ALL = (TokenType.SELECT, TokenType.COMMA, TokenType.DOT)
+"""What stands before a star that is all columns, and no product."""
 _SELECT = {"with_", "expressions", "from_", "where"}
 
 
@@ -68,6 +70,29 @@ def rowwise(sql: str, tables: Mapping[str, Iterable[str]]) -> list[Rowwise]:
     """Branches of a query's UNION ALL, usually one. `tables` are the raw tables' columns. Raises UntranslatableError."""
     raw = {name.lower(): [Rowwise(name, {column.lower(): _column(column) for column in columns}, {})] for name, columns in tables.items()}
     return _branches(_parse(sql), raw)
+
+
+def carry_column(sql: str, name: str) -> str:
+    """The SQL of a row-by-row query with another column of its table in each SELECT, to the outermost one. All else stays as it is written:
+    what sqlglot writes anew may mean something else, such as `datediff` of its dates in whole days."""
+    tokens = sqlglot.tokenize(sql, dialect=DIALECT)
+    places = [
+        token.end + 1 for number, token in enumerate(tokens) if token.token_type == TokenType.SELECT and not _has_star(tokens[number:])
+    ]
+    parts = [sql[start:end] for start, end in pairwise([0, *places, len(sql)])]
+    return f" {_column(name).sql(dialect=DIALECT)},".join(parts)
+
+
+def _has_star(tokens: Sequence[Token]) -> bool:
+    """Whether the SELECT that begins the tokens takes all columns of its source."""
+    depth = 0
+    for before, token in pairwise(tokens):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth < 0 or (depth == 0 and token.token_type == TokenType.FROM):
+            return False
+        if depth == 0 and token.token_type == TokenType.STAR and before.token_type in _BEFORE_ALL:
+            return True
+    return False
 
 
 def source_columns(sql: str) -> set[str]:
