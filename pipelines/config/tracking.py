@@ -4,7 +4,7 @@ import os
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, PositiveFloat
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat
 
 from pipelines.config.section import Section, Text
 
@@ -49,3 +49,6 @@ class Tracking(Section):
     """Tags to set on every run, in addition to those that record its origin."""
     log_every_seconds: PositiveFloat = 5.0
     """Interval in seconds at which training metrics are sent, in batches."""
+    data_samples: NonNegativeInt = 5
+    """Rows, and pictures or sounds, that an ETL's page about the data shows of what was read, besides a record for each reason of refusal;
+    0 for a page without any, as to share it."""

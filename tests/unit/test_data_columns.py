@@ -1,6 +1,10 @@
 """Charts of columns with extreme values, what encoders say of themselves, and the page about thousands of columns."""
 
+import json
+from base64 import b64decode, b64encode
+from dataclasses import replace
 from datetime import date
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -9,6 +13,7 @@ import pytest
 from filed import CONFIG, fit_manifest, raw_rows
 from fitting import fit, gather_statistics
 from page_parts import render_text
+from PIL import Image
 
 from pipelines.config import parse
 from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey
@@ -144,3 +149,27 @@ def test_a_page_of_thousands_of_columns_says_how_many_it_shows() -> None:
     page = data_page(described)
     assert f"The first {len(columns)} of 5,000 columns" in page and "<b>5,000</b>" in page
     assert page.count(" drifts<") == MOST_FINDINGS and "950 more are in data.json" in page
+
+
+def test_the_page_shows_rows_that_were_read_and_refused() -> None:
+    raw = raw_rows()
+    survey = survey_of_column(raw, "word")
+    gif = BytesIO()
+    Image.new("L", (4, 2)).save(gif, "GIF")
+    record = json.dumps({"content": b64encode(gif.getvalue() + bytes(99)).decode(), "path": "cats/1.png"})
+    refused = {"picture: image cannot encode a value: it is a GIF picture": record, "a line": "x" * 999}
+    manifest = survey.manifest.model_copy(update={"quarantined": dict.fromkeys(refused, 1)})
+    shown = replace(survey, manifest=manifest, refused=refused)
+    description = describe_data(shown)
+    assert (description["samples"]["columns"], description["samples"]["rows"]) == (
+        ["word"],
+        [[word or ""] for word in raw["word"].to_pylist()[:5]],
+    )
+    by_reason = {entry["reason"][:6]: entry for entry in description["refused"]}
+    assert '"path": "cats/1.png"' in by_reason["pictur"]["record"] and len(by_reason["a line"]["record"]) < 310
+    assert Image.open(BytesIO(b64decode(by_reason["pictur"]["picture"]))).size == (96, 48) and not by_reason["a line"]["picture"]
+    page = data_page(json.loads(json.dumps(description)))
+    assert "Samples" in page and page.count('src="data:image/png;base64,') == 1 and "cats/1.png" in page
+    settings = shown.config.model_copy(update={"tracking": shown.config.tracking.model_copy(update={"data_samples": 0})})
+    page = data_page(describe_data(replace(shown, config=settings)))
+    assert "Samples" not in page and "cats/1.png" not in page and "data:image/png" not in page

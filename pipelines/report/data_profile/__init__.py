@@ -5,6 +5,7 @@
 2. `coding`     turns values into the numbers of bins and categories that tests and charts count.
 3. `columns`    describes each raw column by split, and `encoders` lets encoders describe themselves.
 4. `description` puts these together as JSON, `data.json`, with the rows that splits would share by chance.
+                `samples` are a few rows, pictures and refused records.
 5. `textfile`   writes the numbers that Prometheus watches.
 6. `page`       makes the HTML file `data.html` of that JSON.
 """

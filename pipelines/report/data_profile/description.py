@@ -19,8 +19,9 @@ from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.columns import describe_columns
 from pipelines.report.data_profile.encoders import encoders_by_column, name_pieces
+from pipelines.report.data_profile.samples import sample_record, sample_rows
 
-_MOST_FILES, _RECORD_LENGTH, _MOST_COLUMNS = 200, 300, 400
+_MOST_FILES, _MOST_COLUMNS = 200, 400
 
 
 def describe_data(survey: Survey) -> dict[str, Any]:
@@ -44,9 +45,10 @@ def describe_data(survey: Survey) -> dict[str, Any]:
         "sampled": {split: len(rows) for split, rows in survey.samples.items()},
         "balance": manifest.balance.model_dump(mode="json") if manifest.balance else None,
         "columns": columns,
+        "samples": sample_rows(survey),
         "raw_columns": len({column for fitted in manifest.encoders.values() for column in fitted.inputs}),
         "refused": [
-            {"reason": reason, "rows": rows, "record": survey.refused.get(reason, "")[:_RECORD_LENGTH]}
+            {"reason": reason, "rows": rows, **sample_record(survey, reason)}
             for reason, rows in sorted(manifest.quarantined.items(), key=lambda pair: (-pair[1], pair[0]))
         ],
         "sources": [

@@ -1,11 +1,12 @@
 """The page about the data, from the description in `data.json`."""
 
-from collections.abc import Iterator, Mapping
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.report.data_profile import findings
 from pipelines.report.figures.curves import wilson
-from pipelines.report.rendering import Code, Facts, PageTable, Share, render
+from pipelines.report.rendering import Code, Facts, PageTable, Picture, Share, render
 
 MOST_FINDINGS = 50
 """Warnings on the page: of a table with thousands of columns, thousands may drift."""
@@ -29,6 +30,7 @@ Description = Mapping[str, Any]
 def data_page(description: Description) -> str:
     version, path, digest, created = (description[name] for name in ("version", "path", "digest", "created"))
     total_seconds = sum(description["seconds"].values())
+    samples = description.get("samples", {"columns": [], "rows": [], "pictures": []})  # an earlier version has written none
     return render(
         "data.html",
         title=f"{description['pipeline']}: the data",
@@ -46,7 +48,9 @@ def data_page(description: Description) -> str:
         sampled=description["sampled"],
         columns=[_column_card(column) for column in description["columns"]],
         raw_columns=description["raw_columns"],
-        refused=[[reason["rows"], reason["reason"], Code(reason["record"])] for reason in description["refused"]],
+        samples=samples,
+        sample_pictures=_sample_pictures(samples["pictures"]),
+        refused=[_refused(reason) for reason in description["refused"]],
         sources=[_source(source) for source in description["sources"]],
         query=description["query"],
         expectations=[[name, Code(condition)] for name, condition in description["expect"].items()],
@@ -56,6 +60,25 @@ def data_page(description: Description) -> str:
         event_log=description["event_log"],
         versions=[*description["versions"].items(), ("MLflow run", description["run_id"] or None)],
     )
+
+
+def _sample_pictures(samples: Sequence[Mapping[str, str]]) -> PageTable | None:
+    """A row of pictures for each column that holds some, under their targets."""
+    if not samples:
+        return None
+    names = dict.fromkeys(sample["column"] for sample in samples)
+    captions = [sample["caption"] for sample in samples if sample["column"] == next(iter(names))]
+    rows = [[name, *(_picture(sample["content"], sample["caption"]) for sample in samples if sample["column"] == name)] for name in names]
+    return PageTable(["", *captions], rows)
+
+
+def _refused(reason: Mapping[str, Any]) -> list[Any]:
+    picture = reason.get("picture")
+    return [reason["rows"], reason["reason"], Code(reason["record"]), _picture(picture, reason["reason"]) if picture else ""]
+
+
+def _picture(content: str, alternative: str) -> Picture:
+    return Picture(b64decode(content), alternative)
 
 
 def _headline(description: Description, total_seconds: float) -> Facts:
