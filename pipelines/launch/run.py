@@ -100,13 +100,15 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
 def find_result(config: Config) -> Result | None:
     """The result of the newest training of this config on its dataset version, if that is finished, and has its model."""
     version, config = open_fold(config), add_digest(config)
-    found = tracking.finished_training(config, version)
+    finished = tracking.finished_training(config, version)
+    if finished is None:
+        return None
+    run_id, content = finished
     try:
-        result = Result(**json.loads(found[1])) if found else None
+        result = Result(**json.loads(content))
     except (TypeError, ValueError):  # of another version, or edited
         return None
-    if result:
-        log.warning("run %s has trained this model on these rows: it is taken; api.train(run.config) trains it again", result.run_id)
+    log.warning("run %s has trained this model on these rows: it is taken; api.train(run.config) trains it again", run_id)
     return result
 
 

@@ -19,9 +19,11 @@ from pipelines.data.sources.source_errors import source_errors, table_errors
 from pipelines.data.sources.tables import read_tables
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError
+from pipelines.etl.quality import REASON, refuse_unexpected
 from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.splits.splits import exact_column
 from pipelines.runtime.compat.spark import query_execution
+from pipelines.serving.batch.source import applicable
 from pipelines.serving.model.columns import fitting_rows
 from pipelines.spark.plans import items, kind, nodes
 from pipelines.spark.session import restored_settings, session
@@ -47,7 +49,12 @@ class FrameQuery:
         """Whether the query takes columns of the table by their names, and all rows."""
         names = {name: columns_in(value) for name, value in self.branch.columns.items() if value.key == "column"}
         unchanged = {name for name, read in names.items() if {column.lower() for column in read} == {name}}
-        return unchanged == self.branch.columns.keys() and not self.branch.conditions
+        return unchanged == self.branch.columns.keys() and not (self.branch.conditions or self.expectations)
+
+    @property
+    def expectations(self) -> dict[str, str]:
+        """Those on rows without a target; none where `source.windows` makes columns later."""
+        return {} if self.config.source.windows else applicable(self.config)
 
     def apply(self, spark: SparkSession, rows: pa.RecordBatch, names: Collection[str]) -> tuple[pa.Table, pa.Array]:
         """Those of the query's columns that are named, of the rows that it keeps, in their order; and for each of all rows the reason why
@@ -70,12 +77,12 @@ class FrameQuery:
             values = {field.name: F.lit(kept_values.get(field.name)).cast(field.dataType) for field in others}
             frame = frame.withColumns(values).select(*[exact_column(field.name) for field in columns], _ROW)
             self._set_views(spark, {self.branch.table: frame})
-            queried = spark.sql(carry_column(self.config.source.sql, _ROW))
-            result = queried.select(_ROW, *map(exact_column, selected)).toArrow().sort_by(_ROW)
-        is_kept = pc.is_in(pa.array(range(len(table))), result[_ROW].combine_chunks())
-        reasons = pc.coalesce(unfit, pc.if_else(is_kept, pa.scalar(None, pa.string()), _LEFT_OUT))
-        is_fit = pc.is_null(unfit).filter(is_kept)
-        return result.filter(is_fit).drop_columns([_ROW]), reasons
+            queried = spark.sql(carry_column(self.config.source.sql, _ROW)).withColumn(REASON, F.lit(None).cast("string"))
+            queried = refuse_unexpected(queried, self.expectations)
+            result = queried.select(_ROW, REASON, *map(exact_column, selected)).toArrow().sort_by(_ROW)
+        kept = dict(zip(result[_ROW].to_pylist(), result[REASON].to_pylist(), strict=True))
+        reasons = pc.coalesce(unfit, pa.array([kept.get(row, _LEFT_OUT) for row in range(len(table))], pa.string()))
+        return result.filter(pc.is_null(reasons.take(result[_ROW].combine_chunks()))).drop_columns([_ROW, REASON]), reasons
 
     def check(self, spark: SparkSession) -> None:
         """Raise UntranslatableError if Spark takes rows together for the query."""

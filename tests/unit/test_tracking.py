@@ -233,6 +233,17 @@ def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version:
     assert '"workers": 4' in read_config(uri, second.run_id)
 
 
+def test_a_finished_training_is_found_by_its_identity(uri: str, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.tracking.training.find_model", lambda client, run: None)
+    run = begin(uri, version, "found")
+    run.file(tracking.RESULT, b"{}")
+    assert tracking.finished_training(config(uri, "found"), version) is None, "it is not finished"
+    run.end("FINISHED")
+    assert tracking.finished_training(config(uri, "found", workers=3), version) == (run.run_id, b"{}")
+    assert tracking.finished_training(config(uri, "found", seed=8), version) is None
+    assert tracking.finished_training(config(uri, "nothing"), version) is None
+
+
 def test_the_same_command_while_it_runs_is_refused(uri: str, version: Version) -> None:
     run = begin(uri, version, "twice")
     with pytest.raises(TrackingError, match=f"run {run.run_id} is already training this model.*process {os.getpid()} on") as error:
