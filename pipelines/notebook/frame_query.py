@@ -88,7 +88,7 @@ class FrameQuery:
         """Raise UntranslatableError if Spark takes rows together for the query."""
         with source_errors(self.config.source, "source.query"), _views_restored(spark, self.schemas):
             self._set_views(spark, {})
-            plan = query_execution(spark.sql(carry_column(self.config.source.sql, _ROW))).analyzed()
+            plan = query_execution(spark.sql(self.config.source.sql)).analyzed()
             together = {kind(node) for node in nodes(plan) if node.children().size()} - _ROW_BY_ROW
             if together or list(items(plan.subqueriesAll())):
                 raise UntranslatableError(f"{min(together, default='a query inside it')} takes rows together")
