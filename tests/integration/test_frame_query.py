@@ -63,7 +63,7 @@ def test_a_drafted_query_gives_each_row_of_a_frame_what_etl_makes_of_it(spark: S
 
 
 def test_rows_that_the_query_leaves_out_and_values_of_another_type_have_a_reason(spark: SparkSession) -> None:
-    sql = "SELECT *, hour(paid) AS hour FROM churn WHERE left IS NOT NULL AND age > 20"
+    sql = "SELECT *, hour(paid) AS hour FROM churn WHERE `left` IS NOT NULL AND age > 20"
     features = {"hour": "vocabulary", "age": "standardize"}
     config = drafted(FRAME, **{"source.query": sql, "source.expect": {"young": "age < 90"}, "dataset.features": features})
     rows = pd.DataFrame({"age": [30.0, 10.0, 40.5, 50.0, 99.0], "paid": FRAME["paid"].iloc[:5], "more": 1})
