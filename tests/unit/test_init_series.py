@@ -44,6 +44,8 @@ def draft(folder: Path, frame: pd.DataFrame, target: str = "load") -> Draft:
 def test_a_target_that_depends_on_its_past_has_its_earlier_values_as_features(tmp_path: Path, loads: pd.DataFrame) -> None:
     result = draft(tmp_path, loads)
     windows = result.sections["source"]["windows"]
+    newest_first = draft(tmp_path, loads[::-1])
+    assert newest_first.comments["source", "windows"] == result.comments["source", "windows"]
     assert windows == {"order": "hour", "lags": {"load": [1, 2, 24]}, "rolling": {"load": {"mean": 24}}}
     features = result.sections["dataset"]["features"]
     assert {"load_lag_1", "load_lag_2", "load_lag_24", "load_mean_24", "hour_hour", "warmth"} <= features.keys()

@@ -7,7 +7,7 @@ the rows before.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,9 @@ class Series:
     """How many rows before."""
     season: int
     """The shortest season in rows; 0 if there is none."""
-    gain: float
+    is_newest_first: bool = False
+    """Whether the table has its rows in the opposite order."""
+    gain: float = 0.0
     """Share of the squared error of held-out rows that the past takes away."""
 
     @property
@@ -52,12 +54,18 @@ class Series:
 
     @property
     def columns(self) -> list[ColumnFacts]:
-        """The columns that the windows make, of the sample's rows; NULL where a row has too few rows before it."""
-        values, name = self.target.places, self.target.name
+        """The columns that the windows make, in the table's order of rows; NULL where a row has too few rows before it."""
+        values, name = self.in_time(self.target.places), self.target.name
         columns = {lag_name(name, lag): _shift(values, lag) for lag in self.lags}
         if self.season:
             columns[rolling_name(name, "mean", self.season)] = _mean_before(values, self.season)
-        return [ColumnFacts(TypedColumn(name, "double", pa.array(column, from_pandas=True))) for name, column in columns.items()]
+        return [
+            ColumnFacts(TypedColumn(name, "double", pa.array(self.in_time(column), from_pandas=True))) for name, column in columns.items()
+        ]
+
+    def in_time(self, values: np.ndarray) -> np.ndarray:
+        """Values of the table's rows with the oldest row first; or, of such values, those in the table's order."""
+        return values[::-1] if self.is_newest_first else values
 
     @property
     def features(self) -> list[Encoding]:
@@ -78,16 +86,15 @@ class Series:
 
 
 def find_series(columns: Sequence[ColumnFacts], target: TargetChoice, order: ColumnFacts) -> Series | None:
-    """The series of a target whose rows are `order`ed by a column that rises from row to row; None if the past says too little."""
+    """The series of a target whose rows are in the order of a column, the oldest or the newest first; None if the past says too little."""
     is_series = target.kind == "number" and not target.others and target.column.nulls == 0
-    if not is_series or not order.is_increasing or order.distinct < order.rows or order.rows < LEAST_ROWS:
+    if not is_series or order.distinct < order.rows or order.rows < LEAST_ROWS:
         return None
-    values = target.column.places
-    seasons = find_seasons(values)
+    seasons = find_seasons(target.column.places)  # an autocorrelation is the same backwards
     lags = tuple(sorted({1, 2, *seasons}))
-    series = Series(order.name, target.column, lags, seasons[0] if seasons else 0, 0.0)
+    series = Series(order.name, target.column, lags, seasons[0] if seasons else 0, not order.is_increasing)
     gain = _gain_of_past([column for column in columns if column is not target.column], series)
-    return Series(order.name, target.column, lags, series.season, gain) if gain > LEAST_GAIN else None
+    return replace(series, gain=gain) if gain > LEAST_GAIN else None
 
 
 def find_seasons(values: np.ndarray) -> list[int]:
@@ -122,9 +129,9 @@ def _gain_of_past(columns: Sequence[ColumnFacts], series: Series) -> float:
 
     rows = np.arange(max(series.lags), series.target.rows)[-MOST_ROWS:]
     fitted = int(len(rows) * (1 - _HELD_OUT))
-    outputs = series.target.places[rows]
-    others = [part[rows] for column in columns for part in _numbers(column)]
-    past = [column.places[rows] for column in series.columns]
+    outputs = series.in_time(series.target.places)[rows]
+    others = [series.in_time(part)[rows] for column in columns for part in _numbers(column)]
+    past = [series.in_time(column.places)[rows] for column in series.columns]
     errors = []
     with threadpool_limits(1), warnings.catch_warnings():  # sums of several threads differ in their last digits
         warnings.simplefilter("ignore")  # that a column is empty or constant in its rows
