@@ -20,7 +20,7 @@ from pipelines.train.snapshots import Snapshots
 from pipelines.train.state import Trained, count_epoch, total_steps
 from pipelines.train.step_statistics import PendingSteps
 from pipelines.train.strategy import Strategy
-from pipelines.train.trivial import fit_trivial_predictors, remarks
+from pipelines.train.trivial import curve_remarks, fit_trivial_predictors, remarks
 
 
 class Epochs:
@@ -188,7 +188,11 @@ class Loop:
         state, is_finished = self.run_context.state, metrics is not None
         reached = metrics if metrics is not None else state.best_metrics
         monitor = self._task.choose_monitor(self._settings.monitor)
-        sentences = tuple(remarks(reached, state.baseline, monitor, self._task.minimised)) if is_finished else ()
+        lines = [
+            *remarks(reached, state.baseline, monitor, self._task.minimised),
+            *curve_remarks(state.curve, state.epochs, state.best_epoch, self._settings, monitor),
+        ]
+        sentences = tuple(lines) if is_finished else ()
         slow_machines = () if is_finished else self.run_context.slow_machines
         return Trained(
             is_finished,

@@ -38,6 +38,8 @@ class State:
     best_metrics: dict[str, Value] = field(default_factory=dict)
     decision: dict[str, float] = field(default_factory=dict)
     """What the task has fitted for the best epoch's weights, by `Task.fit_decision`."""
+    curve: list[float] = field(default_factory=list)
+    """The monitored metric of each epoch, where it is defined."""
     baseline: Baseline = field(default_factory=dict)
     """What the task's trivial predictors reach on the validation split, and once it is tested on the test split."""
     window: CurveWindow = field(default_factory=CurveWindow)
@@ -90,6 +92,8 @@ def count_epoch(state: State, metrics: dict[str, Value], monitor: Monitor, minim
     name, direction = monitor
     value, loss = (_number(metrics, f"validation/{metric}") for metric in (name, minimised))
     by_loss = breaks_tie(value, loss, state)
+    if value is not None and not isnan(value):
+        state.curve.append(value)
     if improved := improves(value, state.best, direction) or (by_loss and value is not None and isnan(value)):
         state.improved_epoch = state.epochs
     if is_best := improved or by_loss:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from pipelines.config.train.train import Train
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 FIT_BYTES = 64 * 2**20
 """Decoded bytes of the training split that predictors are fitted on, approximately; a smaller split is read whole."""
 
+LEAST_EPOCHS_OF_A_CURVE = 4
+STILL_RISING, STILL_RISING_AS_RATE_FALLS = 0.01, 0.1
+"""Shares of what a run has gained that its last quarter brings if it was too short."""
 Baseline = dict[str, tuple[float, str]]
 """The best value of each metric, as `<split>/<metric>`, and the predictor that has it."""
 
@@ -99,6 +103,26 @@ def baseline_remarks(metrics: Mapping[str, Value], baseline: Baseline, monitor: 
                     lines.append(f"{split} {name} {value:.4g} does not beat the trivial predictor ({predictor}), which has {bar:.4g}")
                 break
     return lines
+
+
+def curve_remarks(curve: Sequence[float], epochs: int, best_epoch: int, settings: Train, monitor: Monitor) -> list[str]:
+    """Say that more epochs may help if the best epoch is the last, and the `curve` of the monitored metric still rises: if the last quarter
+    of the epochs has brought more than a hundredth of all that was gained, or a tenth where the rate falls towards the end, which improves
+    every model. Nothing is said of fewer than four epochs, which draw no curve."""
+    name, direction = monitor
+    gains = [value if direction == "max" else -value for value in curve]
+    if best_epoch < epochs or len(gains) < max(epochs, LEAST_EPOCHS_OF_A_CURVE):
+        return []
+    before = max(gains[: -(-3 * epochs // 4)])
+    recent, total = gains[-1] - before, gains[-1] - min(gains)
+    falls = settings.schedule in ("cosine", "one_cycle")
+    if not total or recent <= (STILL_RISING_AS_RATE_FALLS if falls else STILL_RISING) * total:
+        return []
+    remedy = "train.max_steps" if settings.max_steps and epochs < settings.epochs else f"train.epochs, as to {2 * epochs}"
+    share = f"{100 * recent / total:.0f} % of what validation {name} gained"
+    return [
+        f"the best epoch is the last of {epochs}, and the last quarter of them brought {share}: longer training may help; raise {remedy}"
+    ]
 
 
 def _monitor_remarks(metrics: Mapping[str, Value], monitor: str, minimised: str) -> list[str]:

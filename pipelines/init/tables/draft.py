@@ -10,11 +10,11 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
 from pipelines.init.tables.column_names import section_name
 from pipelines.init.tables.expectations import expectations
-from pipelines.init.tables.features import TERMS, column_features, table_features
+from pipelines.init.tables.features import column_features, is_text, table_features
 from pipelines.init.tables.files import find_table
 from pipelines.init.tables.leaks import find_leak
 from pipelines.init.tables.moments import time_split, with_moments
-from pipelines.init.tables.network import LEAST_ROWS, MANY_COLUMNS, embedding_settings, recommendation, task_and_training, text_task
+from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training, text_task
 from pipelines.init.tables.query import LINE_CHARACTERS, Query
 from pipelines.init.tables.ratings import rating_sides
 from pipelines.init.tables.roles import Roles, find_roles
@@ -45,7 +45,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     split, split_reason = _split(table, target, roles)
     query = _query(table, target, roles)
     series = find_series(roles.features, target, table.column(split["time"])) if "time" in split else None
-    features, task, train, reason = _model(table, target, roles, query, series, "time" in split)
+    features, task, train, reason = _model(table, target, roles, query, series, split)
     if not features:
         raise ConfigError(
             f"{data}: no column besides {target.column.name} is a feature ({_reasons(roles, '; ')}); name another with --target"
@@ -133,7 +133,7 @@ def _is_there(value: str, column: ColumnFacts) -> Iterator[str]:
 
 
 def _model(
-    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: Series | None, is_split_by_time: bool
+    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: Series | None, split: Mapping[str, Any]
 ) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last."""
     if not target.others and (sides := rating_sides(roles, target)):
@@ -149,31 +149,32 @@ def _model(
         task, train = recommendation(*([column.name for column in side] for side in sides))
         reason = "as conf/movielens.yaml has it"
     else:
-        features = [*table_features(table, target, roles, query, is_split_by_time), *(series.features if series else [])]
-        task, train, reason = _choose_task(features, table, target, roles, series)
+        features, task, train, reason = _tabular_model(table, target, roles, query, series, split)
     for feature in features:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
     return features, task, train, reason
 
 
-def _choose_task(
-    features: list[Encoding], table: SampledTable, target: TargetChoice, roles: Roles, series: Series | None
-) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """The sections `task` and `train` of a table without ratings, and the reason of the last."""
-    if features and all(feature.encoder_name == TERMS for feature in features):
-        return *text_task(target, table.rows), ""
-    names = [feature.feature for feature in features if feature.encoder_name == TERMS]
-    texts = [column for column in roles.features if column.name in names]
+def _tabular_model(
+    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: Series | None, split: Mapping[str, Any]
+) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
+    """The features, the sections `task` and `train`, and the reason of the last, of a table without ratings."""
+    texts = [column for column in roles.features if is_text(column, roles)]
     columns = [*(column for column in roles.features if column not in texts), *(series.columns if series else [])]
-    is_open = not target.others and (texts or len(roles.features) > MANY_COLUMNS)
-    trial = try_models(columns, texts, target) if is_open else None
+    if not columns:
+        features = table_features(table, target, roles, query, "time" in split)
+        return features, *(text_task(target, table.rows) if features else ({}, {})), ""
+    time, group = (table.column(split[name]) if name in split else None for name in ("time", "group"))
+    trial = None if target.others else try_models(columns, texts, target, time, group)
     task, train, reason = task_and_training(target, table.rows, trial)
     if target.has_rare_class and target.kind == "two classes":
         train["monitor"] = "average_precision"  # the ROC area hardly says which epoch finds the rare rows
-    if task["kind"] == "tabular":
+    is_linear = task.get("hidden") == []
+    features = [*table_features(table, target, roles, query, "time" in split, is_linear), *(series.features if series else [])]
+    if task["kind"] == "tabular" and not is_linear:
         task |= embedding_settings(features, len(roles.features))
-    return task, train, reason
+    return features, task, train, reason
 
 
 def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str], series: Series | None) -> dict[str, Any]:

@@ -31,9 +31,17 @@ MOST_NAMED_COLUMNS = 100
 """Columns of one kind beyond which a pattern stands for all of them."""
 
 
-def table_features(table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool) -> list[Encoding]:
-    """The features of the columns and of the parts of moments, which the query adds."""
-    style = number_style(len(roles.features), target.has_classes, is_split_by_time)
+def is_text(column: ColumnFacts, roles: Roles) -> bool:
+    """Whether the words of the column are its feature."""
+    return has_sentences(column) and column not in roles.members and column.distinct >= LEAST_TEXTS
+
+
+def table_features(
+    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, is_split_by_time: bool, is_linear: bool = False
+) -> list[Encoding]:
+    """The features of the columns and of the parts of moments, which the query adds. A linear model takes numbers, and not their
+    quantiles."""
+    style = replace(number_style(len(roles.features), target.has_classes, is_split_by_time or is_linear), is_linear=is_linear)
     used_names = {column.name.lower() for column in table.columns}
     texts, features = list[Encoding](), list[Encoding]()
     for column in roles.features:
@@ -84,6 +92,6 @@ def _part_features(part: MomentPart, style: NumberStyle) -> Iterator[Encoding]:
     if part.is_category:
         yield Encoding(part.name, "vocabulary", "")
         return
-    name = "normal_quantile" if style.has_quantiles else "standardize"
+    name = "normal_quantile" if style.has_quantiles and not style.is_linear else "standardize"
     impute = {"impute": "median" if style.has_quantiles else "mean"} if part.has_nulls else {}
     yield Encoding(part.name, {"encoder": name, **impute} if impute else name, "")

@@ -1,37 +1,33 @@
-"""A trial on the sample of a wide table, or of one with texts: do boosted trees learn more than a linear model and a small network?
+"""A trial on the sample of a table: do boosted trees, a linear model or a small network learn most from it?
 
-Where few of many columns say something, trees find them and networks do not; where most say a little, it is the other way. So a rule by the
-number of columns would often be wrong, and three small fits of scikit-learn decide. So they do for texts beside other columns, of which
-trees know the frequent words, and the others all.
+Trees find steps, and the few columns of many that say something; a linear model is best where every column adds its share, and where rows
+are few; a network where smooth functions of several numbers count. A rule by the number of rows or columns would often be wrong, so each is
+fitted on some rows of the sample and scored on others, which are divided as the draft divides them: by time, by group, or at random.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.target import TargetChoice
+from pipelines.init.tables.trial_inputs import TrialInputs, finite_numbers, number_inputs
+from pipelines.init.tables.trial_models import LINEAR, NETWORK, TREES, fit_linear, fit_network, fit_trees
 
-MOST_ROWS = 3_000
-LEAST_ROWS = 300
-LEAST_ROWS_OF_A_CLASS = 30
-LARGEST = 1e30
-"""Larger numbers are taken for this one, whose square a float still holds."""
-MOST_CLASSES = 20
+LEAST_ROWS = 50
+LEAST_ROWS_OF_A_CLASS = 10
+MOST_ROWS, MOST_VALUES = 20_000, 300_000
+"""Of the rows that are fitted and scored, and of rows times columns; each, so that a trial takes seconds."""
+MOST_CLASSES = 50
 """Classes beyond which boosting takes minutes: it grows a tree for each."""
-_TREES = 60
-_WORDS_OF_TREES = 300
-_WORDS = 2**12
-"""Hashes of words of a text."""
-_NORM = 10.0
-"""The L2 norm of the weights of a text's words, as in the task `tabular`."""
+_FEW_ROWS = 3_000
+"""Rows below which each row is held out once, from three fits; of more, a quarter is held out once."""
+_RESAMPLES = 100
 METRICS = {"two classes": "AUC", "classes": "accuracy", "number": "R²"}
-BOOSTING = "boosted trees"
+Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
+FITS: dict[str, Fit] = {TREES: fit_trees, LINEAR: fit_linear, NETWORK: fit_network}
 
 
 @dataclass(frozen=True)
@@ -41,121 +37,136 @@ class Trial:
     metric: str
     scores: dict[str, float]
     held_out_rows: int
+    best_other: str
+    """The best model besides trees; empty without trees."""
+    lead: float = 0.0
+    """How far it is ahead of trees; negative if they are ahead."""
+    standard_error: float = 0.0
+    """Of `lead`, by resampling the rows held out (Efron 1979)."""
 
     @property
-    def prefers_trees(self) -> bool:
-        """Whether trees are ahead by more than chance gives: two standard errors of a share are at most 1 / √rows."""
-        best_other = max(score for name, score in self.scores.items() if name != BOOSTING)
-        return self.scores[BOOSTING] > best_other + 1 / sqrt(self.held_out_rows)
+    def choice(self) -> str:
+        """Trees, which are trained soonest, unless another model is ahead by more than a standard error."""
+        if TREES not in self.scores:
+            return max(self.scores, key=lambda name: self.scores[name])
+        return self.best_other if self.lead > self.standard_error else TREES
 
     @property
     def text(self) -> str:
-        scores = ", ".join(f"{name} {score:.2f}" for name, score in self.scores.items())
-        return f"{self.metric} on {self.held_out_rows:,} rows of the sample, held out from small fits: {scores}"
+        scores = ", ".join(f"{name} {score:.3g}" for name, score in self.scores.items())
+        ahead = ""
+        if TREES in self.scores:
+            leader, other = (self.best_other, TREES) if self.lead > 0 else (TREES, self.best_other)
+            ahead = f"; {leader} is ahead of {other} by {abs(self.lead):.2g} ± {self.standard_error:.2g}"
+        return f"{self.metric} on {self.held_out_rows:,} rows of the sample, held out from small fits: {scores}{ahead}"
 
 
-def try_models(features: Sequence[ColumnFacts], texts: Sequence[ColumnFacts], target: TargetChoice) -> Trial | None:
-    """Fit small models on two thirds of at most MOST_ROWS rows, and score them on the others. `texts` are none of the `features`. None if
-    there are too few rows, also of a class, too many classes for boosting, or no feature that varies."""
-    import sklearn.metrics as measures  # noqa: PLC0415, it takes a second, which other tables need not take
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415
+def try_models(
+    features: Sequence[ColumnFacts],
+    texts: Sequence[ColumnFacts],
+    target: TargetChoice,
+    time: ColumnFacts | None = None,
+    group: ColumnFacts | None = None,
+) -> Trial | None:
+    """Fit models on some rows of the sample, and score them on the others: on the last ones by `time`, or on other values of `group`.
 
-    outputs = _numbers(target.column)
-    rows = np.flatnonzero(~np.isnan(outputs))
+    `texts` are none of the `features`. None if there are too few rows, also of a class, too many classes, or no feature that varies."""
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415, with scikit-learn, which takes a second
+
+    true = _target_numbers(target)
+    rows = np.flatnonzero(~np.isnan(true))
     if len(rows) < LEAST_ROWS or (target.has_classes and target.column.distinct > MOST_CLASSES):
         return None
-    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)]
-    inputs, outputs = np.stack([_numbers(column)[rows] for column in features], axis=1), outputs[rows]
-    is_held_out = np.arange(len(rows)) % 3 == 2
-    if target.has_classes and _rows_of_rarest_class(outputs, is_held_out) < LEAST_ROWS_OF_A_CLASS:
-        return None
-    scores = {}
+    most = max(min(MOST_ROWS, MOST_VALUES // max(len(features), 1)), 1_000)
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int)]
+    true = true[rows]
+    if target.has_classes:
+        true, is_frequent = _frequent_classes(true)
+        rows, true = rows[is_frequent], true[is_frequent]
+        if len(np.unique(true)) < 2:
+            return None
     with threadpool_limits(1), warnings.catch_warnings():  # the sums of several threads differ in their last digits
         warnings.simplefilter("ignore")  # that a small fit ended early, or that a column is empty in its rows
-        fitted_inputs = inputs[~is_held_out]
-        inputs = inputs[:, np.nanmin(fitted_inputs, 0) < np.nanmax(fitted_inputs, 0)]
-        if not inputs.shape[1]:
+        inputs = TrialInputs.of_columns(features, texts, rows)
+        if not inputs.count:
             return None
-        words = [_count_words(column.typed.values.take(rows)) for column in texts]
-        scaled = _scale_inputs(inputs, words, ~is_held_out)
-        inputs = np.hstack([inputs, *(_frequent_counts(counts, ~is_held_out) for counts in words)])
-        for name, model in _models(target).items():
-            inputs_of_model = inputs if name == BOOSTING else scaled
-            model.fit(inputs_of_model[~is_held_out], outputs[~is_held_out])
-            held_out, true = inputs_of_model[is_held_out], outputs[is_held_out]
-            if target.kind == "two classes":
-                scores[name] = float(measures.roc_auc_score(true, model.predict_proba(held_out)[:, 1]))
-            else:
-                measure = measures.accuracy_score if target.has_classes else measures.r2_score
-                scores[name] = float(measure(true, model.predict(held_out)))
-    return Trial(METRICS[target.kind], scores, int(is_held_out.sum()))
+        folds = list(_folds(rows, time, group))
+        held_out = np.concatenate([test for _, test in folds])
+        predicted = dict[str, np.ndarray]()
+        for name, fit in FITS.items():
+            try:
+                parts = [fit(inputs.select(train, test), true[train], test, target.has_classes) for train, test in folds]
+            except ImportError:  # LightGBM without its libraries
+                continue
+            predicted[name] = np.concatenate(parts)
+    return _compare(predicted, true[held_out], target)
 
 
-def _rows_of_rarest_class(outputs: np.ndarray, is_held_out: np.ndarray) -> int:
-    """Rows of the sample that the rarest class has; 0 if it lacks a class that is only fitted, or only held out."""
-    values, counts = np.unique(outputs, return_counts=True)
-    is_in_both = all(np.array_equal(np.unique(outputs[part]), values) for part in (is_held_out, ~is_held_out))
-    return int(counts.min()) if is_in_both else 0
+def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetChoice) -> Trial | None:
+    """The scores of the predictions, and how certain their difference is. None if the rows held out have one class only."""
+    if len(np.unique(true)) < 2:
+        return None
+    scores = {name: _score(values, true, target.kind) for name, values in predicted.items()}
+    others = [name for name in scores if name != TREES]
+    best_other = max(others, key=lambda name: scores[name])
+    trial = {"metric": METRICS[target.kind], "scores": scores, "held_out_rows": len(true), "best_other": best_other}
+    if TREES not in scores:
+        return Trial(**trial)
+    draws, leads = np.random.default_rng(0), []
+    while len(leads) < _RESAMPLES:
+        drawn = draws.integers(0, len(true), len(true))
+        if len(np.unique(true[drawn])) > 1:
+            other, trees = (_score(predicted[name][drawn], true[drawn], target.kind) for name in (best_other, TREES))
+            leads.append(other - trees)
+    return Trial(**trial, lead=scores[best_other] - scores[TREES], standard_error=float(np.std(leads)))
 
 
-def _numbers(column: ColumnFacts) -> np.ndarray:
-    """One float64 for each row, NaN for NULL and infinity: the number, or of another value its rank by frequency."""
-    if column.kind in ("number", "boolean", "moment"):
-        numbers = column.places
-        return np.where(np.isfinite(numbers), numbers.clip(-LARGEST, LARGEST), np.nan)
-    if column.kind != "text":
-        return np.zeros(column.rows)
-    rank = {value: float(number) for number, value in enumerate(column.counts[0])}
-    return np.array([rank.get(value, np.nan) for value in column.typed.values.to_pylist()])
+def _score(predicted: np.ndarray, true: np.ndarray, kind: str) -> float:
+    """AUC of the probabilities of the second class, accuracy of the classes' probabilities, or R² of numbers."""
+    if kind == "two classes":
+        from scipy.stats import rankdata  # noqa: PLC0415
+
+        positive = true == 1
+        ranks = rankdata(predicted[:, 1])[positive].sum()
+        count = int(positive.sum())
+        return float((ranks - count * (count + 1) / 2) / (count * (len(true) - count)))
+    if kind == "classes":
+        return float(np.mean(predicted.argmax(1) == true))
+    return float(1 - np.mean((true - predicted) ** 2) / np.var(true))
 
 
-def _count_words(texts: pa.Array) -> Any:
-    """How often each text has each of the words, a sparse matrix. Words are hashed, so that texts without any are no error."""
-    from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
-
-    return HashingVectorizer(n_features=_WORDS, norm=None, alternate_sign=False).transform(texts.fill_null("").to_pylist())
-
-
-def _frequent_counts(counts: Any, is_fitted: np.ndarray) -> np.ndarray:
-    """The counts of the words that most texts have."""
-    texts_with_word = np.asarray((counts[is_fitted] > 0).sum(0)).ravel()
-    most = np.argsort(-texts_with_word, kind="stable")[:_WORDS_OF_TREES]
-    return np.asarray(counts[:, most].toarray())
-
-
-def _scale_inputs(inputs: np.ndarray, words: Sequence[Any], is_fitted: np.ndarray) -> Any:
-    """The inputs of a linear model and of a network, by the rows they are fitted on: numbers of mean 0 and deviation 1, and beside them the
-    weights of the words of each text, in a sparse matrix."""
-    from scipy import sparse  # noqa: PLC0415
-    from sklearn.feature_extraction.text import TfidfTransformer  # noqa: PLC0415
-    from sklearn.impute import SimpleImputer  # noqa: PLC0415
-    from sklearn.pipeline import make_pipeline  # noqa: PLC0415
-    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
-
-    numbers = make_pipeline(SimpleImputer(), StandardScaler()).fit(inputs[is_fitted]).transform(inputs)
-    if not words:
-        return numbers
-    weights = (_NORM * TfidfTransformer(sublinear_tf=True).fit(counts[is_fitted]).transform(counts) for counts in words)
-    return sparse.hstack([sparse.csr_matrix(numbers), *weights], format="csr")
+def _folds(rows: np.ndarray, time: ColumnFacts | None, group: ColumnFacts | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Places of the rows to fit on, and of those to score on."""
+    count = len(rows)
+    if time is not None:
+        later = np.argsort(number_inputs(time)[rows], kind="stable")
+        yield later[: count * 4 // 5], later[count * 4 // 5 :]
+        return
+    keys = np.arange(count) if group is None else np.unique(_codes(group)[rows], return_inverse=True)[1]
+    draws = np.random.default_rng(0).permutation(keys.max() + 1)[keys]
+    parts = 3 if count < _FEW_ROWS else 4
+    for part in range(parts if count < _FEW_ROWS else 1):
+        is_held_out = draws % parts == part
+        yield np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
 
 
-def _models(target: TargetChoice) -> dict[str, Any]:
-    from sklearn import ensemble, linear_model, neural_network  # noqa: PLC0415
-    from sklearn.compose import TransformedTargetRegressor  # noqa: PLC0415
-    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+def _codes(column: ColumnFacts) -> np.ndarray:
+    codes = column.typed.values.dictionary_encode().indices.fill_null(-1)
+    return np.asarray(codes.to_numpy(zero_copy_only=False))
 
-    trees = _TREES // (target.column.distinct if target.kind == "classes" else 1)
-    boosting: dict[str, Any] = {"max_iter": max(trees, 10), "early_stopping": False, "random_state": 0}
-    perceptron: dict[str, Any] = {"hidden_layer_sizes": (128,), "early_stopping": True, "random_state": 0}
-    if target.has_classes:
-        return {
-            BOOSTING: ensemble.HistGradientBoostingClassifier(**boosting),
-            "a linear model": linear_model.LogisticRegression(max_iter=200),
-            "a small network": neural_network.MLPClassifier(**perceptron),
-        }
-    network = TransformedTargetRegressor(neural_network.MLPRegressor(**perceptron), transformer=StandardScaler())
-    return {
-        BOOSTING: ensemble.HistGradientBoostingRegressor(**boosting),
-        "a linear model": linear_model.RidgeCV(),
-        "a small network": network,
-    }
+
+def _target_numbers(target: TargetChoice) -> np.ndarray:
+    """The value, or of classes their rank by frequency; of two classes 1 for the positive one is not needed, since AUC is symmetric."""
+    if not target.has_classes:
+        return finite_numbers(target.column)
+    codes = _codes(target.column).astype(float)
+    nulls = target.column.typed.values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+    return np.where(nulls, np.nan, codes)
+
+
+def _frequent_classes(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of classes from 0, and which rows have a class of enough rows."""
+    _, numbers, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    is_frequent = counts[numbers] >= LEAST_ROWS_OF_A_CLASS
+    renumbered = np.cumsum(counts >= LEAST_ROWS_OF_A_CLASS) - 1
+    return renumbered[numbers], is_frequent

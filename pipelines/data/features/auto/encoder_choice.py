@@ -32,6 +32,8 @@ class NumberStyle:
     """The quantile of a value instead of its distance from the mean, except where only few values occur."""
     has_quantiles: bool
     """Whether encoders and imputation may need quantiles; without them a long tail is log1p, and the mean is imputed."""
+    is_linear: bool = False
+    """Whether a linear model takes the numbers: all keep their distances."""
 
 
 def number_style(columns: int, has_classes: bool, is_split_by_time: bool) -> NumberStyle:
@@ -126,7 +128,9 @@ def _number(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> It
     tailed = column.tail > _LONG_TAIL and column.top_share < _ONE_VALUE
     is_normal = style.is_normal and column.top_share < 0.5 and column.distinct >= _FEW_VALUES
     name = (
-        "log1p"
+        "standardize"
+        if style.is_linear
+        else "log1p"
         if tailed and (not style.has_quantiles or (zeros >= _MANY_ZEROS and column.numbers[0] >= 0))
         else "normal_quantile"
         if tailed or is_normal

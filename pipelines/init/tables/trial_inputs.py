@@ -1,0 +1,161 @@
+"""What the models of a trial take: numbers, categories and words of the sample, each as the model that is drafted has them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.data.features.auto.column_facts import ColumnFacts
+
+LARGEST = 1e30
+"""Larger numbers are taken for this one, whose square a float still holds."""
+MOST_CATEGORIES = 256
+"""Values of a column that trees divide into two sets, as in the task `trees`; those of a column with more have numbers by their rank."""
+MOST_INDICATORS = 64
+"""Frequent values of a column that have an indicator for the linear model and the network."""
+MOST_EMBEDDED = 60
+"""Numbers beyond which a network takes each as it is."""
+_PIECES = 16
+_WORDS = 2**12
+"""Hashes of words of a text."""
+_WORDS_OF_TREES = 300
+_NORM = 10.0
+"""The L2 norm of the weights of a text's words, as in the task `tabular`."""
+
+
+@dataclass(frozen=True)
+class TrialInputs:
+    """Rows of the sample as numbers, each of shape (rows, columns)."""
+
+    numbers: np.ndarray
+    """NaN where there is none."""
+    categories: np.ndarray
+    """Ranks by frequency, NaN where there is none."""
+    words: tuple[Any, ...]
+    """Counts of words of each text, sparse."""
+    train: np.ndarray
+    """Places of the rows to fit on."""
+    test: np.ndarray
+
+    @classmethod
+    def of_columns(cls, features: Sequence[ColumnFacts], texts: Sequence[ColumnFacts], rows: np.ndarray) -> "TrialInputs":
+        """The columns that vary, in these rows."""
+        numbers = [values for column in features if column.kind in ("number", "boolean", "moment") for values in _numbers(column, rows)]
+        moments = [number_inputs(column)[rows] for column in features if column.kind == "moment"]
+        numbers += [second - first for first, second in pairwise(moments)]
+        categories = [_ranks(column)[rows] for column in features if column.kind == "text"]
+        numbers, categories = ([values for values in some if _varies(values)] for some in (numbers, categories))
+        words = tuple(_count_words(column.typed.values.take(pa.array(rows))) for column in texts)
+        everything = np.arange(len(rows))
+        return cls(_stack(numbers, len(rows)), _stack(categories, len(rows)), words, everything, everything)
+
+    @property
+    def count(self) -> int:
+        return self.numbers.shape[1] + self.categories.shape[1] + len(self.words)
+
+    def select(self, train: np.ndarray, test: np.ndarray) -> "TrialInputs":
+        return replace(self, train=train, test=test)
+
+    def for_trees(self) -> tuple[np.ndarray, list[int]]:
+        """Numbers, ranks of categories and counts of frequent words side by side, and the places of those that are categories."""
+        first = self.numbers.shape[1]
+        few = [place for place, ranks in enumerate(self.categories.T) if np.nanmax(ranks) < MOST_CATEGORIES]
+        words = [_frequent_counts(counts, self.train) for counts in self.words]
+        return np.hstack([self.numbers, self.categories, *words]).astype(np.float32), [first + place for place in few]
+
+    def for_linear(self) -> Any:
+        """Numbers of mean 0 and deviation 1 by the rows to fit on, an indicator of each frequent category, and weights of words."""
+        return self._join([_standardize(self.numbers, self.train)])
+
+    def for_network(self) -> Any:
+        """As for the linear model, and each number as pieces between its quantiles, as `number_embedding: piecewise` has them."""
+        numbers = _standardize(self.numbers, self.train)
+        if numbers.shape[1] > MOST_EMBEDDED:
+            return self._join([numbers.clip(-5, 5)])
+        return self._join([numbers.clip(-5, 5), *(_pieces(values, self.train) for values in numbers.T)])
+
+    def _join(self, numbers: list[np.ndarray]) -> Any:
+        from scipy import sparse  # noqa: PLC0415
+        from sklearn.feature_extraction.text import TfidfTransformer  # noqa: PLC0415
+
+        indicators = [_indicators(ranks) for ranks in self.categories.T]
+        dense = np.hstack([*numbers, *indicators]).astype(np.float32)
+        if not self.words:
+            return dense
+        fitted = [TfidfTransformer(sublinear_tf=True).fit(counts[self.train]).transform(counts) for counts in self.words]
+        return sparse.hstack([sparse.csr_matrix(dense), *(_NORM * weights for weights in fitted)], format="csr")
+
+
+def finite_numbers(column: ColumnFacts) -> np.ndarray:
+    """One float64 for each row, NaN for NULL and infinity."""
+    numbers = column.places
+    return np.where(np.isfinite(numbers), numbers.clip(-LARGEST, LARGEST), np.nan)
+
+
+def number_inputs(column: ColumnFacts) -> np.ndarray:
+    """The number; of a time, its microseconds; of texts their rank."""
+    return _ranks(column) if column.kind == "text" else finite_numbers(column)
+
+
+def _numbers(column: ColumnFacts, rows: np.ndarray) -> list[np.ndarray]:
+    """The number, or the moment with its month, day of the week and hour."""
+    values = [finite_numbers(column)[rows]]
+    if column.kind == "moment":
+        moments = column.typed.values.take(pa.array(rows)).cast(pa.timestamp("us"))
+        parts = (part(moments).cast(pa.float64()) for part in (pc.month, pc.day_of_week, pc.hour))
+        values += [part.to_numpy(zero_copy_only=False) for part in parts]
+    return values
+
+
+def _ranks(column: ColumnFacts) -> np.ndarray:
+    rank = {value: float(number) for number, value in enumerate(column.counts[0])}
+    return np.array([rank.get(value, np.nan) for value in column.typed.values.to_pylist()])
+
+
+def _varies(values: np.ndarray) -> bool:
+    filled = values[~np.isnan(values)]
+    return bool(len(filled)) and (filled.min() < filled.max() or len(filled) < len(values))
+
+
+def _stack(columns: Sequence[np.ndarray], rows: int) -> np.ndarray:
+    return np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
+
+
+def _standardize(numbers: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """NaN becomes the mean, which is 0."""
+    if not numbers.shape[1]:
+        return numbers
+    mean, deviation = np.nanmean(numbers[train], 0), np.nanstd(numbers[train], 0)
+    scaled = (numbers - np.nan_to_num(mean)) / np.where(np.nan_to_num(deviation) > 0, deviation, 1.0)
+    return np.nan_to_num(scaled)
+
+
+def _pieces(values: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """How much of each piece between quantiles lies below the value, from 0 to 1 (Gorishniy et al. 2022)."""
+    edges = np.unique(np.quantile(values[train], np.linspace(0, 1, _PIECES + 1)))
+    if len(edges) < 3:
+        return np.zeros((len(values), 0))
+    return ((values[:, None] - edges[:-1]) / np.diff(edges)).clip(0, 1)
+
+
+def _indicators(ranks: np.ndarray) -> np.ndarray:
+    known = np.where(np.isnan(ranks), MOST_INDICATORS, ranks.clip(0, MOST_INDICATORS)).astype(int)
+    return np.eye(MOST_INDICATORS + 1, dtype=np.float32)[known][:, np.unique(known)]
+
+
+def _count_words(texts: pa.Array) -> Any:
+    """How often each text has each of the words, a sparse matrix. Words are hashed, so that texts without any are no error."""
+    from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
+
+    return HashingVectorizer(n_features=_WORDS, norm=None, alternate_sign=False).transform(texts.fill_null("").to_pylist())
+
+
+def _frequent_counts(counts: Any, train: np.ndarray) -> np.ndarray:
+    """The counts of the words that most texts have."""
+    texts_with_word = np.asarray((counts[train] > 0).sum(0)).ravel()
+    most = np.argsort(-texts_with_word, kind="stable")[:_WORDS_OF_TREES]
+    return np.asarray(counts[:, most].toarray())
