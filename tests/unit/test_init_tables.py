@@ -155,7 +155,7 @@ def test_each_column_has_its_encoder_and_reason(columns: dict[str, Values], rand
     result = draft(write_csv(tmp_path / "t.csv", table))
     reasons = {path[-1]: text for path, text in result.comments.items() if path[:2] == ("dataset", "features")}
     assert features(result)["gain"] == "log1p" and reasons["gain"].endswith("% zeros, long tail: log1p")
-    assert "gain_bins" not in features(result) and result.sections["task"]["number_embedding"] == "piecewise"
+    assert "gain_bins" not in features(result)
     assert features(result)["loss_values"] == {"encoder": "vocabulary", "column": "loss", "min_count": 5}
     assert features(result)["color"] == "vocabulary" and reasons["color"] == "3 distinct values: vocabulary"
     assert "y = 'yes' AS y" in result.sections["source"]["query"] and result.sections["dataset"]["target"] == {"y": "binary"}
@@ -171,35 +171,54 @@ def test_a_wide_table_has_a_pattern_and_names_what_the_query_adds(
     assert "normal_quantile 120" in result.comments["dataset", "features", "*"]
 
 
-@pytest.mark.parametrize("target, kind", [("product", "trees"), ("sum", "tabular"), ("class of the product", "trees")])
-def test_a_trial_on_the_sample_of_a_wide_table_chooses_trees_or_a_network(
-    target: str, kind: str, random: np.random.Generator, tmp_path: Path
-) -> None:
-    """Of the product of two of many columns, a linear model sees nothing; of a sum of all, a tree sees little."""
-    numbers = random.normal(size=(600, 120)).round(3)
+LINEAR = {"kind": "tabular", "hidden": []}
+TRIED: dict[str, dict[str, Any]] = {
+    "product": {"kind": "trees"},
+    "sum": LINEAR,
+    "class of the product": {"kind": "trees"},
+    "waves": {"kind": "tabular", "hidden": [128, 128], "dropout": 0.1, "number_embedding": "piecewise"},
+}
+
+
+@pytest.mark.parametrize("target", TRIED)
+def test_a_trial_on_the_sample_chooses_trees_a_linear_model_or_a_network(target: str, random: np.random.Generator, tmp_path: Path) -> None:
+    """Of the product of two columns, a linear model sees nothing; of a sum of all, a tree sees little; a wave over a sum is smooth."""
+    numbers = random.normal(size=(1_000, 5 if target == "waves" else 120)).round(3)
     numbers[::50, 3] = np.nan
     product = np.nan_to_num(numbers[:, 0]).clip(-1, 1) * (numbers[:, 1] > 0)
     classes = np.array(["low", "middle", "high"])[np.digitize(product, [-0.1, 0.1])]
-    values = {"product": product.round(4), "sum": np.nansum(numbers, axis=1).round(4), "class of the product": classes}[target]
-    table = {**{f"x{number}": numbers[:, number] for number in range(120)}, "y": values}
+    total = np.nansum(numbers, axis=1)
+    values = {"product": product.round(4), "sum": total.round(4), "class of the product": classes, "waves": np.cos(total).round(4)}
+    table = {**{f"x{number}": column for number, column in enumerate(numbers.T)}, "y": values[target]}
     result = draft(write_csv(tmp_path / "t.csv", table))
-    assert result.sections["task"]["kind"] == kind
+    assert result.sections["task"] == TRIED[target]
     metric = "accuracy" if "class" in target else "R²"
-    assert f"{metric} on 200 rows of the sample, held out from small fits: boosted trees 0." in result.comments[("train",)]
+    assert f"{metric} on 1,000 rows of the sample, held out from small fits: boosted trees 0." in result.comments[("train",)]
+    encoder = features(result).get("*:number") if target == "sum" else features(result).get("x4", features(result).get("*"))
+    assert encoder == (
+        {"encoder": "standardize", "impute": "mean"} if target == "sum" else "normal_quantile" if target == "waves" else "auto"
+    )
 
 
-@pytest.mark.parametrize("rare_rows, is_tried", [(1, False), (40, True)])
-def test_a_trial_takes_odd_numbers_and_no_class_of_few_rows(
-    rare_rows: int, is_tried: bool, random: np.random.Generator, tmp_path: Path, recwarn: pytest.WarningsRecorder
+def test_a_trial_takes_odd_numbers_and_classes_of_few_rows(
+    random: np.random.Generator, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Infinite, huge and missing numbers; a column that is empty but for the rows held out."""
+    """Infinite, huge and missing numbers; a column that is empty in two of three rows; a class of one row."""
     numbers = random.normal(size=(600, 110)).round(3)
     numbers[::7, 0], numbers[1::7, 1], numbers[::5, 2] = np.inf, 1e300, np.nan
     numbers[np.arange(600) % 3 != 2, 3] = np.nan
-    classes = np.where(np.arange(600) < rare_rows, "rare", np.where(numbers[:, 4] > 0, "high", "low"))
+    classes = np.where(np.arange(600) < 1, "rare", np.where(numbers[:, 4] > 0, "high", "low"))
     result = draft(write_csv(tmp_path / "t.csv", {**{f"x{number}": numbers[:, number] for number in range(110)}, "y": classes}))
-    assert ("held out from small fits" in result.comments[("train",)]) == is_tried
+    assert "accuracy on 599 rows of the sample, held out from small fits" in result.comments[("train",)]
     assert not recwarn.list
+
+
+def test_without_lightgbm_a_network_is_drafted_and_that_is_said(
+    columns: dict[str, Values], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    result = draft(write_csv(tmp_path / "t.csv", columns))
+    assert result.sections["task"]["kind"] == "tabular" and "trees are not tried: they need pip install" in result.comments[("train",)]
 
 
 def test_quantiles_of_very_many_columns_are_not_asked_for() -> None:
@@ -257,21 +276,21 @@ def test_impossible_values_are_expected_not_to_be(columns: dict[str, Values], ra
 
 
 @pytest.mark.parametrize(
-    ("values", "encoder", "kind"),
+    ("values", "encoder"),
     [
-        (["no", "yes"], "binary", "tabular"),
-        ([0, 1], "binary", "tabular"),
-        (["True", "False"], "binary", "tabular"),
-        ([0, 1, 2, 3], "label", "tabular"),
-        (["a", "b", "c"], "label", "tabular"),
-        ([number / 8 for number in range(60)], "standardize", "tabular"),
-        (list(range(60)), "standardize", "tabular"),
+        (["no", "yes"], "binary"),
+        ([0, 1], "binary"),
+        (["True", "False"], "binary"),
+        ([0, 1, 2, 3], "label"),
+        (["a", "b", "c"], "label"),
+        ([number / 8 for number in range(60)], "standardize"),
+        (list(range(60)), "standardize"),
     ],
     ids=["texts", "0 and 1", "booleans", "few whole numbers", "classes", "fractions", "many whole numbers"],
 )
-def test_the_target_decides_the_task(columns: dict[str, Values], tmp_path: Path, values: Values, encoder: str, kind: str) -> None:
+def test_the_target_decides_the_task(columns: dict[str, Values], tmp_path: Path, values: Values, encoder: str) -> None:
     result = draft(write_csv(tmp_path / "t.csv", {**columns, "y": [values[number * 7 % len(values)] for number in range(ROWS)]}))
-    assert result.sections["dataset"]["target"] == {"y": encoder} and result.sections["task"]["kind"] == kind
+    assert result.sections["dataset"]["target"] == {"y": encoder}
 
 
 def test_a_doubt_about_the_target_is_told(columns: dict[str, Values], tmp_path: Path) -> None:
@@ -335,7 +354,7 @@ def test_texts_beside_other_columns_are_terms(columns: dict[str, Values], random
     assert features(result)["title"]["characters"] == [3, 4, 5] and "characters" not in features(result)["note"]
     assert "coalesce(note, '') AS note" in result.sections["source"]["query"] and "AS title" not in result.sections["source"]["query"]
     assert result.comments["dataset", "features", "note"].startswith("words and pairs of words; 95 % of the texts have at most")
-    assert result.sections["task"]["kind"] == "tabular" and "boosted trees" in result.comments[("train",)]
+    assert "boosted trees" in result.comments[("train",)]
 
 
 def test_a_trial_chooses_trees_for_a_text_whose_words_count_beside_a_number(random: np.random.Generator, tmp_path: Path) -> None:

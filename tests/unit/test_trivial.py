@@ -17,6 +17,7 @@ from test_tasks_rows import TASKS
 from test_values import Points, values
 from trainings import characters, open_dataset, training
 
+from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import FIRST
 from pipelines.report.curves import training_charts
 from pipelines.report.run_data import RunData
@@ -34,7 +35,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.state import Trained
 from pipelines.train.strategies import create_strategy
-from pipelines.train.trivial import baseline_remarks, best_baseline, fit_trivial_predictors
+from pipelines.train.trivial import baseline_remarks, best_baseline, curve_remarks, fit_trivial_predictors
 
 
 def baseline_values(task: Task, train: list[Batch], test: Batch) -> dict[str, float]:
@@ -205,3 +206,24 @@ def test_the_page_has_them_beside_the_results() -> None:
 
 def test_every_kind_of_target_is_covered() -> None:
     assert all(make_task(kind).trivial_predictors() for kind in KINDS) and all(make().trivial_predictors() for make in TASKS.values())
+
+
+@pytest.mark.parametrize(
+    ("curve", "settings", "share"),
+    [
+        ([0.5, 0.6, 0.7, 0.8], {}, "33 %"),  # it rises as much in each epoch
+        ([0.5, 0.8, 0.9, 0.9001], {}, ""),  # it has levelled off
+        ([0.5, 0.8, 0.9, 0.92], {"schedule": "one_cycle"}, ""),  # a rate that falls brings so much at any length
+        ([0.5, 0.6, 0.7, 0.8], {"schedule": "one_cycle"}, "33 %"),
+        ([0.5, 0.6, 0.8, 0.7], {}, ""),  # the best epoch is another
+        ([0.5, 0.9], {}, ""),  # no curve
+        ([0.5, 0.5, 0.5, 0.5], {}, ""),
+    ],
+)
+def test_a_run_that_still_improves_in_its_last_epochs_says_so(curve: list[float], settings: dict[str, Any], share: str) -> None:
+    best = curve.index(max(curve)) + 1
+    for sign, direction in ((1, "max"), (-1, "min")):
+        lines = curve_remarks([sign * value for value in curve], len(curve), best, Train(**settings), ("auc", direction))
+        assert bool(lines) == bool(share) and all(f"last of 4, and the last quarter of them brought {share}" in line for line in lines)
+    (line,) = curve_remarks([1.0, 2.0, 3.0, 4.0], 4, 4, Train(epochs=9, max_steps=8), ("auc", "max"))
+    assert line.endswith("raise train.max_steps")

@@ -64,7 +64,9 @@ def table_features(
     for feature in encodings_of_auto:
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
-    return [*parts, *texts, *([_pattern(encodings_of_auto)] if encodings_of_auto else [])]
+    numbers = [Encoding("*:number", {"encoder": "standardize", "impute": "mean"}, "")] if is_linear else []
+    others = encodings_of_auto if not is_linear else [feature for feature in encodings_of_auto if feature.encoder_name != "standardize"]
+    return [*parts, *texts, *numbers, *([_pattern(others)] if others else [])]
 
 
 def term_encoding(column: ColumnFacts, is_complete: bool) -> Encoding:
