@@ -1,6 +1,7 @@
 """Frames of every library become one table; one that no table can hold is refused in a line."""
 
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ def test_what_is_neither_a_frame_nor_a_path_is_one_line(data: Any) -> None:
 @pytest.mark.parametrize("feature", [[0.5, 0.25] * 50, [f"word word{number}" for number in range(100)]], ids=["number", "text"])
 def test_a_task_with_rates_of_its_own_has_none_of_the_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feature: list[Any]) -> None:
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "lightgbm", None)  # the draft has a network
     frame = pd.DataFrame({"a": feature, "b": np.arange(100) % 7, "left": ["yes", "no"] * 50})
     drafted, chosen = (first_config(frame, "left", {}, "", task).train for task in (None, "trees"))
     assert (chosen.lr, chosen.epochs, chosen.workers) == (0.05, 20, drafted.workers) and drafted.lr != chosen.lr
