@@ -218,7 +218,7 @@ def test_without_lightgbm_a_network_is_drafted_and_that_is_said(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     result = draft(write_csv(tmp_path / "t.csv", columns))
-    assert result.sections["task"]["kind"] == "tabular" and "trees are not tried: they need pip install" in result.comments[("train",)]
+    assert result.sections["task"]["kind"] == "tabular" and "trees are not tried: they need lightgbm" in result.comments[("train",)]
 
 
 def test_quantiles_of_very_many_columns_are_not_asked_for() -> None:

@@ -51,7 +51,7 @@ THIRD_PARTIES = {
     "tasks.bind": {"numpy"},
     "tracking": {"mlflow", "numpy", "pandas", "pyarrow"},
     "report": {"PIL", "jinja2", "markupsafe", "matplotlib", "numpy", "prometheus_client", "pyarrow", "scipy"},
-    "init": {"PIL", "numpy", "pyarrow", "scipy", "sklearn", "threadpoolctl", "yaml"},
+    "init": {"PIL", "lightgbm", "numpy", "pyarrow", "scipy", "sklearn", "threadpoolctl", "yaml"},
     "spark": {"psutil", "py4j", "pyspark"},
     "etl": {"numpy", "pandas", "psutil", "py4j", "pyarrow", "pyspark", "xxhash"},
     "train": {"pyarrow", "pydantic", "torch", "torchmetrics", "xxhash"},

@@ -10,7 +10,7 @@
                 `groups` says of rows that repeat or resemble each other; `leaks` names what gives the target away.
 4. The rules of the room `data.features`, which `auto` shares, give each feature its encoders, and a text its terms. `moments` finds moments
                 in numbers, and divides all into parts; `series` finds out whether the target depends on its past; `ratings` knows users and
-                items; `network` chooses task, network and training, for a table that is wide or has texts by a `trial` of small models;
+                items; `network` chooses task, network and training by a `trial`, which gives `trial_inputs` to each of the `trial_models`;
                 `expectations` names impossible values; `query` writes the SQL, and `features` lists the features.
 5. `draft`      puts all of it together.
 """

@@ -7,7 +7,7 @@ fitted on some rows of the sample and scored on others, which are divided as the
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def try_models(
             return None
     with threadpool_limits(1), warnings.catch_warnings():  # the sums of several threads differ in their last digits
         warnings.simplefilter("ignore")  # that a small fit ended early, or that a column is empty in its rows
-        inputs = TrialInputs.of_columns(features, texts, rows)
+        inputs = TrialInputs.of_columns(features, texts, rows, has_days=time is None)
         if not inputs.count:
             return None
         folds = list(_folds(rows, time, group))
@@ -109,16 +109,16 @@ def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetC
     scores = {name: _score(values, true, target.kind) for name, values in predicted.items()}
     others = [name for name in scores if name != TREES]
     best_other = max(others, key=lambda name: scores[name])
-    trial = {"metric": METRICS[target.kind], "scores": scores, "held_out_rows": len(true), "best_other": best_other}
+    trial = Trial(METRICS[target.kind], scores, len(true), best_other)
     if TREES not in scores:
-        return Trial(**trial)
-    draws, leads = np.random.default_rng(0), []
+        return trial
+    draws, leads = np.random.default_rng(0), list[float]()
     while len(leads) < _RESAMPLES:
         drawn = draws.integers(0, len(true), len(true))
         if len(np.unique(true[drawn])) > 1:
             other, trees = (_score(predicted[name][drawn], true[drawn], target.kind) for name in (best_other, TREES))
             leads.append(other - trees)
-    return Trial(**trial, lead=scores[best_other] - scores[TREES], standard_error=float(np.std(leads)))
+    return replace(trial, lead=scores[best_other] - scores[TREES], standard_error=float(np.std(leads)))
 
 
 def _score(predicted: np.ndarray, true: np.ndarray, kind: str) -> float:

@@ -42,9 +42,13 @@ class TrialInputs:
     test: np.ndarray
 
     @classmethod
-    def of_columns(cls, features: Sequence[ColumnFacts], texts: Sequence[ColumnFacts], rows: np.ndarray) -> "TrialInputs":
-        """The columns that vary, in these rows."""
-        numbers = [values for column in features if column.kind in ("number", "boolean", "moment") for values in _numbers(column, rows)]
+    def of_columns(
+        cls, features: Sequence[ColumnFacts], texts: Sequence[ColumnFacts], rows: np.ndarray, has_days: bool = True
+    ) -> "TrialInputs":
+        """The columns that vary, in these rows; without the days of moments if the rows held out are later than all others."""
+        numbers = [
+            values for column in features if column.kind in ("number", "boolean", "moment") for values in _numbers(column, rows, has_days)
+        ]
         moments = [number_inputs(column)[rows] for column in features if column.kind == "moment"]
         numbers += [second - first for first, second in pairwise(moments)]
         categories = [_ranks(column)[rows] for column in features if column.kind == "text"]
@@ -101,9 +105,9 @@ def number_inputs(column: ColumnFacts) -> np.ndarray:
     return _ranks(column) if column.kind == "text" else finite_numbers(column)
 
 
-def _numbers(column: ColumnFacts, rows: np.ndarray) -> list[np.ndarray]:
+def _numbers(column: ColumnFacts, rows: np.ndarray, has_days: bool) -> list[np.ndarray]:
     """The number, or the moment with its month, day of the week and hour."""
-    values = [finite_numbers(column)[rows]]
+    values = [finite_numbers(column)[rows]] if has_days or column.kind != "moment" else []
     if column.kind == "moment":
         moments = column.typed.values.take(pa.array(rows)).cast(pa.timestamp("us"))
         parts = (part(moments).cast(pa.float64()) for part in (pc.month, pc.day_of_week, pc.hour))

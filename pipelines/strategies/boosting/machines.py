@@ -32,9 +32,7 @@ LEAST_DRAWN = 4
 def import_lightgbm() -> Any:
     """The module. Raises ConfigError if it is not installed."""
     if find_spec("lightgbm") is None:
-        raise ConfigError(
-            f"task.kind trees needs lightgbm, which is not installed on {socket.gethostname()}; pip install 'lockstep-pipelines[trees]'"
-        )
+        raise ConfigError(f"task.kind trees needs lightgbm, which is not installed on {socket.gethostname()}; pip install lightgbm")
     import lightgbm  # noqa: PLC0415, only who grows trees has it installed
 
     return lightgbm
