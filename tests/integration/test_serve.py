@@ -22,7 +22,7 @@ from pipelines.data.features import Encoders
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import SourceError
 from pipelines.serving.model import Predictor
-from pipelines.serving.model.columns import to_arrow
+from pipelines.serving.model.columns import fitting_rows, to_arrow
 from pipelines.serving.model.model import software_requirements
 from pipelines.tasks.bind import build_task
 
@@ -87,7 +87,7 @@ def test_p7_the_signature_lists_the_raw_columns_and_not_the_target(model: PyFunc
         "rooms": "Any",
         "x": "Any",
         "y": "Any",
-        "word": "DataType.string",
+        "word": "Any",
         "code": "Any",
         "member": "Any",
         "born": "DataType.datetime",
@@ -128,6 +128,24 @@ def test_whole_numbers_stand_for_others(mlflow_model: Served, model: PyFuncModel
     assert predictions["refused"].isna().tolist() == [True, False]
     floats = rows.assign(x=rows["x"].astype(float), y=rows["y"].astype(float), price=rows["price"].astype(float), pair=[[1.0, 2.0], None])
     pd.testing.assert_frame_equal(model.predict(floats), predictions)
+
+
+@pytest.mark.parametrize("column", ["member", "word", "code", "price", "age"])
+@pytest.mark.parametrize("nothing", [np.nan, None, pd.NA])
+def test_a_column_without_a_value_is_missing_whatever_its_type(mlflow_model: Served, model: PyFuncModel, column: str, nothing: Any) -> None:
+    rows, nulls = mlflow_model.raw.slice(0, 3).to_pandas(), mlflow_model.raw.slice(0, 3)
+    place, kind = nulls.schema.get_field_index(column), nulls.schema.field(column).type
+    expected = model.unwrap_python_model()._predictor.predict(nulls.set_column(place, column, pa.nulls(3, kind)))
+    pd.testing.assert_frame_equal(model.predict(rows.assign(**{column: nothing})), expected)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.bool_(), pa.string(), pa.date32(), pa.timestamp("us"), pa.int64(), pa.list_(pa.float64()), pa.binary()]
+)
+@pytest.mark.parametrize("empty", [pa.array([np.nan, np.nan]), pd.Series([np.nan, np.nan]), [np.nan, None], [pd.NaT, None]], ids=str)
+def test_every_door_takes_a_column_without_a_value(kind: pa.DataType, empty: Any) -> None:
+    table, reasons = fitting_rows({"x": empty}, pa.schema({"x": kind}))
+    assert table.column("x").to_pylist() == [None, None] and reasons.null_count == 2
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, fetch_model, name_features
 from pipelines.serving.batch.output import Predictions
+from pipelines.serving.batch.schema_cast import schema_of_rows
 from pipelines.serving.batch.series import check_windows_are_complete, count_rows_of_series
 from pipelines.serving.batch.source import InputTables, open_input, set_input_paths
 from pipelines.serving.batch.worker import WRITTEN, Job, predict_rows
@@ -105,7 +106,7 @@ def _kept_columns(spark: SparkSession, source: InputTables, model: Model, keep: 
     rows = source.rows(spark, model.takes).drop(REASON)
     schema = raw_schema(rows)
     where = " and ".join(f"source.tables.{name}" for name in source.tables) if model.takes == "rows" else "source.query"
-    if faults := misfits(model.inputs, schema):
+    if faults := misfits(model.inputs, schema_of_rows(rows, schema, model.inputs)):
         more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
         columns = f"it gives {name_list(schema.names)}"
         raise ConfigError(f"{where} gives {'; '.join(faults[:3])}{more}, which the model {model.uri} takes; {columns}")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.types as types
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -27,7 +28,7 @@ def cast_to_schema(rows: DataFrame, name: str, schema: StructType, converts: boo
     arrow_schema = raw_schema(rows.sparkSession.createDataFrame([], StructType(fields)))
     if not converts or raw_schema(rows).equals(arrow_schema):
         return rows, None
-    if faults := misfits(arrow_schema, raw_schema(rows)):
+    if faults := misfits(arrow_schema, schema_of_rows(rows, raw_schema(rows), arrow_schema)):
         raise ConfigError(f"the files of source.tables.{name} have {name_list(faults)}, as its schema says; change the schema or the files")
     output = StructType([*fields, StructField(PROBLEM, StringType()), StructField(RECORD, StringType())])
     fitted = rows.mapInArrow(partial(_fit, arrow_schema), output).persist()
@@ -35,6 +36,22 @@ def cast_to_schema(rows: DataFrame, name: str, schema: StructType, converts: boo
     malformed = fitted.where(F.col(PROBLEM).isNotNull())
     malformed = malformed.select(reason.alias("reason"), F.col(RECORD).alias("record"), nowhere.alias("source"))
     return fitted.where(F.col(PROBLEM).isNull()).drop(PROBLEM, RECORD), malformed
+
+
+def schema_of_rows(rows: DataFrame, schema: pa.Schema, inputs: pa.Schema) -> pa.Schema:
+    """The schema of the rows, with the type null for columns of floats without a value: Parquet that pandas wrote has such for texts that
+    are all missing. Only columns that do not fit the inputs are read."""
+    names = [field.name for field in schema if types.is_floating(field.type) and misfits(_only(inputs, field), pa.schema([field]))]
+    if not names:
+        return schema
+    has_value = [F.max(~F.isnan(exact_column(name)) & exact_column(name).isNotNull()) for name in names]
+    found = dict(zip(names, rows.agg(*has_value).first() or (), strict=True))
+    return pa.schema([pa.field(field.name, pa.null()) if found.get(field.name, True) in (False, None) else field for field in schema])
+
+
+def _only(inputs: pa.Schema, field: pa.Field) -> pa.Schema:
+    """The input of the name of a field, if there is one."""
+    return pa.schema([input for input in inputs if input.name == field.name])
 
 
 def _fit(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,8 @@
 """Converts the columns of rows to those that a model takes: one rule for every door, batch prediction, HTTP and MLflow.
 
 A column that is missing or of another sort, such as text in place of numbers, is an error of all rows. A value that the model's type
-does not have, such as 3,000,000,000 for int32 or 1.5 for an integer, is an error of its row alone, which is refused.
+does not have, such as 3,000,000,000 for int32 or 1.5 for an integer, is an error of its row alone, which is refused. A column without a
+single value is of no sort: pandas reads an empty one as floats that are all NaN, whatever it stands for.
 """
 
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ def to_arrow(rows: pd.DataFrame | Mapping[str, list[Any]], schema: pa.Schema) ->
     columns = []
     for field in schema:
         try:
-            columns.append(_cast(_values(rows, field, schema), field.type))
+            columns.append(_cast_column(_values(rows, field, schema), field.type))
         except _FAULTS as error:
             raise SourceError(_reason(field, error)) from error
     return pa.Table.from_arrays(columns, schema=schema)
@@ -48,7 +49,7 @@ def fitting_rows(rows: pd.DataFrame | Mapping[str, list[Any]] | pa.RecordBatch, 
     for field in schema:
         values = _values(rows, field, schema)
         try:
-            columns.append(_cast(values, field.type))
+            columns.append(_cast_column(values, field.type))
         except _FAULTS as error:
             if _sort_of_all(values) not in (_sort(field.type), "null", "mixed"):
                 raise SourceError(_reason(field, error)) from error
@@ -89,6 +90,18 @@ def misfits(inputs: pa.Schema, columns: pa.Schema) -> list[str]:
         elif not _is_castable(columns.field(field.name).type, field.type):
             phrases.append(f"{field.name} as {columns.field(field.name).type}, not {field.type}")
     return phrases
+
+
+def schema_of_values(rows: pa.RecordBatch | pa.Table) -> pa.Schema:
+    """The schema of rows, with the type null for columns without a value."""
+    return pa.schema([field if _has_values(rows.column(field.name)) else pa.field(field.name, pa.null()) for field in rows.schema])
+
+
+def _has_values(array: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether any value is neither NULL nor NaN."""
+    if array.null_count == len(array):
+        return False
+    return not types.is_floating(array.type) or not pc.all(pc.is_null(array, nan_is_null=True)).as_py()
 
 
 def _is_castable(kind: pa.DataType, target: pa.DataType) -> bool:
@@ -142,6 +155,12 @@ def _as_floats(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_floats(inner) for inner in value]
     return float(value) if type(value) is int else value
+
+
+def _cast_column(values: Values, kind: pa.DataType) -> pa.Array:
+    """Cast a whole column: one without a value is NULL of any type."""
+    array = _array_for(kind, values)
+    return _cast(array, kind) if _has_values(array) else pa.nulls(len(array), kind)
 
 
 def _cast(values: Values, kind: pa.DataType) -> pa.Array:

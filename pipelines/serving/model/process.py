@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pipelines import errors
 from pipelines.errors import CorruptError, LockstepError, SourceError
-from pipelines.serving.model.columns import fitting_rows, insert_refused_rows, misfits
+from pipelines.serving.model.columns import fitting_rows, insert_refused_rows, misfits, schema_of_values
 
 Takes = Literal["rows", "query"]
 """`rows` of the kind that the model's signature shows, or the columns of its `query`."""
@@ -61,7 +61,7 @@ class ModelProcess:
 
         Raises SourceError if a column is missing or has another type.
         """
-        if faults := misfits(self.inputs, rows.schema):
+        if faults := misfits(self.inputs, schema_of_values(rows)):
             raise SourceError(f"the rows have {faults[0]}, which the model takes")
         table, unfit = fitting_rows(rows, self.inputs)
         columns = pa.RecordBatch.from_arrays(

@@ -13,7 +13,7 @@ from mlflow.types.schema import AnyType, Array
 
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.arrays import is_bytes
-from pipelines.data.features.raw import is_list, is_number
+from pipelines.data.features.raw import is_list, is_number, is_text
 from pipelines.data.rowwise.engine import quote_identifier
 from pipelines.data.versions.manifest import FittedEncoder, Manifest
 from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders, input_schema
@@ -62,16 +62,17 @@ def _reader(manifest: Manifest, raw: str) -> FittedEncoder | None:
 
 
 def _mlflow_type(kind: pa.DataType) -> Any:
-    """Numbers and booleans are declared as `Any`: MLflow refuses integers for double, and for long the floats that pandas uses for
-    integers with NULL; of booleans its server makes false from NULL and true from 2. `fitting_rows` refuses other values. Elements of
+    """Numbers, booleans and texts are declared as `Any`: MLflow refuses integers for double, for long the floats that pandas uses for
+    integers with NULL, and for string those that it uses for a column without a value; of booleans its server makes false from NULL and
+    true from 2. `fitting_rows` refuses other values. Elements of
     arrays are declared likewise; MLflow accepts NULL only for such arrays."""
     if is_list(kind):
         return Array(_mlflow_type(kind.value_type) if is_list(kind.value_type) else AnyType())
-    if is_number(kind):  # or a boolean
+    if is_number(kind) or is_text(kind):  # or a boolean
         return AnyType()
     if types.is_date(kind) or types.is_timestamp(kind):
         return DataType.datetime
-    return DataType.binary if is_bytes(kind) else DataType.string
+    return DataType.binary
 
 
 def _zeros(kind: pa.DataType, shape: tuple[int, ...]) -> Any:

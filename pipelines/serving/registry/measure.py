@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.config.serving import Registry
 from pipelines.errors import ConfigError, DatasetError
-from pipelines.serving.model.columns import misfits
+from pipelines.serving.model.columns import misfits, schema_of_values
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry.gates import Gate, Judgement, at_least, at_most, recordable, skip_reasons
 from pipelines.serving.registry.target import ComparisonTarget, bootstrap_comparison
@@ -96,7 +96,7 @@ def _reproduces_logged_metric(target: ComparisonTarget, predictions: Predictions
 def _is_no_worse(settings: Registry, target: ComparisonTarget, predictions: Predictions, champion: Path, numbers: dict[str, Any]) -> Gate:
     """The gate of the comparison with the champion, on the rows that both models accept; `numbers` get its values."""
     with ModelProcess(champion, "query") as model:
-        if faults := misfits(model.inputs, predictions.rows.schema):
+        if faults := misfits(model.inputs, schema_of_values(predictions.rows)):
             raise ConfigError(
                 f"the champion cannot predict the rows of this config: they have {name_list(faults)}; set registry.compare to false"
             )
