@@ -1,6 +1,6 @@
 """Writes the page of a run, or a comparison of several, as one HTML file.
 
-python jobs/report.py RUN_OR_CONF ... [--tracking.uri URI] [--out FILE]
+python jobs/report.py [CONF.yaml ...] [RUN_ID ...] [--tracking.uri URI] [--output FILE]
 """
 
 from pipelines.commands import run

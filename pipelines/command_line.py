@@ -64,6 +64,8 @@ def read_flags(
     parser = argparse.ArgumentParser(program, f"{program} CONF.yaml {usage}", add_help=False, allow_abbrev=False)
     for flag, keywords in flags.items():
         parser.add_argument(flag, **keywords)
+        if sum(argument == flag or argument.startswith(f"{flag}=") for argument in arguments) > 1:
+            raise ConfigError(f"{flag} stands twice; give it once")
     options, config_arguments = parser.parse_known_args(arguments)
     return options, read_config_argument(program, config_arguments, level, usage)
 

@@ -140,7 +140,8 @@ def promote(program: str, arguments: list[str]) -> None:
     flags = {"--run": _TEXT, "--rollback": {"action": "store_true"}}
     options, config = read_flags(program, "(--run RUN_ID | --rollback)", flags, arguments)
     if bool(options.run) == options.rollback:
-        raise ConfigError(f"--run is {options.run!r} and --rollback {options.rollback}; give the ID of a run to promote, or --rollback")
+        given = "both --run and --rollback are given" if options.run else "neither --run nor --rollback is given"
+        raise ConfigError(f"{given}; give the ID of a run to promote, or --rollback")
     from pipelines.api import promote, rollback
 
     print((rollback(config) if options.rollback else promote(config, options.run)).text)
@@ -152,7 +153,7 @@ def report(program: str, arguments: list[str]) -> None:
     from pipelines.report.arguments import read_arguments, usage
 
     if arguments in (["-h"], ["--help"]):
-        print(f"{usage(program)}\n\n{report.__doc__} A YAML file stands for its newest run.")
+        print(f"{usage(program)}\n\n{report.__doc__} A YAML file alone stands for its newest run; beside IDs, it says where MLflow is.")
         return
     report_arguments = read_arguments(program, arguments)
     log_to_stderr(logging.WARNING)

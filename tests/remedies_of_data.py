@@ -452,6 +452,11 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         call("promote"),
         (call("promote", "--run", "r"), call("promote", "--rollback", name="rollback")),
     ),
+    "stands twice; give it once": (call("promote", "--run", "r", "--run", "s"), (call("promote", "--run", "r"),)),
+    "is given twice; give it once, with all its values": (
+        call("promote", "--run", "r", "--train.lr", "1", "--train.lr", "2"),
+        (call("promote", "--run", "r", "--train.lr", "2"),),
+    ),
     "exclude each other; give one of them": (speaking("--quiet", "--json"), (speaking("--quiet"), speaking("--json"))),
     "name a finished training, and one of": (call("export", "--run", "r"), (call("export", "--run", "r", "--to", "onnx"),)),
     "give the URI of a model, models:/…, and a folder": (

@@ -303,7 +303,7 @@ def file_damaged_baseline(folder: Path) -> None:
 
 def page_by_command(folder: Path) -> None:
     run = start_run(folder)
-    write_report(read_report("report", [run.run_id, "--tracking.uri", run.uri, "--out", str(folder / "page.html")]))
+    write_report(read_report("report", [run.run_id, "--tracking.uri", run.uri, "--output", str(folder / "page.html")]))
     assert "What was trained" in (folder / "page.html").read_text()
 
 
@@ -318,7 +318,7 @@ def page(folder: Path, *kinds: str, has_data_page: bool = False) -> str:
 
 def written_page(folder: Path, file: str) -> None:
     run_id = training(folder, "{}")
-    write_report(read_report("report", [run_id, "--tracking.uri", store(folder), "--out", str(folder / file)]))
+    write_report(read_report("report", [run_id, "--tracking.uri", store(folder), "--output", str(folder / file)]))
 
 
 def drop_query_of_duckdb(duckdb_version: str) -> None:
@@ -496,9 +496,13 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         ),
     ),
     "it ended before its page was drawn": (lambda folder: page(folder, "etl"), (lambda folder: page(folder, "etl", has_data_page=True),)),
-    "--out is {}, which cannot be written": (
+    "--output is {}, which cannot be written": (
         lambda folder: written_page(folder, "mlflow.db/page.html"),
         (lambda folder: written_page(folder, "page.html"),),
+    ),
+    "stands twice, and is not compared with itself": (
+        lambda folder: report_page(store(folder), (training(folder, "{}"),) * 2),
+        (lambda folder: page(folder, "", ""),),
     ),
     "has no page: %s: %s; jobs/report.py": (file_damaged_baseline, (page_by_command,)),
     "train with the version of the ETL for a model that takes raw rows": (

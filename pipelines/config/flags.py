@@ -17,7 +17,7 @@ def parse_flags(arguments: list[str], model: type[BaseModel]) -> dict[str, Any]:
     """Values by dotted key. One word is parsed as YAML, several words become a list, none an empty tuple. If the setting takes only
     text, the word is not parsed, since YAML would join the lines of a query.
 
-    Raises ConfigError for a word that belongs to no flag or is not YAML.
+    Raises ConfigError for a word that belongs to no flag or is not YAML, and for a flag that stands twice.
     """
     words: dict[str, list[str]] = {}
     key = ""
@@ -26,6 +26,8 @@ def parse_flags(arguments: list[str], model: type[BaseModel]) -> dict[str, Any]:
             key, equals, text = argument.removeprefix("--").partition("=")
             if not key:
                 raise ConfigError(f"{argument}: not a flag; write --section.setting VALUE")
+            if key in words:
+                raise ConfigError(f"--{key}: is given twice; give it once, with all its values")
             words[key] = [text] if equals else []
         elif key:
             words[key].append(argument)

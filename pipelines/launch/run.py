@@ -193,18 +193,19 @@ def _log_model(config: Config, version: Version, run: tracking.TrainingRun, dire
             f"the model is trained and saved in {directory.path}, but {config.tracking.uri} has not answered for "
             f"{_AWAY_SECONDS / 60:.0f} minutes; run the same command to log it"
         )
-    run.send(trained["unsent"])
+    metrics, steps = numbers_only(trained["metrics"]), trained["steps"]
+    run.send([*trained["unsent"], tracking.final_point(steps, trained["best_epoch"], metrics)])
     content = directory.get_with_checksum(WEIGHTS)
     assert content is not None, "rank 0 writes the weights before it returns"
     weights = from_bytes(content)
     digest = model_digest(weights)
-    model = serve.log_model(config, version.manifest, weights, run.run_id, trained["steps"], trained["decision"])
+    model = serve.log_model(config, version.manifest, weights, run.run_id, tracking.final_step(steps), trained["decision"])
     if config.train.fold is not None:
-        file_metrics(run, numbers_only(trained["metrics"]))  # before the tag by which a run counts as finished
+        file_metrics(run, metrics)  # before the tag by which a run counts as finished
     run.tag({tracking.MODEL_DIGEST: digest, **_remarks(trained)})
     file_report(run, version)
     run.describe(tracking.describe_training(config, version.manifest, result_line(trained["metrics"]), trained, run.artifact_page(REPORT)))
-    result = Result(run.run_id, model, digest, numbers_only(trained["metrics"]), trained["rows"], trained["seconds"])
+    result = Result(run.run_id, model, digest, metrics, trained["rows"], trained["seconds"])
     run.file(tracking.RESULT, json.dumps(asdict(result)).encode())
     return result
 

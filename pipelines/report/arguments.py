@@ -19,31 +19,31 @@ class ReportArguments:
     uri: str
     """Address of MLflow."""
     runs: tuple[str | Config, ...]
-    """IDs of runs; a config stands for its newest one."""
+    """IDs of runs, or else configs, each of which stands for its newest one."""
     file: Path | None
     """To write; None for one named after the runs."""
 
 
 def read_arguments(program: str, arguments: list[str]) -> ReportArguments:
-    """Read the command line. Raises ConfigError for a config or a flag that is wrong, or if there are no runs."""
+    """Read the command line. Beside IDs of runs, a config says where MLflow is, as for the other commands. Raises ConfigError for a
+    config or a flag that is wrong, or if there are no runs."""
     parser = argparse.ArgumentParser(program, add_help=False, allow_abbrev=False)
-    parser.add_argument("--out", default="")
+    parser.add_argument("--output", "--out", default="")
     options, remaining = parser.parse_known_args(arguments)
     first_flag = next((place for place, argument in enumerate(remaining) if argument.startswith("-")), len(remaining))
     names, flags = remaining[:first_flag], remaining[first_flag:]
-    if not 1 <= len(names) <= MOST_RUNS:
-        raise ConfigError(
-            f"{usage(program)}\n{program}: 1 to {MOST_RUNS} runs come first, by ID or by YAML (got {len(names) or 'nothing'})"
-        )
-    configs = {name: from_command_line(program, [name, *flags]) for name in names if name.endswith((".yaml", ".yml"))}
+    run_ids = tuple(name for name in names if not name.endswith((".yaml", ".yml")))
+    if not 1 <= (count := len(run_ids or names)) <= MOST_RUNS:
+        raise ConfigError(f"{usage(program)}\n{program}: 1 to {MOST_RUNS} runs come first, by ID or by YAML (got {count or 'nothing'})")
+    configs = {name: from_command_line(program, [name, *flags]) for name in names if name not in run_ids}
     uris = {config.tracking.uri for config in configs.values()} or {_uri(program, flags)}
     if len(uris) > 1:
         raise ConfigError(f"{' and '.join(configs)} name the servers {' and '.join(sorted(uris))}; set one with --tracking.uri")
-    return ReportArguments(uris.pop(), tuple(configs.get(name, name) for name in names), Path(options.out) if options.out else None)
+    return ReportArguments(uris.pop(), run_ids or tuple(configs[name] for name in names), Path(options.output) if options.output else None)
 
 
 def usage(program: str) -> str:
-    return f"usage: {program} RUN_ID_OR_CONF.yaml ... [--section.setting VALUE ...] [--out FILE]"
+    return f"usage: {program} [CONF.yaml ...] [RUN_ID ...] [--section.setting VALUE ...] [--output FILE]"
 
 
 def _uri(program: str, flags: list[str]) -> str:
@@ -52,6 +52,6 @@ def _uri(program: str, flags: list[str]) -> str:
     parser.add_argument("--tracking.uri", dest="uri", default=Tracking().uri)
     options, unknown = parser.parse_known_args(flags)
     if unknown:
-        raise ConfigError(f"{usage(program)}\n{unknown[0]}: with IDs of runs alone, there are only --tracking.uri and --out")
+        raise ConfigError(f"{usage(program)}\n{unknown[0]}: with IDs of runs alone, there are only --tracking.uri and --output")
     file = str(options.uri).removeprefix(SQLITE)
     return f"{SQLITE}{home() / file}" if options.uri.startswith(SQLITE) and not os.path.isabs(file) else str(options.uri)

@@ -23,8 +23,10 @@ _OWN_PAGE = {ETL: "an ETL", CROSS_VALIDATION: "a cross-validation"}
 def report_page(uri: str, run_ids: tuple[str, ...]) -> str:
     """The page of a run, or the comparison of several, as HTML; of an ETL, the page about its data, and of a cross-validation all folds.
 
-    Raises TrackingError for an unknown run or an unreachable server, ConfigError for a run that has no page of this kind.
+    Raises TrackingError for an unknown run or an unreachable server, ConfigError for a run that has no page of this kind, or stands twice.
     """
+    if repeated := next((run_id for place, run_id in enumerate(run_ids) if run_id in run_ids[:place]), ""):
+        raise ConfigError(f"run {repeated} stands twice, and is not compared with itself; name each run once")
     kinds = {run_id: kind_of_run(uri, run_id) for run_id in run_ids}
     if len(run_ids) == 1 and kinds[run_ids[0]] == ETL:
         return _data_page(uri, run_ids[0])
@@ -64,5 +66,5 @@ def write_report(arguments: ReportArguments) -> str:
     try:
         atomic.write_file(str(file), content, durable=False)
     except OSError as error:
-        raise ConfigError(f"--out is {file}, which cannot be written: {error.strerror}; choose another file") from error
+        raise ConfigError(f"--output is {file}, which cannot be written: {error.strerror}; choose another file") from error
     return f"{file.absolute()} ({len(content) / 1e6:.1f} MB)"

@@ -21,7 +21,7 @@ from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.models import newest_model
 from pipelines.tracking.naming import SPARK_APPLICATION, browse_line
 from pipelines.tracking.run import is_reachable, tracked_run
-from pipelines.tracking.sender import Sender
+from pipelines.tracking.sender import Sender, final_point, final_step
 from pipelines.tracking.system import system_metrics
 from pipelines.tracking.training import (
     REMARKS,
@@ -37,6 +37,7 @@ from pipelines.tracking.training import (
 
 __all__ = [
     "MODEL_DIGEST", "REMARKS", "RESULT", "SPARK_APPLICATION", "UNDEFINED", "Sender", "TrainingRun", "baseline_run", "browse_line",
-    "check_host", "connect_early", "describe_etl", "describe_training", "download_weights", "etl_run", "find_run_folder",
-    "finished_training", "is_reachable", "newest_model", "open_training", "resumable_folder", "system_metrics", "tracked_run",
+    "check_host", "connect_early", "describe_etl", "describe_training", "download_weights", "etl_run", "final_point", "final_step",
+    "find_run_folder", "finished_training", "is_reachable", "newest_model", "open_training", "resumable_folder", "system_metrics",
+    "tracked_run",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from pipelines.tracking.client import connect, flatten, mlflow_errors
 from pipelines.tracking.liveness import is_alive
 from pipelines.tracking.naming import HIDDEN, metric_name, read_hidden_tag
 from pipelines.tracking.run import KIND
+from pipelines.tracking.sender import BEST_EPOCH
 from pipelines.tracking.training import IDENTITY
 
 CONFIG = "config.json"
@@ -49,7 +50,7 @@ class History:
     params: Mapping[str, str]
     """The settings by dotted name, those of its config.json and the params that MLflow shows."""
     curves: Mapping[str, tuple[Point, ...]]
-    """Points by metric, in the order of steps."""
+    """Points by metric, in the order of steps; without the final ones, which repeat those of the best epoch."""
 
 
 def kind_of_run(uri: str, run_id: str) -> str:
@@ -75,6 +76,7 @@ def history(uri: str, run_id: str) -> History:
     with mlflow_errors(uri):
         experiment = client.get_experiment(run.info.experiment_id).name
         curves = {metric_name(name): _points(client, run_id, name) for name in sorted(run.data.metrics)}
+        last_step = max((point.step for point in curves.pop(BEST_EPOCH, ())), default=2**63) - 1
         settings = {name: str(value) for name, value in _config(client, run_id).items()}
     return History(
         run_id=run_id,
@@ -86,7 +88,7 @@ def history(uri: str, run_id: str) -> History:
         ended=run.info.end_time / 1_000 if run.info.end_time else None,
         tags=dict(run.data.tags),
         params={**run.data.params, **settings},
-        curves=curves,
+        curves={name: tuple(point for point in points if point.step <= last_step) for name, points in curves.items()},
     )
 
 

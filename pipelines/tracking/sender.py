@@ -22,6 +22,20 @@ Point = tuple[int, int, dict[str, float]]
 """Time in ms; step; metrics by name."""
 
 
+BEST_EPOCH = "best_epoch"
+"""The metric that a finished training has at its final step."""
+
+
+def final_step(steps: int) -> int:
+    """The step of the final values of a training's metrics: one more than it has, since each curve may have a point of its last step."""
+    return steps + 1
+
+
+def final_point(steps: int, best_epoch: int, metrics: Mapping[str, float]) -> Point:
+    """The metrics of the best epoch as the final ones, by which MLflow sorts runs. Without this point, it would sort by the last epoch."""
+    return int(time.time() * 1_000), final_step(steps), {**metrics, BEST_EPOCH: float(best_epoch)}
+
+
 class Sender:
     """Keeps points until MLflow has acknowledged them.
 

@@ -51,8 +51,8 @@ def test_a_reader_of_its_help_may_leave(command: str) -> None:
 def test_help_without_a_file_says_what_comes_first(job: str) -> None:
     command_result = start(job, "--help")
     assert (command_result.returncode, command_result.stderr) == (0, "")
-    first = r" CONF\.yaml( [-([].*)?| \[CONF\.yaml\] \[-.*\]| RUN_ID_OR_CONF\.yaml \.\.\."  # and flags of the command itself; or runs
-    assert re.match(rf"usage: {re.escape(job)}({first}) \[--section\.setting VALUE \.\.\.\]( \[--out FILE\])?\n", command_result.stdout)
+    first = r" CONF\.yaml( [-([].*)?| \[CONF\.yaml\] \[-.*\]| \[CONF\.yaml \.\.\.\] \[RUN_ID \.\.\.\]"  # and its own flags; or runs
+    assert re.match(rf"usage: {re.escape(job)}({first}) \[--section\.setting VALUE \.\.\.\]( \[--output FILE\])?\n", command_result.stdout)
 
 
 @pytest.mark.parametrize("job", JOBS)

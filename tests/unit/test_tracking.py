@@ -188,6 +188,25 @@ def test_p8_after_a_resume_no_point_comes_twice_and_none_is_missing(uri: str, ve
     assert history(uri, run.run_id, "validation/auc") == [(5, 0.5)]
 
 
+def test_p8_runs_are_sorted_by_their_best_epochs_and_the_curves_stay(uri: str, version: Version) -> None:
+    validation = {"early": [0.5, 0.9, 0.6], "late": [0.6, 0.7, 0.8]}
+    runs = {name: begin(uri, version, "sorted", seed=seed) for seed, name in enumerate(validation)}
+    for name, values in validation.items():
+        for step, value in enumerate(values, 1):
+            runs[name].send([[step, step, {"validation/auc": value, "validation/epoch": float(step)}]])
+        best = max(values)
+        for _ in range(2):  # the second command is that after a driver that was killed before it logged the model
+            runs[name].send([tracking.final_point(3, values.index(best) + 1, {"validation/auc": best})])
+        assert history(uri, runs[name].run_id, "validation/auc") == [*enumerate(values, 1), (tracking.final_step(3), best)]
+        shown = recorded_history(uri, runs[name].run_id).curves
+        assert [point.value for point in shown["validation/auc"]] == values and "best_epoch" not in shown
+    client = MlflowClient(uri)
+    experiment = client.get_run(runs["early"].run_id).info.experiment_id
+    found = client.search_runs([experiment], order_by=["metrics.`validation/auc` DESC"])
+    assert [run.info.run_id for run in found] == [runs["early"].run_id, runs["late"].run_id]
+    assert [run.data.metrics["best_epoch"] for run in found] == [2, 3]
+
+
 @contextmanager
 def server(port: int, store: str) -> Iterator[None]:
     """MLflow's own server application, in a thread."""
