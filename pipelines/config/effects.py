@@ -152,6 +152,20 @@ def ineffective_settings_in_run(config: Any, run: PlannedRun) -> Iterator[tuple[
             yield use.setting, use.fault.format(value=value, run=run)
 
 
+def has_effect(config: Any, name: str) -> bool:
+    """Whether the setting of this dotted name, given or not, has an effect beside the others: those without one are not recorded."""
+    section, parts = config, name.split(".")
+    for number, part in enumerate(parts, 1):
+        if not isinstance(section, BaseModel) or not hasattr(section, part):
+            break  # a key of a mapping, which has no rule of its own
+        value, setting = getattr(section, part), ".".join(parts[:number])
+        uses = (use for use in (*TABLE, *config.train.strategy.uses) if use.concerns(setting, section, value))
+        if any(use.fault(setting, config, section, value) for use in uses):
+            return False
+        section = value
+    return True
+
+
 def ineffective_settings(config: Any) -> Iterator[tuple[str, str]]:
     """Dotted name and fault of every setting that is given and has no effect; of a whole section, only the section.
 

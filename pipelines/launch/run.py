@@ -5,10 +5,12 @@ import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from pipelines import tracking
 from pipelines.config import Config
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError, TrainingError
@@ -31,6 +33,7 @@ from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
 from pipelines.tasks.metrics.values import missing_reasons, numbers_only
 from pipelines.tracking.folds import FOLD, PARENT, file_metrics
+from pipelines.train.checkpoint.checkpoints import newest_step
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.train.state import left_out_rows, total_steps
 from pipelines.train.strategies import strategy_class
@@ -77,6 +80,7 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
         gpus = uses_gpus(config.train)
         warn_of_missing_cpus(config.train)
         tags = {**job_tags(), "rows.left_out_of_an_epoch": str(left_out_rows(config, version.rows("train")))}
+        tags["workers"] = " to ".join(map(str, sorted(set(config.train.workers_range))))
         tags |= _fold_tags(config, parent_run_id)
         with tracking.tracked_run(lambda: tracking.open_training(config, version, tags), ends_job=not parent_run_id) as run:
             progress.say(_opening(config, version, run, gpus))
@@ -142,6 +146,7 @@ def _train_on_workers(
 ) -> dict[str, Any]:
     """Return rank 0's result. A group that is slowed by machines, or is about to lose some, saves, and starts again without them."""
     left_out: tuple[str, ...] = ()
+    progress.record_death = partial(run.add_line, "deaths")
     while True:
         trainer = create_trainer(work, config, version, run.run_id, directory, left_out=left_out, **worker_arguments)
         worker_monitor, preemption = WorkerMonitor(directory, progress.say, run.tag), Preemption(directory, progress.say)
@@ -162,11 +167,18 @@ def _opening(config: Config, version: Version, run: tracking.TrainingRun, gpus: 
     left_out, adjective = left_out_rows(config, rows), "different" if settings.shuffle else "the same"
     least, most = settings.workers_range
     return (
-        f"run {run.run_id} {'resumes' if run.is_resumed else 'starts'}: {rows:,} rows of {version.root}, "
-        f"{total_steps(config, rows):,} {settings.strategy.describe_steps(settings)} in at most {settings.epochs} epochs"
+        f"run {run.run_id} {_beginning(run)}: {rows:,} rows of {version.root}, "
+        f"{total_steps(config, rows):,} {settings.strategy.describe_steps(settings)} in at most {show_count(settings.epochs, 'epoch')}"
         f"{f' ({left_out} rows left out of each, {adjective} ones every time)' if left_out else ''}, "
-        f"on {most if least == most else f'{least} to {most}'} worker{'s' if most > 1 else ''} with {'a GPU each' if gpus else 'CPUs'}"
+        f"on {show_count(most if least == most else f'{least} to {most}', 'worker')} with {'a GPU each' if gpus else 'CPUs'}"
     )
+
+
+def _beginning(run: tracking.TrainingRun) -> str:
+    if not run.is_resumed:
+        return "starts"
+    step = newest_step(RunDirectory(run.folder))
+    return "begins again, since no checkpoint was saved" if step is None else f"resumes after step {step:,}"
 
 
 def _prepare_directory(initial: InitialWeights | None, run: tracking.TrainingRun, progress: TrainingProgress) -> RunDirectory:

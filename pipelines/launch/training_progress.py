@@ -1,7 +1,7 @@
 """Prints a training's progress, the metrics of each epoch, and a summary."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pipelines.runtime.progress import Progress, is_json
@@ -18,7 +18,9 @@ class TrainingProgress:
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress or Progress()
         self._epoch, self._last_epoch = 0.0, -EPOCH_SECONDS
-        self._attempt, self._last_death = "", 0.0
+        self._attempt, self._last_death, self._died_before_first_step = "", 0.0, False
+        self.record_death: Callable[[str], None] = lambda line: None
+        """Called with the line about workers that died."""
 
     def show(self, written: Mapping[str, Any] | None, deaths: Mapping[str, Any] | None = None) -> None:
         """Print deaths and restarts of workers, the metrics of a new epoch, and the progress if it is due."""
@@ -28,7 +30,7 @@ class TrainingProgress:
         if written is None:
             return
         if written["first_step"] is not None and written["attempt"] != self._attempt:
-            if self._attempt:
+            if self._attempt or self._died_before_first_step:
                 self._report_restart(written, deaths)
             self._attempt = written["attempt"]
         if not written["step"]:
@@ -56,14 +58,18 @@ class TrainingProgress:
 
     def _report_deaths(self, deaths: Mapping[str, Any], written: Mapping[str, Any] | None) -> None:
         at = f" at about step {written['step']:,} of {written['steps']:,}" if written and written["step"] else ""
+        if written is None or written["first_step"] is None:
+            at, self._died_before_first_step = " before the first step", True
         workers, cut_off = deaths["workers"], deaths.get("cut_off", [])
         cause = "; ".join(dict.fromkeys(workers.values())) or f"{_worker_list(cut_off)} lost the connection to it"
-        self.say(f"{_worker_list(workers)} died{at}: {cause}", "died", workers=dict(workers), cut_off=cut_off)
+        line = f"{_worker_list(workers)} died{at}: {cause}"
+        self.say(line, "died", workers=dict(workers), cut_off=cut_off)
+        self.record_death(line)
 
     def _report_restart(self, written: Mapping[str, Any], deaths: Mapping[str, Any] | None) -> None:
         """Another group of workers has begun: after a death, or with another number of workers."""
         step, steps = written["first_step"], written["steps"]
-        position = f"back at step {step:,} of {steps:,}"
+        position = f"back at step {step:,} of {steps:,}" if step else "back at the first step"
         if deaths is None:
             self.say(f"the workers have restarted; {position}", "restart", workers=[], step=step, steps=steps)
             return

@@ -23,6 +23,10 @@ _NO_SHARED_MEMORY = re.compile(r"creating shared memory segment|No space left on
 """What NCCL and torch say where a container limits it."""
 
 
+_UNKNOWN_END = "connection error code 2"
+"""Ray's words for a process whose connection ended without a word."""
+
+
 class DeathRecorder(UserCallback):
     """Writes the workers of the last failure into the run's directory. Ray calls it in its controller, before it restarts the group."""
 
@@ -31,7 +35,7 @@ class DeathRecorder(UserCallback):
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         dead, cut_off = separate_deaths(worker_exceptions)
-        values = {"time": time.time(), "workers": {str(rank): _reason(error) for rank, error in dead.items()}, "cut_off": cut_off}
+        values = {"time": time.time(), "workers": {str(rank): describe_death(error) for rank, error in dead.items()}, "cut_off": cut_off}
         try:
             RunDirectory(self._directory).put_json(DEATHS, values, durable=False)
         except TrainingError as error:  # the restart matters more
@@ -58,7 +62,19 @@ def _text(error: Exception) -> str:
     return str(getattr(error, "_base_exc", error))
 
 
-def _reason(error: Exception) -> str:
-    lines = _text(error).splitlines()
+def describe_death(error: Exception) -> str:
+    """Why a worker ended, in a line; with the signal, where Ray says that its process is gone."""
+    text = _text(error)
+    lines = text.splitlines()
     reason = (lines[0] if lines else type(error).__name__)[:_REASON_LENGTH]
-    return f"{reason}; {SHARED_MEMORY} is full: {SHARED_MEMORY_REMEDY}" if _NO_SHARED_MEMORY.search(_text(error)) else reason
+    if _is_gone(error) and (signal := _signal(text)):
+        reason = f"{reason.removesuffix('.')}: {signal}"
+    return f"{reason}; {SHARED_MEMORY} is full: {SHARED_MEMORY_REMEDY}" if _NO_SHARED_MEMORY.search(text) else reason
+
+
+def _signal(text: str) -> str:
+    """The signal that ended a process, in words, as far as Ray knows it: SIGKILL and a crash look alike to it."""
+    if _UNKNOWN_END in text:
+        return "by SIGKILL, as the kernel sends where memory is full, or by a crash such as SIGSEGV"
+    named = re.search(r"\bSIG[A-Z]{3,}\b", text)
+    return f"by {named[0]}" if named else ""

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.report.charts import Mark
 from pipelines.report.run_data import RunData, TrainingAttempt
 from pipelines.report.style import GREY, ORANGE, PURPLE, RED
 
-EVENT_TAGS = ("stragglers", "standstill", "machines.left_out")
-"""The tags in which a training says what happened."""
+EVENT_TAGS = ("deaths", "stragglers", "standstill", "machines.left_out")
+"""The tags in which a training says what happened, an event a line."""
 SILENT_SECONDS, SILENT_FACTOR = 30.0, 20.0
 """A silence is a time between two points of the curve that is longer than both this, and so many times the usual one."""
 
@@ -40,7 +41,7 @@ def _attempts(data: RunData) -> list[Event]:
     if not data.attempts:
         return []
     first = data.attempts[0]
-    start = Event(f"training began with {_workers(first.workers)}", first.step, seconds=first.seconds)
+    start = Event(f"training began with {show_count(first.workers, 'worker')}", first.step, seconds=first.seconds)
     return [start, *(_restart(data, before, now) for before, now in pairwise(data.attempts))]
 
 
@@ -49,7 +50,7 @@ def _restart(data: RunData, before: TrainingAttempt, now: TrainingAttempt) -> Ev
     last = max(points, key=lambda point: point.seconds, default=None)
     lost = f", {last.step - now.step:,} steps back" if last and last.step > now.step else ""
     silent = f", {now.seconds - last.seconds:,.0f} s after the last point" if last else ""
-    size = "" if now.workers == before.workers else f", resized from {before.workers} to {_workers(now.workers)}"
+    size = "" if now.workers == before.workers else f", resized from {before.workers} to {show_count(now.workers, 'worker')}"
     text = f"restarted at step {now.step:,}{size}{lost}{silent}"
     return Event(text, now.step, PURPLE if size else RED, now.seconds)
 
@@ -71,12 +72,8 @@ def _silences(data: RunData) -> list[Event]:
 def _tag_events(data: RunData) -> list[Event]:
     events = []
     for name in EVENT_TAGS:
-        if value := data.run.tags.get(name):
+        for value in data.run.tags.get(name, "").splitlines():
             step = re.search(r"\bstep ([\d,]+)", value)
             number = int(step[1].replace(",", "")) if step and step[1].strip(",") else None
             events.append(Event(f"{name}: {value}", number, ORANGE))
     return events
-
-
-def _workers(count: int) -> str:
-    return f"{count} worker{'s' if count > 1 else ''}"

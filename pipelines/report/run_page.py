@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import list_shapes
+from pipelines.config.messages.did_you_mean import list_shapes, show_count
+from pipelines.config.tasks.task import KINDS
 from pipelines.config.train.strategies import strategy_section
 from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
@@ -65,7 +66,11 @@ def training_facts(data: RunData) -> Facts:
         ("label smoothing in training", config.get("task", {}).get("label_smoothing") or None),
         *_decision_facts(data),
         ("code", Code(run.tags.get("git.commit", "") or "no git checkout")),
-        *(_baseline_facts(run) if data.is_baseline else _optimizer_facts(data, config.get("train", {}))),
+        *(
+            _baseline_facts(run)
+            if data.is_baseline
+            else _optimizer_facts(data, config.get("train", {}), config.get("task", {}).get("kind"))
+        ),
         ("versions that made the rows", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())),
     ]
     return [(name, value) for name, value in facts if value not in ("", None)]
@@ -81,12 +86,22 @@ def _decision_facts(data: RunData) -> Facts:
     ]
 
 
-def _optimizer_facts(data: RunData, train: Mapping[str, Any]) -> Facts:
-    run = data.run
+def _count_workers(train: Mapping[str, Any]) -> str:
+    workers = train.get("workers", "?")
+    return show_count(
+        " to ".join(map(str, workers)) if isinstance(workers, Sequence) and not isinstance(workers, str) else workers, "worker"
+    )
+
+
+def _optimizer_facts(data: RunData, train: Mapping[str, Any], task: str | None) -> Facts:
+    run, settings = data.run, KINDS.get(task or "")
+    is_network = settings is None or not settings.needs_own_strategy
+    optimizer = f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {train.get('global_batch', '?')} rows per step"
     kind = strategy_section(train.get("strategy", "?")).get("kind", "?")
     return [
-        ("strategy", f"{kind}, {train.get('workers', '?')} workers, {train.get('shards', '?')} shards"),
-        ("optimizer", f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {train.get('global_batch', '?')} rows per step"),
+        ("strategy", f"{kind}, {_count_workers(train)}, {show_count(train.get('shards', '?'), 'shard')}"),
+        ("optimizer", optimizer if is_network else None),
+        ("rate", None if is_network else train.get("lr")),
         ("seed", train.get("seed")),
         *_origin_facts(train, data.init_from),
         ("digest of the model", Code(run.tags["model.digest"]) if "model.digest" in run.tags else "none yet"),

@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch
 
@@ -52,7 +53,7 @@ def cut_stages(count: int, first: Link, blocks: Sequence[Link], last: Link | Non
     """
     if count > len(blocks):
         raise ConfigError(
-            f"train.strategy cuts the model into {count} stages, but it has {len(blocks)} block{'s' if len(blocks) > 1 else ''}; lower "
+            f"train.strategy cuts the model into {count} stages, but it has {show_count(len(blocks), 'block')}; lower "
             "train.strategy.pipeline, choose schedule 1F1B, which has one stage per worker, or give the model more layers"
         )
     blocks_per_stage, remainder = divmod(len(blocks), count)

@@ -16,6 +16,7 @@ from mlflow.entities import LifecycleStage, Param
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
+from pipelines.config.effects import has_effect
 from pipelines.config.messages.did_you_mean import name_list
 from pipelines.errors import TrackingError
 from pipelines.runtime.compat.mlflow_sessions import defer_signals_in_sessions
@@ -148,10 +149,11 @@ def param_values(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def training_settings(config: Config) -> dict[str, Any]:
     """Settings that decide a training, by dotted names such as `train.lr`: the usual ones, and all that the config gives of `task` and
-    `train`."""
+    `train`, without those that have no effect or no value."""
     explicit = config.model_dump(mode="json", by_alias=True, include={"task", "train"}, exclude=config.placement, exclude_unset=True)
     usual = config.model_dump(mode="json", include={"task": {"kind"}, "train": _USUAL})
-    return flatten(usual) | flatten(explicit)
+    settings = flatten(usual) | flatten(explicit)
+    return {name: value for name, value in settings.items() if value not in (None, "") and has_effect(config, name)}
 
 
 def etl_settings(config: Config) -> dict[str, Any]:

@@ -1,24 +1,33 @@
 """The description of a run in MLflow, in Markdown: its result, its data and its pages, in five lines."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.config import Config
+from pipelines.config.effects import has_effect
 from pipelines.data.versions.manifest import Manifest
 
 
 def describe_training(config: Config, manifest: Manifest, result: str, trained: Mapping[str, Any], page: str) -> str:
     """`result` has the metrics in words; `trained` has `best_epoch`, `epochs`, `steps`, `rows` and `seconds`; `page` is the address of the
     run's page."""
-    train = config.train
-    speed = trained["rows"] / max(trained["seconds"], 1e-9)
+    speed, steps = trained["rows"] / max(trained["seconds"], 1e-9), config.train.strategy.describe_steps(config.train)
     return _lines(
         f"**{result}** (best epoch, {trained['best_epoch']} of {trained['epochs']})",
         _data_line(config, manifest),
-        f"{config.task.kind}, {train.strategy.kind}, {train.optimizer} with lr {train.lr:g}, batches of {train.global_batch:,} rows",
-        f"{trained['steps']:,} steps in {trained['seconds']:,.0f} s of training, {speed:,.0f} rows/s",
+        ", ".join(_training_words(config)),
+        f"{trained['steps']:,} {steps} in {trained['seconds']:,.0f} s of training, {speed:,.0f} rows/s",
         f"[page of the run]({page})",
     )
+
+
+def _training_words(config: Config) -> Iterator[str]:
+    """The task, the strategy, and those of the usual settings that have an effect on it."""
+    train = config.train
+    yield from (config.task.kind, train.strategy.kind)
+    yield f"{train.optimizer} with lr {train.lr:g}" if has_effect(config, "train.optimizer") else f"lr {train.lr:g}"
+    if has_effect(config, "train.global_batch"):
+        yield f"batches of {train.global_batch:,} rows"
 
 
 def describe_etl(config: Config, manifest: Manifest, seconds: float, page: str = "") -> str:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 KIND = "mlflow.lockstep.kind"
 """Tag of runs that are not trainings."""
+_TAG_LINES = 10
+"""MLflow takes a few thousand characters."""
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
@@ -37,6 +39,14 @@ class MlflowRun:
         with mlflow_errors(self.uri):
             for name, value in tags.items():
                 self.client.set_tag(self.run_id, name, value)
+
+    def add_line(self, tag: str, line: str) -> None:
+        """Add a line to a tag, which keeps the last ones. If MLflow is unreachable, only warn: the run goes on."""
+        try:
+            earlier = self.client.get_run(self.run_id).data.tags.get(tag, "").splitlines()
+            self.client.set_tag(self.run_id, tag, "\n".join([*earlier, line][-_TAG_LINES:]))
+        except MlflowException as error:
+            log.warning("run %s lacks a line in its tag %s: %s: %s", self.run_id, tag, line, str(error).splitlines()[0])
 
     def describe(self, text: str) -> None:
         """Set the description that MLflow shows first, in Markdown."""

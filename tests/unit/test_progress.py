@@ -10,8 +10,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.exceptions import ActorDiedError
 
 from pipelines.launch.training_progress import TrainingProgress
+from pipelines.launch.worker_failures import describe_death
 from pipelines.runtime import progress
 from pipelines.runtime.progress import Progress
 
@@ -121,6 +124,35 @@ def test_a_death_and_the_restart_are_told_in_our_own_words(monkeypatch: pytest.M
         "worker 1 died at about step 300 of 400: The worker died",
         "worker 1 died; back at step 200 of 400 in 11 s",
     ]
+
+
+def test_a_death_before_the_first_step_is_told_and_recorded_and_so_is_its_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    output, recorded = StringIO(), list[str]()
+    training_progress = TrainingProgress(Progress(output))
+    training_progress.record_death = recorded.append
+    dead = {"time": 1_000.0, "workers": {"1": "The worker died: by SIGKILL"}}
+    training_progress.show(None, dead)
+    monkeypatch.setattr("pipelines.launch.training_progress.time.time", lambda: 1_003.0)
+    training_progress.show(point(0), dead)
+    assert output.getvalue().splitlines() == [
+        "worker 1 died before the first step: The worker died: by SIGKILL",
+        "worker 1 died; back at the first step in 3 s",
+    ]
+    assert recorded == output.getvalue().splitlines()[:1]
+
+
+@pytest.mark.parametrize(
+    ("detail", "end"),
+    [
+        ("Worker unexpectedly exits with a connection error code 2. End of file. Some causes: (1) SIGKILL (2) SIGSEGV",
+         "by SIGKILL, as the kernel sends where memory is full, or by a crash such as SIGSEGV"),
+        ("Worker exits unexpectedly by a signal. SIGTERM is sent.", "before finishing this task: by SIGTERM"),
+        ("The node was removed.", "before finishing this task."),
+    ],
+)  # fmt: skip
+def test_a_death_names_the_signal_as_far_as_it_is_known(detail: str, end: str) -> None:
+    error = ActorDiedError(ActorDiedErrorContext(error_message=f"Worker exit detail: {detail}", actor_id=b"a" * 16))
+    assert describe_death(error).endswith(end)
 
 
 def test_whoever_lost_the_connection_to_the_dead_has_not_died(monkeypatch: pytest.MonkeyPatch) -> None:

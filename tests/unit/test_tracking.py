@@ -33,6 +33,7 @@ from werkzeug.serving import make_server
 
 from pipelines import api, tracking
 from pipelines.config import Config, parse
+from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError
 from pipelines.launch import run as driver
@@ -40,7 +41,7 @@ from pipelines.launch.run import Result
 from pipelines.notebook.fitted_model import FittedModel
 from pipelines.runtime.interrupts import handle_signals
 from pipelines.tracking import liveness
-from pipelines.tracking.client import connect, key
+from pipelines.tracking.client import connect, key, training_settings
 from pipelines.tracking.history import history as recorded_history
 from pipelines.tracking.history import read_training
 from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT
@@ -101,6 +102,17 @@ def test_p6_a_run_names_its_dataset_and_its_config(uri: str, version: Version) -
     files = {file.path for file in MlflowClient(uri).list_artifacts(run.run_id)}
     assert files == {"config.json", "manifest.json", "profile.json"}
     assert stored_run.info.artifact_uri.startswith(Path(uri.removeprefix("sqlite:///")).parent.as_uri())
+
+
+def test_a_run_of_trees_records_no_setting_of_networks() -> None:
+    trees = parse({**VALUES, "task": {"kind": "trees"}, "train": {"init_from": ""}}, "test")
+    recorded = training_settings(trees)
+    assert {"train.strategy.kind", "train.epochs", "train.seed", "train.shards"} < recorded.keys()
+    assert not {"train.optimizer", "train.global_batch"} & recorded.keys() and "" not in recorded.values()
+    manifest = Manifest(name="t", version="0" * 12, digest="0" * 64, attempt="a", encoders={}, splits={})
+    trained = {"best_epoch": 1, "epochs": 2, "steps": 50, "rows": 10, "seconds": 1.0}
+    text = tracking.describe_training(trees, manifest, "test auc 0.9", trained, "page")
+    assert "\ntrees, boosting, lr 0.05  \n50 rounds in" in text
 
 
 @pytest.mark.parametrize("name", ["encoder/", "/a//b", "./a", "a/../b", "/", "größe", "a@b", "a:b c", "..a", "...", ".a"])

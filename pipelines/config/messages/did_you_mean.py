@@ -1,4 +1,4 @@
-"""Suggests the known name that is closest to an unknown one, and shows few of many names."""
+"""Suggests the known name that is closest to an unknown one, shows few of many names, and counts in words."""
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,6 +23,12 @@ def name_list(names: Collection[str], name: str = "") -> str:
     )
     chosen = near or list(names)[: MOST_SHOWN // 2]
     return f"{', '.join(chosen)} and {len(names) - len(chosen):,} more"
+
+
+def show_count(count: int | str, noun: str) -> str:
+    """A number of things whose plural ends in s: `1 worker`, `1,200 rows`."""
+    number = f"{count:,}" if isinstance(count, int) else count
+    return f"{number} {noun}" if str(count) == "1" else f"{number} {noun}s"
 
 
 def list_shapes(shapes: Mapping[str, Sequence[int]]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from textwrap import fill
 from typing import Any
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, free_name
 from pipelines.errors import ConfigError, SourceError
@@ -37,8 +38,7 @@ def draft_table(request: Request) -> Draft | None:
 def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) -> Draft:
     """Draft the config of a table. Raises ConfigError or SourceError if no model can be trained on it."""
     if table.rows < LEAST_ROWS:
-        rows = f"{table.rows} row{'s' if table.rows != 1 else ''}"
-        raise SourceError(f"{data} has {rows}, too few for three splits; give a table of at least {LEAST_ROWS}")
+        raise SourceError(f"{data} has {show_count(table.rows, 'row')}, too few for three splits; give a table of at least {LEAST_ROWS}")
     table, target = choose_target(table, target_name, data)
     table = with_moments(table, target.columns)
     roles = find_roles(table, target)

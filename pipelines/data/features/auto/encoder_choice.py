@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.column_roles import has_sentences, is_array
 
@@ -77,7 +78,7 @@ def encodings(column: ColumnFacts, style: NumberStyle, used_names: set[str]) -> 
 
 def category(column: ColumnFacts) -> Encoding:
     """A vocabulary of the values, or hashes of very many."""
-    reason = f"{column.distinct:,} distinct value{'s' if column.distinct != 1 else ''}{_nulls(column)}"
+    reason = f"{show_count(column.distinct, 'distinct value')}{_nulls(column)}"
     encoder = category_encoder(column.distinct)
     return Encoding(column.name, encoder, f"{reason}: {_category_words(encoder)}")
 
