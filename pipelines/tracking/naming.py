@@ -22,6 +22,8 @@ SPARK_APPLICATION = "spark.application_id"
 _WORKERS = "system/workers/"
 _OF_WORKERS = ("time/", "memory/")
 """Metrics of how workers spend time and memory; MLflow has them below `system/workers/`, after and apart from those of the model."""
+_OF_ONE_WORKER = ("worst", "worst_rank")
+"""Endings of metrics that are of one worker; MLflow has them below these words, apart from the means."""
 _LOCAL = "http://127.0.0.1:5000"
 """Where `make ui` serves an SQLite file, unless PORT says otherwise."""
 
@@ -49,12 +51,17 @@ def read_hidden_tag(tags: Mapping[str, str], name: str) -> str | None:
 
 def mlflow_metric(name: str) -> str:
     """The name that a metric has in MLflow."""
-    return f"{_WORKERS}{name}" if name.startswith(_OF_WORKERS) else name
+    if not name.startswith(_OF_WORKERS):
+        return name
+    kind = next((kind for kind in _OF_ONE_WORKER if name.endswith(f"_{kind}")), "")
+    return f"{_WORKERS}{kind}/{name.removesuffix(f'_{kind}')}" if kind else f"{_WORKERS}{name}"
 
 
 def metric_name(stored: str) -> str:
     """The metric that has this name in MLflow."""
-    return stored.removeprefix(_WORKERS)
+    name = stored.removeprefix(_WORKERS)
+    kind, _, rest = name.partition("/")
+    return f"{rest}_{kind}" if stored != name and kind in _OF_ONE_WORKER else name
 
 
 def experiment_page(uri: str, experiment_id: str) -> str:

@@ -117,8 +117,8 @@ def test_where_its_time_goes_is_in_the_curves(training_run: tuple[Config, Result
     config, result = training_run
     metrics = latest_run(config).data.metrics
     for phase in ("data", "forward", "backward", "exchange", "optimizer", "checkpoint"):
-        mean, worst = metrics[f"system/workers/time/{phase}_seconds"], metrics[f"system/workers/time/{phase}_seconds_worst"]
-        assert 0 < mean <= worst and metrics[f"system/workers/time/{phase}_seconds_worst_rank"] in (0, 1), phase
+        mean, worst = metrics[f"system/workers/time/{phase}_seconds"], metrics[f"system/workers/worst/time/{phase}_seconds"]
+        assert 0 < mean <= worst and metrics[f"system/workers/worst_rank/time/{phase}_seconds"] in (0, 1), phase
     assert metrics["system/workers/memory/peak_bytes"] > 2**27
     steps = history(config, result.run_id, "system/workers/time/forward_seconds")
     assert steps == sorted(set(steps)) and steps[-1] == 93

@@ -167,11 +167,13 @@ def test_p8_a_run_from_before_its_tags_were_hidden_is_continued(uri: str, versio
 def test_times_and_memory_are_apart_from_the_metrics_of_the_model(uri: str, version: Version) -> None:
     run = begin(uri, version, "apart")
     sender = tracking.Sender(uri, run.run_id, every_seconds=0.05)
-    sender.log(1, {"train/loss": 1.0, "time/data_seconds": 0.5, "memory/peak_bytes": 2.0})
+    logged = {"train/loss": 1.0, "time/data_seconds": 0.5, "time/data_seconds_worst": 0.7, "time/data_seconds_worst_rank": 1.0}
+    sender.log(1, {**logged, "memory/peak_bytes": 2.0})
     assert sender.close(30) == []
     stored = set(MlflowClient(uri).get_run(run.run_id).data.metrics)
-    assert stored == {"train/loss", "system/workers/time/data_seconds", "system/workers/memory/peak_bytes"}
-    assert set(recorded_history(uri, run.run_id).curves) == {"train/loss", "time/data_seconds", "memory/peak_bytes"}
+    of_one = {f"system/workers/{kind}/time/data_seconds" for kind in ("worst", "worst_rank")}
+    assert stored == {"train/loss", "system/workers/time/data_seconds", *of_one, "system/workers/memory/peak_bytes"}
+    assert set(recorded_history(uri, run.run_id).curves) == {*logged, "memory/peak_bytes"}
 
 
 def test_each_point_is_there_once(uri: str, version: Version) -> None:
