@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.core.generated.common_pb2 import ActorDiedErrorContext  # type: ignore[attr-defined]
 from ray.exceptions import ActorDiedError
 
 from pipelines.launch.training_progress import TrainingProgress
