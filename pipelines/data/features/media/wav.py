@@ -34,12 +34,12 @@ class Header(NamedTuple):
     is_float: bool
     start: int
     """Where the samples begin in the file."""
-    count: int
+    frames: int
     """Samples of each channel."""
 
     @property
     def seconds(self) -> float:
-        return self.count / self.sample_rate
+        return self.frames / self.sample_rate
 
 
 def read_header(content: bytes) -> Header:
@@ -69,7 +69,7 @@ def read_samples(content: bytes, sample_rate: int, limit: int) -> np.ndarray:
     header = read_header(content)
     if header.sample_rate != sample_rate:
         raise UnreadableSoundError(f"its sample rate is {header.sample_rate:,} Hz, not {sample_rate:,} Hz")
-    count = min(header.count, limit) * header.channels
+    count = min(header.frames, limit) * header.channels
     numbers = sample_numbers(content[header.start : header.start + count * header.width], header.width, header.is_float)
     if header.is_float and not np.isfinite(numbers).all():
         raise UnreadableSoundError("a sample is no number, or infinite")
@@ -118,7 +118,7 @@ def _count_samples(header: Header, size: int, content: bytes) -> Header:
     count = (present if is_stream else size) // (header.channels * header.width)
     if not count:
         raise UnreadableSoundError("it has no samples")
-    return header._replace(count=count)
+    return header._replace(frames=count)
 
 
 def _truncated() -> str:
