@@ -184,6 +184,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "or raise dataset.max_share_error": ("unit/test_shares.py", '"which is a remedy"'),
     "send an environment with `spark-submit": ("cluster/test_packed.py", "test_executors_run_in_the_environment_that_is_sent_along"),
     "executors' Python, and not on this machine": ("cluster/test_packed.py", "is the executors' Python, and not on this machine"),
+    "fitted on: {}; make each row from one row": ("integration/test_frame_query.py", "AS hour FROM churn WHERE `left` IS NOT NULL"),
     "of which Spark reads {}; set options": ("integration/test_folders.py", '"recursiveFileLookup": True}}'),
     "its footer is corrupt; write the file again": ("integration/test_remedies_of_data.py", "whose_footer_leads_outside"),
     "give the folder above as the path, without wildcards": ("integration/test_remedies_of_data.py", "are_found_by_their_folder"),
