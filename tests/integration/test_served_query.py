@@ -44,7 +44,8 @@ OTHERS = [
     "contains(s, '')", "instr(s, '')", "endswith(s, 'x')", "i * i", "b + 1", "try_cast(s AS DATE)", "CAST(s AS BOOLEAN)",
     "t > TIMESTAMP '2000-01-01 00:00:00'", "CAST(d AS TIMESTAMP)", "t IS NULL", "concat(s, x)",
     "locate('a', s, 2)", "trim(BOTH 'a' FROM s)", "d > '2000-01-01'", "CAST(i AS SMALLINT)", "i * 1.5",
-    "s RLIKE '[0-9]{1,2}?$'", "s RLIKE '(?i)B'", "translate(s, s, 'b')", "try_cast(s AS DOUBLE)", "try_cast(f AS DOUBLE)", "try_cast(x AS DOUBLE)",
+    "s RLIKE '[0-9]{1,2}?$'", "s RLIKE '(?i)B'", "translate(s, s, 'b')",
+    "try_cast(s AS DOUBLE)", "try_cast(f AS DOUBLE)", "try_cast(x AS DOUBLE)",
 ]  # fmt: skip
 """Of which some are served too; whichever are have to be equal."""
 
