@@ -135,6 +135,7 @@ MOMENTS = {
 def test_moments_have_many_forms(text: str) -> None:
     (column,) = type_texts([text, None])
     assert column.values.to_pylist() == [MOMENTS[text], None]
+    assert ("a is a date written as a quarter" in column.doubt) == ("Q" in text)
     assert ("a is in UTC, to which its offsets are turned" in column.doubt) == text.endswith(("Z", "+02:00", "UTC"))
 
 

@@ -141,7 +141,7 @@ def _moment(name: str, texts: pa.Array, hints: Collection[str]) -> TextReading |
 def _moment_doubt(name: str, texts: pa.Array, reading: MomentReading) -> str:
     """What is assumed of the moments."""
     form, filled = reading.form, texts.drop_null()
-    said = [f"{name} is a {'date' if form.is_date else 'time'} written {form.pattern}"] if form.pattern else []
+    said = [f"{name} is a {'date' if form.is_date else 'time'} written {form.pattern or 'as a quarter'}"] if form.sql else []
     if reading.other:
         first, second = filled[:100], reading.other.moments(filled[:100])
         place = next((place for place, other in enumerate(second) if other != form.moments(first)[place]), 0)
