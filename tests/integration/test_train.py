@@ -64,8 +64,13 @@ def test_a_training_becomes_one_finished_run(training_run: tuple[Config, Result]
     steps = list(range(1, 3 * (2_000 // 64) + 1))
     for name in ("train/loss", "train/grad_norm", "train/learning_rate", "train/rows_per_second", "train/data_wait_fraction"):
         assert history(config, result.run_id, name) == steps, name
-    assert history(config, result.run_id, "validation/auc") == [31, 62, 93]
-    assert history(config, result.run_id, "test/auc") == [93]
+    assert history(config, result.run_id, "validation/auc") == [31, 62, 93, 94], "and the best epoch's, as the final one"
+    assert history(config, result.run_id, "test/auc") == [93, 94]
+    logged_model = MlflowClient(config.tracking.uri).get_logged_model(result.model.removeprefix("models:/"))
+    shown_with_model = {metric.key: metric.value for metric in logged_model.metrics or ()}
+    final = {**result.metrics, "best_epoch": run.data.metrics["best_epoch"]}
+    assert {name: shown_with_model.get(name) for name in final} == pytest.approx({name: run.data.metrics.get(name) for name in final})
+    assert {name: run.data.metrics[name] for name in result.metrics} == pytest.approx(result.metrics)
     assert run.data.metrics["test/auc"] == result.metrics["test/auc"] > 0.9
     assert result.rows == 93 * 64
 
@@ -205,7 +210,7 @@ def test_p8_a_killed_worker_costs_no_point_and_makes_none_twice(tmp_path: Path, 
     run = latest_run(config)
     assert (run.info.run_id, run.info.status) == (result.run_id, "FINISHED")
     assert history(config, result.run_id, "train/loss") == list(range(STRIDE, 4 * EPOCH + 1, STRIDE))
-    assert history(config, result.run_id, "validation/auc") == [EPOCH, 2 * EPOCH, 3 * EPOCH, 4 * EPOCH]
+    assert history(config, result.run_id, "validation/auc") == [EPOCH, 2 * EPOCH, 3 * EPOCH, 4 * EPOCH, 4 * EPOCH + 1]
     assert result.rows == 4 * EPOCH * 64
     assert len(MlflowClient(config.tracking.uri).search_runs([run.info.experiment_id])) == 1
     assert re.search(r"restarted at step \d+, \d+ steps back", api.report(config.tracking.uri, result.run_id))
