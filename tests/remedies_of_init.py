@@ -1,5 +1,6 @@
 """Remedies of errors of `lockstep init`: what raises each, and what it offers instead."""
 
+import gzip
 from collections.abc import Callable
 from contextlib import chdir
 from functools import partial
@@ -106,7 +107,11 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: draft(folder, ROWS.replace("color,", "color,,")),
         (sound, lambda folder: draft(folder, ROWS.replace("color,", "color,,"), target="c3", skip_rows=1)),
     ),
-    "has bytes of zero, so it is no text; give": (lambda folder: draft(folder, b"\0\1" * 500), (sound,)),
+    "is UTF-32, which is not read; save it": (lambda folder: draft(folder, ROWS.encode("utf-32")), (sound,)),
+    "so it is no text of UTF-8; save text": (
+        lambda folder: draft(folder, ROWS.encode("utf-16-le")),
+        (sound, lambda folder: draft(folder, gzip.compress(ROWS.encode()), name="t.csv.gz")),
+    ),
     "mixes encodings: most lines are UTF-8": (
         lambda folder: draft(folder, ROWS.replace("red", "rüd").encode() + "1,grün,no\n".encode("iso-8859-1")),
         (lambda folder: draft(folder, ROWS.replace("red", "rüd") + "1,grün,no\n"),),

@@ -344,6 +344,22 @@ def sentences(random: np.random.Generator, rows: int, words: int = 12) -> list[s
     return [" ".join(random.choice(vocabulary, random.integers(words // 2, words))) for _ in range(rows)]
 
 
+@pytest.mark.parametrize("first", [0, 1, 1700])
+def test_row_numbers_that_begin_below_the_names_are_no_names(first: int, columns: dict[str, Values], tmp_path: Path) -> None:
+    """The first of them are smaller than all others, and count up, as years do in a line of names."""
+    index = {"": range(first, first + ROWS), "number": range(first + 1, first + 1 + ROWS)}
+    result = draft(write_csv(tmp_path / "toy.csv", {**index, **columns}))
+    assert result.introduction[0].split(": ")[1].startswith(f"{ROWS} rows")
+    assert table_settings(result)["options"] == {"header": True, "enforceSchema": True}
+
+
+@pytest.mark.parametrize("names", ["y\n", ",y\n"])
+def test_one_column_beside_an_index_is_no_table(names: str, tmp_path: Path) -> None:
+    (tmp_path / "toy.csv").write_text(names + "".join(f"{f'{row},' if ',' in names else ''}{row % 7}.5\n" for row in range(ROWS)))
+    with pytest.raises(LockstepError, match=r"has one column, y|no column besides y is a feature"):
+        draft(str(tmp_path / "toy.csv"))
+
+
 @pytest.mark.parametrize("target", ["classes", "number"])
 def test_texts_beside_other_columns_are_terms(columns: dict[str, Values], random: np.random.Generator, tmp_path: Path, target: str) -> None:
     title, note = sentences(random, ROWS, 12), sentences(random, ROWS, 200)

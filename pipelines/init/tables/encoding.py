@@ -10,11 +10,13 @@ MOST_LINES_WITH_ZERO = 0.1
 
 def find_encoding(data: bytes, path: str) -> str:
     """The encoding of a text. Raises SourceError for bytes that are no text, or that are text in two encodings."""
+    if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        raise SourceError(f"{path} is UTF-32, which is not read; save it as UTF-8")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     lines = data[:HEAD_BYTES].split(b"\n")
     if sum(b"\0" in line for line in lines) > MOST_LINES_WITH_ZERO * len(lines):
-        raise SourceError(f"{path} has bytes of zero, so it is no text; give a file of CSV, JSON lines or Parquet")
+        raise SourceError(f"{path} has bytes of zero, so it is no text of UTF-8; save text as UTF-8, and give an archive its ending")
     try:
         data.decode()
         return "utf-8"

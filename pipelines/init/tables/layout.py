@@ -76,11 +76,13 @@ class _Column:
         return self.kind == "text" and not self.lengths[0] <= len(value) <= self.lengths[1]
 
     def is_outside(self, value: str) -> bool:
-        """Whether a whole number is no value of the column: that has texts or fractions, or all are smaller or larger."""
+        """Whether a whole number is no value of the column: that has texts or fractions, or all are far smaller or larger. The first of
+        numbers that count rows is a little smaller."""
         if self.kind != "number":
             return value not in self.repeated
         low, high = self.range
-        return any("." in other for other in self.values) or not low <= float(value) <= high
+        margin = (high - low) / 4
+        return any("." in other for other in self.values) or not low - margin <= float(value) <= high + margin
 
 
 def find_layout(dialect: TableDialect, read: Sequence[Record], path: str, skip: int | None) -> Layout:
@@ -167,7 +169,9 @@ def _could_be_names(record: Record, width: int, columns: Sequence[_Column]) -> l
         return None
     names = fit_names(record.values, width)
     filled = sum(map(bool, names))
-    return names if len(names) == width and filled >= min(2, width) and 2 * filled >= width else None
+    is_index_unnamed = names[:1] == [""] and filled == width - 1 > 0  # as pandas writes it
+    is_enough = is_index_unnamed or (filled >= min(2, width) and 2 * filled >= width)
+    return names if len(names) == width and is_enough else None
 
 
 def fit_names(values: Sequence[str], width: int) -> list[str]:
@@ -195,7 +199,9 @@ def _below_names(
     if record is rows_of_names[-1]:
         skip = max(dialect.skip, record.line - 1 if before else 0)
         return Layout(replace(dialect, skip=skip, has_header=True), names, tuple(doubts))
-    doubts.append(f"lines {record.line + 1:,} to {first_row_line - 1:,} stand between the names and the rows, and are skipped")
+    between = range(record.line + 1, first_row_line)
+    lines = f"line {between[0]:,} stands" if len(between) == 1 else f"lines {between[0]:,} to {between[-1]:,} stand"
+    doubts.append(f"{lines} between the names and the rows, and {'is' if len(between) == 1 else 'are'} skipped")
     return Layout(replace(dialect, skip=first_row_line - 1), names, tuple(doubts))
 
 
@@ -211,6 +217,8 @@ def _check_titles(titles: Sequence[Record], width: int, path: str) -> None:
 def _without_certain_names(dialect: TableDialect, record: Record, following: Record, columns: Sequence[_Column]) -> Layout:
     """The layout of a table whose first line may be a row: it is one if it has numbers as the others do, or values that occur again."""
     values = [value.strip() for value in record.values]
+    if len(values) != len(columns):
+        return Layout(dialect, ())
     shown = ", ".join(values[:4])
     number_columns = [column for column in columns if column.kind in ("number", "moment")]
     if number_columns:
