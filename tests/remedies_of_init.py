@@ -1,6 +1,7 @@
 """Remedies of errors of `lockstep init`: what raises each, and what it offers instead."""
 
 import gzip
+import os
 from collections.abc import Callable
 from contextlib import chdir
 from functools import partial
@@ -115,6 +116,10 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     "mixes encodings: most lines are UTF-8": (
         lambda folder: draft(folder, ROWS.replace("red", "rüd").encode() + "1,grün,no\n".encode("iso-8859-1")),
         (lambda folder: draft(folder, ROWS.replace("red", "rüd") + "1,grün,no\n"),),
+    ),
+    "neither a file nor a folder, as a pipe": (
+        lambda folder: draft_config(Request(os.devnull, "y", "toy")),
+        (sound,),
     ),
     "no such file or folder; name a file": (
         lambda folder: draft_config(Request(str(folder / "nothing.csv"), "y", "toy")),

@@ -39,8 +39,11 @@ DRAFTERS: tuple[Drafter, ...] = (
 
 def draft_config(request: Request) -> Draft:
     """Draft the config of the data. Raises ConfigError if there are no such data, or none of a known kind."""
-    if not Path(request.data).exists():
+    path = Path(request.data)
+    if not path.exists():
         raise ConfigError(f"{request.data}: no such file or folder; name a file or a folder that exists")
+    if not (path.is_file() or path.is_dir()):
+        raise ConfigError(f"{request.data}: neither a file nor a folder, as a pipe is, which can be read once; write it to a file")
     for drafter in DRAFTERS:
         if draft := drafter(request):
             return draft

@@ -229,3 +229,11 @@ def test_a_path_that_is_a_pattern_in_a_config_is_refused(tmp_path: Path) -> None
     images(tmp_path / "pets [new]")
     assert "which a config takes for a pattern; rename it" in refusal(tmp_path / "pets [new]")
     assert draft((tmp_path / "pets [new]").rename(tmp_path / "pets"))
+
+
+@pytest.mark.parametrize("link", [".", "self", "nothing", "../.."])
+def test_a_link_that_leads_back_or_nowhere_is_not_followed(link: str, tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "table.csv").write_text("a,y\n" + "1,2\n3,5\n2,9\n1,5\n3,2\n" * 20)
+    (tmp_path / "inner" / "self").symlink_to(link)
+    assert draft_config(Request(str(tmp_path), "", "toy")).sections["dataset"]["target"] == {"y": "label"}

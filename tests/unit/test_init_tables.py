@@ -353,6 +353,16 @@ def test_row_numbers_that_begin_below_the_names_are_no_names(first: int, columns
     assert table_settings(result)["options"] == {"header": True, "enforceSchema": True}
 
 
+def test_a_name_of_two_lines_is_read_in_a_long_table(columns: dict[str, Values], tmp_path: Path) -> None:
+    """As sheets are saved: where thousands of records are sound, those of one line or of several score the same."""
+    path = write_csv(
+        tmp_path / "toy.csv", {'"turnover\n(EUR)"': [*range(ROWS)] * 5, **{name: [*column] * 5 for name, column in columns.items()}}
+    )
+    result = draft(path)
+    assert result.introduction[0].split(": ")[1].startswith(f"{5 * ROWS:,} rows of 4 columns")
+    assert table_settings(result)["options"] == {"header": True, "multiLine": True, "enforceSchema": True}
+
+
 @pytest.mark.parametrize("names", ["y\n", ",y\n"])
 def test_one_column_beside_an_index_is_no_table(names: str, tmp_path: Path) -> None:
     (tmp_path / "toy.csv").write_text(names + "".join(f"{f'{row},' if ',' in names else ''}{row % 7}.5\n" for row in range(ROWS)))

@@ -157,14 +157,16 @@ def _is_about(name: str) -> bool:
 
 
 def _files(path: str, below: str = "") -> Iterator[FoundFile]:
-    """Files at any depth. Names that start with `.` or `_` are hidden, as in Spark; links to folders above are not followed."""
-    with os.scandir(os.path.join(path, below) if below else path) as entries:
+    """Files at any depth. Names that start with `.` or `_` are hidden, as in Spark; links to a folder above them, and those to
+    no file, are not followed."""
+    folder = os.path.join(path, below) if below else path
+    with os.scandir(folder) as entries:
         for entry in entries:
             name = f"{below}/{entry.name}" if below else entry.name
-            if entry.name.startswith((".", "_")):
+            if entry.name.startswith((".", "_")) or (entry.is_symlink() and not os.path.exists(entry.path)):
                 continue
             if entry.is_dir():
-                if not (entry.is_symlink() and os.path.realpath(path).startswith(os.path.realpath(entry.path))):
+                if not (entry.is_symlink() and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(entry.path))):
                     yield from _files(path, name)
             elif entry.is_file():
                 yield FoundFile(name, entry.stat().st_size)

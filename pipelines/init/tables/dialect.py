@@ -132,6 +132,10 @@ def find_dialect(data: bytes, encoding: str, is_cut: bool) -> tuple[TableDialect
     else:
         dialect = replace(dialect, divides=share >= 0.9, width=width)
     read = list(first_records(text, dialect))
+    if read and not read[0].values and dialect.quote and not dialect.is_multiline:  # names may be the only values of several lines
+        several = replace(dialect, is_multiline=True)
+        if len(next(first_records(text, several)).values) == dialect.width:
+            dialect, read = several, list(first_records(text, several))
     if not dialect.is_aligned and not dialect.has_blanks and _has_blanks(read):
         dialect = replace(dialect, has_blanks=True)
         read = list(first_records(text, dialect))
