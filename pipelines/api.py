@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pipelines.notebook.fitted_model import FittedModel
     from pipelines.runtime.notebook_html import HtmlPage
     from pipelines.serving.batch.output import Predictions
-    from pipelines.serving.registry.run import Decision
+    from pipelines.serving.registry.run import Promotion
 
 
 Config = build_config
@@ -256,7 +256,7 @@ def load_model(config: configs.Config, uri: str = "") -> PyFuncModel:
 
 
 @restored_signals("pipelines.serving.registry.run")
-def promote(config: configs.Config, run_id: str) -> Decision:
+def promote(config: configs.Config, run_id: str) -> Promotion:
     """Make the model of a run the champion of MLflow's registry if it passes the gates of `config.registry`."""
     from pipelines.serving.registry.run import promote
 
@@ -264,7 +264,7 @@ def promote(config: configs.Config, run_id: str) -> Decision:
 
 
 @restored_signals("pipelines.serving.registry.run")
-def rollback(config: configs.Config) -> Decision:
+def rollback(config: configs.Config) -> Promotion:
     """Make the champion before the present one the champion again."""
     from pipelines.serving.registry.run import rollback
 

@@ -140,8 +140,8 @@ def promote(program: str, arguments: list[str]) -> None:
     flags = {"--run": _TEXT, "--rollback": {"action": "store_true"}}
     options, config = read_flags(program, "(--run RUN_ID | --rollback)", flags, arguments)
     if bool(options.run) == options.rollback:
-        given = "both --run and --rollback are given" if options.run else "neither --run nor --rollback is given"
-        raise ConfigError(f"{given}; give the ID of a run to promote, or --rollback")
+        mistake = "both --run and --rollback are given" if options.run else "neither --run nor --rollback is given"
+        raise ConfigError(f"{mistake}; give the ID of a run to promote, or --rollback")
     from pipelines.api import promote, rollback
 
     print((rollback(config) if options.rollback else promote(config, options.run)).text)

@@ -114,8 +114,8 @@ def words(draw: Draw) -> Made:
 
 
 MADE: dict[str, Callable[[Draw], Made]] = {
-    made.__name__: made
-    for made in (
+    make.__name__: make
+    for make in (
         interactions, periodic, rare, panel, series, many_categories, categories, wide, duplicates, leak, trend, linear, words,
     )
 }  # fmt: skip

@@ -108,9 +108,9 @@ def measure_table(name: str, path: Path, target_name: str, folder: Path) -> Row:
     kind = "quantity" if target.cardinality is None else "binary" if target.cardinality == 2 else "classes"
     unit = float(version.manifest.encoders[target.name].state["deviation"]) if kind == "quantity" else 1.0
     metric = METRICS[kind]
-    others = {other: unit * score for other, score in other_scores(version, target, kind)}
-    others |= naive_scores(config, path, target.name) if kind == "quantity" else {}
-    best_other = (min if kind == "quantity" else max)(others.values())
+    baselines = {other: unit * score for other, score in other_scores(version, target, kind)}
+    baselines |= naive_scores(config, path, target.name) if kind == "quantity" else {}
+    best_other = (min if kind == "quantity" else max)(baselines.values())
 
     def ratio(score: float) -> float:
         return best_other / score if kind == "quantity" else score / best_other
@@ -119,7 +119,7 @@ def measure_table(name: str, path: Path, target_name: str, folder: Path) -> Row:
     if ratio(drafted[0]) < 1:
         drafted += [train_and_measure(api.read_config(file, {"train.seed": seed}), metric) for seed in MORE_SEEDS]
     model = config.task.kind if getattr(config.task, "hidden", None) != () else "linear"
-    scores = {"drafted": mean(drafted), **others}
+    scores = {"drafted": mean(drafted), **baselines}
     return {
         "table": name,
         "rows": version.rows("train"),

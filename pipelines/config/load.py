@@ -31,7 +31,7 @@ from pipelines.config.source.source import FileTableSettings
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import task_settings
 from pipelines.config.tasks.task import KINDS
-from pipelines.config.train.defaults import fill_train_defaults, for_other_task
+from pipelines.config.train.defaults import convert_to_task, fill_train_defaults
 from pipelines.config.train.init_from import expand_run
 from pipelines.config.train.strategies import strategy_section
 from pipelines.errors import ConfigError
@@ -89,13 +89,13 @@ def load(path: str | Path, overrides: dict[str, Any] | None = None) -> Config:
 
 def parse_with_overrides(values: dict[str, Any], overrides: Mapping[str, Any], origin: str) -> Config:
     """Validates plain values, in which each override has replaced the setting of its dotted key. Raises as `parse` does."""
-    values = _with_task_of_overrides(values, overrides, origin)
+    values = _override_task_kind(values, overrides, origin)
     for key, value in sorted(overrides.items(), key=lambda override: override[0].count(".")):  # a section before its settings
         _set(values, key, value)
     return parse(values, origin, frozenset(overrides))
 
 
-def _with_task_of_overrides(values: dict[str, Any], overrides: Mapping[str, Any], origin: str) -> dict[str, Any]:
+def _override_task_kind(values: dict[str, Any], overrides: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """The values of a file for the kind of task that overrides name, and a warning with what is left out: a network's settings are none of
     trees."""
     section = expand_kind(overrides.get("task", {}))
@@ -104,7 +104,7 @@ def _with_task_of_overrides(values: dict[str, Any], overrides: Mapping[str, Any]
     old_kind = old.get("kind", "tabular") if isinstance(old, Mapping) else None
     if not isinstance(kind, str) or kind == old_kind:
         return values
-    values, left_out = for_other_task({**values, "task": old}, {"kind": kind})
+    values, left_out = convert_to_task({**values, "task": old}, {"kind": kind})
     left_out = [name for name in left_out if name not in overrides and not ("task" in overrides and name.startswith("task."))]
     if left_out:
         log.warning(

@@ -33,7 +33,7 @@ from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
 from pipelines.tasks.metrics.values import missing_reasons, numbers_only
 from pipelines.tracking.folds import FOLD, PARENT, file_metrics
-from pipelines.train.checkpoint.checkpoints import newest_step
+from pipelines.train.checkpoint.record import newest_step
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.train.state import left_out_rows, total_steps
 from pipelines.train.strategies import strategy_class
@@ -104,7 +104,7 @@ def train(config: Config, version: Version | None = None, parent_run_id: str = "
 def find_result(config: Config) -> Result | None:
     """The result of the newest training of this config on its dataset version, if that is finished, and has its model."""
     version, config = open_fold(config), add_digest(config)
-    finished = tracking.finished_training(config, version)
+    finished = tracking.find_finished_training(config, version)
     if finished is None:
         return None
     run_id, content = finished

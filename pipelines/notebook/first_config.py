@@ -10,7 +10,7 @@ from pipelines.config import Config, home
 from pipelines.config.load import parse_with_overrides, with_absolute_paths
 from pipelines.config.paths import absolute_path
 from pipelines.config.reading import from_yaml
-from pipelines.config.train.defaults import for_other_task
+from pipelines.config.train.defaults import convert_to_task
 from pipelines.init.draft import Request
 from pipelines.init.drafting import config_path, draft_config, pipeline_name
 from pipelines.init.yaml_text import yaml_text
@@ -36,5 +36,5 @@ def first_config(data: Any, target: str, overrides: Mapping[str, Any], name: str
     values = from_yaml(yaml_text(draft))
     if network:
         drafted = {name: value for name, value in values["task"].items() if name in ("kind", "class_weights")}
-        values, _ = for_other_task({**values, "task": drafted}, {"kind": "tabular", **network})
+        values, _ = convert_to_task({**values, "task": drafted}, {"kind": "tabular", **network})
     return with_absolute_paths(parse_with_overrides(values, overrides, f"the settings for {name}"), home())

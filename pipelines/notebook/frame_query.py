@@ -53,11 +53,11 @@ class FrameQuery:
 
     @property
     def expectations(self) -> dict[str, str]:
-        """Those on rows without a target; none where `source.windows` makes columns later."""
+        """Expectations of rows without a target; none where `source.windows` makes columns later."""
         return {} if self.config.source.windows else applicable(self.config)
 
     def apply(self, spark: SparkSession, rows: pa.RecordBatch, names: Collection[str]) -> tuple[pa.Table, pa.Array]:
-        """Those of the query's columns that are named, of the rows that it keeps, in their order; and for each of all rows the reason why
+        """The named columns of the query, of the rows that it keeps, in their order; and for each of all rows the reason why
         it is not among them, or NULL.
 
         A column that only the target is made of may be missing: it gets a value with which the query keeps rows. Raises SourceError if the
@@ -73,15 +73,15 @@ class FrameQuery:
             table, unfit = fitting_rows(rows, raw_schema(spark.createDataFrame([], fields)))
             numbered = table.append_column(_ROW, pa.array(range(len(table)), pa.int64()))
             frame = spark.createDataFrame(numbered, StructType([*fields, StructField(_ROW, LongType())]))
-            others = [field for field in columns if field.name.lower() not in read]
-            values = {field.name: F.lit(kept_values.get(field.name)).cast(field.dataType) for field in others}
+            unread = [field for field in columns if field.name.lower() not in read]
+            values = {field.name: F.lit(kept_values.get(field.name)).cast(field.dataType) for field in unread}
             frame = frame.withColumns(values).select(*[exact_column(field.name) for field in columns], _ROW)
             self._set_views(spark, {self.branch.table: frame})
             queried = spark.sql(carry_column(self.config.source.sql, _ROW)).withColumn(REASON, F.lit(None).cast("string"))
             queried = refuse_unexpected(queried, self.expectations)
             result = queried.select(_ROW, REASON, *map(exact_column, selected)).toArrow().sort_by(_ROW)
-        kept = dict(zip(result[_ROW].to_pylist(), result[REASON].to_pylist(), strict=True))
-        reasons = pc.coalesce(unfit, pa.array([kept.get(row, _LEFT_OUT) for row in range(len(table))], pa.string()))
+        reasons_by_row = dict(zip(result[_ROW].to_pylist(), result[REASON].to_pylist(), strict=True))
+        reasons = pc.coalesce(unfit, pa.array([reasons_by_row.get(row, _LEFT_OUT) for row in range(len(table))], pa.string()))
         return result.filter(pc.is_null(reasons.take(result[_ROW].combine_chunks()))).drop_columns([_ROW, REASON]), reasons
 
     def check(self, spark: SparkSession) -> None:
@@ -110,8 +110,8 @@ class FrameQuery:
         rows = spark.table(f"`{table}`").withColumn(_ROW, F.monotonically_increasing_id()).persist()
         try:
             self._set_views(spark, {table: rows})
-            kept = spark.sql(carry_column(self.config.source.sql, _ROW)).select(_ROW).limit(1)
-            row = rows.join(kept, _ROW).select(*map(exact_column, names)).first()
+            first_kept = spark.sql(carry_column(self.config.source.sql, _ROW)).select(_ROW).limit(1)
+            row = rows.join(first_kept, _ROW).select(*map(exact_column, names)).first()
         finally:
             rows.unpersist()
         return row.asDict() if row else {}
@@ -123,8 +123,8 @@ class FrameQuery:
 
     def _columns_read(self, names: Iterable[str]) -> set[str]:
         """The table's columns, in lower case, that these columns of the query are made of."""
-        made = [self.branch.columns[name.lower()] for name in names if name.lower() in self.branch.columns]
-        return {column.lower() for expression in made for column in columns_in(expression)}
+        expressions = [self.branch.columns[name.lower()] for name in names if name.lower() in self.branch.columns]
+        return {column.lower() for expression in expressions for column in columns_in(expression)}
 
 
 def frame_query(spark: SparkSession, config: Config) -> FrameQuery:
@@ -134,8 +134,8 @@ def frame_query(spark: SparkSession, config: Config) -> FrameQuery:
         with table_errors(table):
             schemas[name] = table.empty(spark).schema
     try:
-        branch, *others = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
-        if any(other.columns != branch.columns for other in others):
+        branch, *further = rowwise(config.source.sql, {name: schema.names for name, schema in schemas.items()})
+        if any(other.columns != branch.columns for other in further):
             raise UntranslatableError("the parts of its UNION ALL differ")
         query = FrameQuery(config, branch, schemas)
         query.check(spark)

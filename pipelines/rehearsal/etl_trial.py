@@ -46,7 +46,7 @@ def _make_version(request: TrialRequest) -> TrialResult:
         warnings = analyse(spark, config, tables)
         if request.only_analysis:
             return TrialResult()
-        sampled = _sampled_config(config, request)
+        sampled = _sample_sources(config, request)
         tables = raw_tables(sampled.source)
         sources = collect_sources(sampled.source, tables, lambda table: table.identity(spark))
         attempt = Attempt(LocalFileSystem(), f"{sampled.dataset.path}/{_VERSION}", "trial")
@@ -61,7 +61,7 @@ def _make_version(request: TrialRequest) -> TrialResult:
     return TrialResult(manifest.balance.parsed, dict(report.refused), dict(report.samples))
 
 
-def _sampled_config(config: Config, request: TrialRequest) -> Config:
+def _sample_sources(config: Config, request: TrialRequest) -> Config:
     """The config with the paths of the samples, which refuses no sample for its share of refused rows. A part of the rows may have none
     later than some time, so it is split by a hash."""
     tables = {

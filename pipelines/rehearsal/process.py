@@ -45,7 +45,7 @@ class TrialRequest:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What ETL did with the sample."""
+    """The outcome of ETL over the sample."""
 
     rows: int = 0
     """Records parsed; 0 if they were only analysed."""
@@ -106,7 +106,7 @@ class Rehearsal:
         if sum(result.refused.values()) > limit * result.rows:
             raise SourceError(
                 f"{origin} is not written, since ETL would refuse {sum(result.refused.values()):,} of {result.rows:,} rows; mend the data, "
-                "or write a config by hand, with source.max_quarantined:\n" + "\n".join(_refused_lines(result, MOST_REASONS))
+                "or write a config by hand, with source.max_quarantined:\n" + "\n".join(_refusal_lines(result, MOST_REASONS))
             )
         return tuple(_outcome_lines(result, sampled))
 
@@ -125,15 +125,15 @@ def _outcome_lines(result: TrialResult, sampled: SampledTables) -> list[str]:
         return [
             f"ETL takes the rows of {', '.join(sampled.unread)}, which are too many to be tried; the query and its columns were checked"
         ]
-    return [f"ETL refuses {line}" for line in _refused_lines(result, MOST_REASONS)]
+    return [f"ETL refuses {line}" for line in _refusal_lines(result, MOST_REASONS)]
 
 
-def _refused_lines(result: TrialResult, most: int) -> list[str]:
+def _refusal_lines(result: TrialResult, most: int) -> list[str]:
     """A line for each of the most frequent reasons."""
     by_frequency = sorted(result.refused.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"{count:,} of {result.rows:,} rows tried: {reason}{_sample(result, reason)}" for reason, count in by_frequency[:most]]
-    left = by_frequency[most:]
-    return [*lines, f"{sum(count for _, count in left):,} for {len(left):,} other reasons"] if left else lines
+    rarer = by_frequency[most:]
+    return [*lines, f"{sum(count for _, count in rarer):,} for {len(rarer):,} other reasons"] if rarer else lines
 
 
 def _sample(result: TrialResult, reason: str) -> str:

@@ -14,7 +14,7 @@ from pipelines.config.source.source import FileTableSettings, Source
 from pipelines.data.sources.files.content import COMPRESSED, file_errors
 from pipelines.data.sources.files.files import File, find
 from pipelines.data.sources.files.globs import glob_root
-from pipelines.init.tables.parquet_table import sample_rows
+from pipelines.init.tables.parquet_table import sample_row_groups
 from pipelines.init.tables.sample import sample_beginning, sample_text
 
 MOST_BYTES = 4 * 2**20
@@ -85,7 +85,7 @@ Write = Callable[[str, Path], None]
 
 
 def _writer(table: Any) -> Callable[[int], Write] | None:
-    """What writes a sample of so many bytes of a table's file; None if only whole files of its format can be read."""
+    """A function that writes a sample of so many bytes of a table's file; None if only whole files of its format can be read."""
     if table.format == "parquet":
         return lambda most_bytes: lambda path, place: _write_rows(path, place, most_bytes)
     if table.format in _TEXT:
@@ -142,4 +142,4 @@ def _lines_after(data: bytes, path: str) -> bytes:
 
 def _write_rows(path: str, place: Path, most_bytes: int) -> None:
     with file_errors(path), pq.ParquetFile(path) as file:
-        pq.write_table(sample_rows(file, most_bytes), place)
+        pq.write_table(sample_row_groups(file, most_bytes), place)

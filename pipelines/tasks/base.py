@@ -116,7 +116,7 @@ class Task(ABC):
         metrics of all rows of the validation split with the best epoch's weights. Nothing by default."""
         return {}
 
-    def with_decision(self, decision: Mapping[str, float]) -> "Task":
+    def replace_decision(self, decision: Mapping[str, float]) -> "Task":
         """A task of the same model whose metrics, details and predictions follow what `fit_decision` has returned."""
         return self
 

@@ -23,7 +23,7 @@ def build_task(settings: TaskSettings, manifest: Manifest, decision: Mapping[str
         task_class = import_class(settings.implementation, Task, "a task")  # type: ignore[type-abstract]
     except ValueError as error:
         raise ConfigError(f"task.kind is {settings.kind!r}, whose {error}") from error
-    return task_class(settings, task_data(manifest.encoders)).with_decision(decision or {})
+    return task_class(settings, task_data(manifest.encoders)).replace_decision(decision or {})
 
 
 def check_task(config: Config) -> None:

@@ -83,11 +83,11 @@ class Supervised(Task):
         weights = () if self.class_weights is None else self.class_weights.tolist()
         return self.target.fit_decision(metrics, weights).to_values()
 
-    def with_decision(self, decision: Mapping[str, float]) -> "Supervised":
+    def replace_decision(self, decision: Mapping[str, float]) -> "Supervised":
         if not decision or not isinstance(self.target, BinaryTarget):
             return self
         decided = copy(self)
-        decided.target = self.target.with_decision(Decision.from_values(decision))
+        decided.target = self.target.replace_decision(Decision.from_values(decision))
         return decided
 
     def details(self) -> Details | None:

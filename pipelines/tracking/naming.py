@@ -32,10 +32,10 @@ def run_name(config: Config, kind: str) -> str:
     """`tracking.run_name`, or what is likely to differ, the pipeline and the time: `ddp lr=0.003 · churn · 2026-11-25 21:04`.
 
     MLflow's list shows 20 characters, so that what differs comes first. `kind` is empty for a training, and else a word such as `ETL`."""
-    given, fold = config.tracking.run_name, "" if config.train.fold is None or kind else f"fold {config.train.fold}"
+    chosen, fold = config.tracking.run_name, "" if config.train.fold is None or kind else f"fold {config.train.fold}"
     rate = "" if config.task.needs_own_strategy else f" lr={config.train.lr:g}"
     setting = kind or f"{config.train.strategy.kind}{rate}"
-    parts = (kind or fold, given) if given else (fold, setting, config.name, f"{datetime.now():%Y-%m-%d %H:%M}")
+    parts = (kind or fold, chosen) if chosen else (fold, setting, config.name, f"{datetime.now():%Y-%m-%d %H:%M}")
     return " · ".join(filter(None, parts))
 
 
@@ -60,8 +60,8 @@ def mlflow_metric(name: str) -> str:
 def metric_name(stored: str) -> str:
     """The metric that has this name in MLflow."""
     name = stored.removeprefix(_WORKERS)
-    kind, _, rest = name.partition("/")
-    return f"{rest}_{kind}" if stored != name and kind in _OF_ONE_WORKER else name
+    kind, _, metric = name.partition("/")
+    return f"{metric}_{kind}" if stored != name and kind in _OF_ONE_WORKER else name
 
 
 def experiment_page(uri: str, experiment_id: str) -> str:

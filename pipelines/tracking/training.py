@@ -70,7 +70,7 @@ def resumable_folder(config: Config, version: Version) -> str:
     return run_folder(config, run.info.run_id, run.data.tags) if run else ""
 
 
-def finished_training(config: Config, version: Version) -> tuple[str, bytes] | None:
+def find_finished_training(config: Config, version: Version) -> tuple[str, bytes] | None:
     """ID of the newest run of this command, and its file RESULT; None if it is not finished, has no model any more, or no such file.
 
     Raises TrackingError."""

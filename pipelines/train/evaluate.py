@@ -42,7 +42,7 @@ class Evaluation:
         self, settings: Train, version: Version, split: str, task: Task, strategy: Strategy, decision: Mapping[str, float] | None = None
     ) -> None:
         """With the `decision` of the model, its metrics and details are those of its predictions."""
-        self._split, self._task, self._strategy = split, task.with_decision(decision or {}), strategy
+        self._split, self._task, self._strategy = split, task.replace_decision(decision or {}), strategy
         self._undecided_task = task
         self._merged_metrics: MetricCollection | None = None
         self._rows, self._monitor = version.rows(split), settings.monitor
@@ -103,7 +103,7 @@ class Evaluation:
         return {f"{self._split}/{name}": value for name, value in metrics.items()}
 
     def fit_decision(self) -> dict[str, float]:
-        """What the task fits on the rows of the last call; nothing for a split without rows. Alike on all workers. Collective."""
+        """The task's decision, fitted on the rows of the last call; empty for a split without rows. Alike on all workers. Collective."""
         metrics, is_first = self._merged_metrics, self._strategy.mesh.context.rank == 0
         self._merged_metrics = None
         return broadcast_from_rank0(self._task.fit_decision(metrics) if metrics is not None and is_first else {})

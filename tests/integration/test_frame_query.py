@@ -39,7 +39,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
 
 
-def drafted(frame: Any, **overrides: Any) -> Config:
+def draft_frame(frame: Any, **overrides: Any) -> Config:
     return first_config(frame, "left", overrides, "churn", None)
 
 
@@ -49,26 +49,26 @@ def batch(frame: Any) -> pa.RecordBatch:
 
 
 def test_a_drafted_query_gives_each_row_of_a_frame_what_etl_makes_of_it(spark: SparkSession) -> None:
-    config = drafted(FRAME)
+    config = draft_frame(FRAME)
     query = frame_query(spark, config)
     names = sorted({name for feature, settings in config.dataset.features.items() for name in settings.inputs(feature)})
     assert not query.is_plain and {"came in_hour", "paid_month", "seconds_from_came in_to_paid"} <= set(names)
     read_tables(spark, config.source)
     expected = spark.sql(config.source.sql).select(*[f"`{name}`" for name in names]).toArrow()
-    made, reasons = query.apply(spark, batch(FRAME.drop(columns="left").iloc[::-1]), names)
+    result, reasons = query.apply(spark, batch(FRAME.drop(columns="left").iloc[::-1]), names)
     assert reasons.null_count == ROWS, "no row is left out for its target"
     has_target = pa.array(FRAME["left"].notna()[::-1])
-    kept = made.filter(has_target) if len(expected) < ROWS else made
-    assert kept.to_pylist() == expected.to_pylist()[::-1]
+    expected_rows = result.filter(has_target) if len(expected) < ROWS else result
+    assert expected_rows.to_pylist() == expected.to_pylist()[::-1]
 
 
 def test_rows_that_the_query_leaves_out_and_values_of_another_type_have_a_reason(spark: SparkSession) -> None:
     sql = "SELECT *, hour(paid) AS hour FROM churn WHERE `left` IS NOT NULL AND age > 20"
     features = {"hour": "vocabulary", "age": "standardize"}
-    config = drafted(FRAME, **{"source.query": sql, "source.expect": {"young": "age < 90"}, "dataset.features": features})
+    config = draft_frame(FRAME, **{"source.query": sql, "source.expect": {"young": "age < 90"}, "dataset.features": features})
     rows = pd.DataFrame({"age": [30.0, 10.0, 40.5, 50.0, 99.0], "paid": FRAME["paid"].iloc[:5], "more": 1})
-    made, reasons = frame_query(spark, config).apply(spark, batch(rows), ["hour", "age"])
-    assert made["age"].to_pylist() == [30, 50] and len(made["hour"]) == 2
+    result, reasons = frame_query(spark, config).apply(spark, batch(rows), ["hour", "age"])
+    assert result["age"].to_pylist() == [30, 50] and len(result["hour"]) == 2
     assert [reason and reason[:34] for reason in reasons.to_pylist()] == [
         None, "the query leaves the row out", "the values of column age cannot be", None, "young",
     ]  # fmt: skip
@@ -86,6 +86,6 @@ def test_rows_that_the_query_leaves_out_and_values_of_another_type_have_a_reason
     ],
 )
 def test_a_query_that_takes_rows_together_is_refused(spark: SparkSession, sql: str, reason: str) -> None:
-    config = drafted(FRAME, **{"source.query": sql, "dataset.features": {"age": "standardize"}})
+    config = draft_frame(FRAME, **{"source.query": sql, "dataset.features": {"age": "standardize"}})
     with pytest.raises(ConfigError, match=f"source.query: the model could not predict a frame like the one .*{reason}; make each row"):
         frame_query(spark, config)

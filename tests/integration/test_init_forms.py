@@ -103,11 +103,11 @@ def test_a_served_model_makes_of_numbers_what_the_draft_does() -> None:
 
 def fill_pattern(pattern: str, samples: dict[str, str]) -> str:
     """A moment written so."""
-    text, rest = "", pattern
-    while rest:
-        letters = next((letters for letters in samples if rest.startswith(letters)), "")
-        text += samples[letters] if letters else rest[0].strip("'") if rest[0] != "'" else ""
-        rest = rest[len(letters) :] if letters else rest[1:]
-        if text and not letters and pattern[len(pattern) - len(rest) - 1] == "'" and rest.startswith("T'"):
-            text, rest = f"{text}T", rest[2:]
+    text, unwritten = "", pattern
+    while unwritten:
+        letters = next((letters for letters in samples if unwritten.startswith(letters)), "")
+        text += samples[letters] if letters else unwritten[0].strip("'") if unwritten[0] != "'" else ""
+        unwritten = unwritten[len(letters) :] if letters else unwritten[1:]
+        if text and not letters and pattern[len(pattern) - len(unwritten) - 1] == "'" and unwritten.startswith("T'"):
+            text, unwritten = f"{text}T", unwritten[2:]
     return text

@@ -18,7 +18,7 @@ STEP = 97
 """Every so manieth case is read."""
 
 
-def sampled_tables(folder: Path) -> dict[str, tuple[SampledTable, list[tuple[Any, ...]]]]:
+def sample_tables(folder: Path) -> dict[str, tuple[SampledTable, list[tuple[Any, ...]]]]:
     """Drafted tables of some cases, with the rows that are read of them without Spark."""
     tables = {}
     for number, polluted in enumerate(islice(all_cases(), 0, None, STEP)):
@@ -35,7 +35,7 @@ def sampled_tables(folder: Path) -> dict[str, tuple[SampledTable, list[tuple[Any
 
 @pytest.mark.full
 def test_rows_without_spark_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    tables = sampled_tables(tmp_path)
+    tables = sample_tables(tmp_path)
     read_tables(spark, source(**{name: dict(table.settings) for name, (table, _) in tables.items()}))
     for name, (table, rows) in tables.items():
         columns = [(column.typed.sql or "{}").format(f"`{column.name}`") for column in table.columns]

@@ -23,7 +23,7 @@ from pipelines.data.sources.text.csv import cutting_rules
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import LockstepError
 from pipelines.init.tables.files import find_table
-from pipelines.init.tables.moments import with_moments
+from pipelines.init.tables.moments import add_moments
 from pipelines.init.tables.table import SampledTable
 from polluted.pollutions import Polluted, Value
 
@@ -51,7 +51,7 @@ def judge(polluted: Polluted, folder: Path) -> Outcome:
     try:
         table = find_table(str(path))
         assert table is not None
-        table = with_moments(table)
+        table = add_moments(table)
         rows = read_rows(table, path)
     except LockstepError as error:
         named = {int(number.replace(",", "")) for number in re.findall(r"line ([0-9,]+)", str(error))}
@@ -82,17 +82,17 @@ def read_rows(table: SampledTable, path: Path) -> list[tuple[Any, ...]]:
     if is_text:
         raw = [record["record"].split() for record in records if record["record"].strip()]
         raw = [row for row in raw if len(row) == len(names)]
-        kept = list(range(len(raw)))
+        places = list(range(len(raw)))
     else:
         raw = [row for record in records if len(row := split(record["record"], options)) == len(names)]
-        kept = _selected(table.select, names, raw)
-    fitting = [place for place in kept if is_text or all(map(_fits, raw[place], table.columns))]
+        places = _select_rows(table.select, names, raw)
+    fitting = [place for place in places if is_text or all(map(_fits, raw[place], table.columns))]
     typed = list(zip(*(column.typed.values.to_pylist() for column in table.columns), strict=True))
     if len(typed) == len(fitting):  # what the reader refuses, the draft has not
         return typed
-    if len(typed) != len(kept):
-        raise AssertionError(f"the draft has {len(typed)} rows, and ETL {len(fitting)} of {len(kept)}")
-    return [row for place, row in zip(kept, typed, strict=True) if place in set(fitting)]
+    if len(typed) != len(places):
+        raise AssertionError(f"the draft has {len(typed)} rows, and ETL {len(fitting)} of {len(places)}")
+    return [row for place, row in zip(places, typed, strict=True) if place in set(fitting)]
 
 
 def split(record: str, options: dict[str, str]) -> list[str | None]:
@@ -110,7 +110,7 @@ def split(record: str, options: dict[str, str]) -> list[str | None]:
     return [None if value in ("", options.get("nullvalue", "")) else value for value in texts]
 
 
-def _selected(select: str, names: Sequence[str], raw: list[list[str | None]]) -> list[int]:
+def _select_rows(select: str, names: Sequence[str], raw: list[list[str | None]]) -> list[int]:
     """The places of the rows that the draft's query keeps."""
     if select == "*":
         return list(range(len(raw)))
@@ -160,8 +160,8 @@ def compare(table: SampledTable, rows: list[tuple[Any, ...]], polluted: Polluted
     if read == sound or read == [row for row, _ in expected]:
         return ""
     if len(read) == len(expected) and all(
-        row == wanted or (may_miss and _without_quotes(row) == _without_quotes(wanted))
-        for row, (wanted, may_miss) in zip(read, expected, strict=True)
+        row == values or (may_miss and _without_quotes(row) == _without_quotes(values))
+        for row, (values, may_miss) in zip(read, expected, strict=True)
     ):
         return ""  # a quote that is none where no value is quoted
     missing, extra = Counter(sound) - Counter(read), Counter(read) - Counter(row for row, _ in expected)
@@ -184,12 +184,12 @@ def _first(rows: Iterable[Any]) -> str:
 
 def _other_type(expected: list[Value], read: list[Any]) -> str:
     """The type of a column if it is another than that of the clean values."""
-    wanted = next((value for value in expected if value is not None), None)
-    found = next((value for value in read if value is not None), None)
-    if isinstance(wanted, float):
-        return "" if isinstance(found, int | float) and not isinstance(found, bool) else type(found).__name__
-    if isinstance(wanted, date):
-        return "" if isinstance(found, date) else type(found).__name__
+    clean_value = next((value for value in expected if value is not None), None)
+    read_value = next((value for value in read if value is not None), None)
+    if isinstance(clean_value, float):
+        return "" if isinstance(read_value, int | float) and not isinstance(read_value, bool) else type(read_value).__name__
+    if isinstance(clean_value, date):
+        return "" if isinstance(read_value, date) else type(read_value).__name__
     return ""
 
 

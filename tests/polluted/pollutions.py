@@ -94,7 +94,7 @@ def clean_tables() -> list[Clean]:
     def whole(low: int, high: int) -> list[Value]:
         return [float(chance.randint(low, high)) for _ in range(ROWS)]
 
-    def one_of(*values: str) -> list[Value]:
+    def choices(*values: str) -> list[Value]:
         return [chance.choice(values) for _ in range(ROWS)]
 
     def texts(words: int, joints: Sequence[str] = (" ",)) -> list[Value]:
@@ -108,12 +108,12 @@ def clean_tables() -> list[Clean]:
     tables: dict[str, dict[str, list[Value]]] = {
         "numbers": {"rooms": whole(1, 9), "area": numbers(20, 200), "price": whole(90_000, 900_000), "ratio": numbers(-1, 1, 4)},
         "commas": {"title": texts(3, (" ", ", ")), "author": texts(1, (", ",)), "year": whole(1950, 2020), "price": numbers(3, 60)},
-        "quotes": {"speaker": one_of("Ann", "Bob", "Cy"), "words": texts(4, (" ", ' "so" ', ", ")), "minutes": numbers(1, 50)},
+        "quotes": {"speaker": choices("Ann", "Bob", "Cy"), "words": texts(4, (" ", ' "so" ', ", ")), "minutes": numbers(1, 50)},
         "dates": {"day": days, "moment": moments, "load": numbers(0, 1_000), "hours": whole(0, 23)},
-        "categories": {"color": one_of("red", "green", "blue"), "shape": one_of("round", "square"), "left": one_of("yes", "no")},
-        "mixed": {"city": one_of("Rome", "Oslo", "Málaga"), "since": days, "note": texts(4, (" ", ", ")), "share": numbers(0, 1, 3)},
+        "categories": {"color": choices("red", "green", "blue"), "shape": choices("round", "square"), "left": choices("yes", "no")},
+        "mixed": {"city": choices("Rome", "Oslo", "Málaga"), "since": days, "note": texts(4, (" ", ", ")), "share": numbers(0, 1, 3)},
         "wide": {f"x{number}": numbers(-5, 5, 3) for number in range(40)},
-        "gaps": {"age": gaps(whole(1, 99), 0.2), "kind": gaps(one_of("a", "b", "c"), 0.1), "score": gaps(numbers(0, 9), 0.3)},
+        "gaps": {"age": gaps(whole(1, 99), 0.2), "kind": gaps(choices("a", "b", "c"), 0.1), "score": gaps(numbers(0, 9), 0.3)},
         "texts": {"author": texts(1, (" ",)), "review": texts(8, (" ", ". ", ", ", "\n", " ", " ", " "))},
         "few columns": {"t": numbers(0, 100), "value": numbers(-9, 9, 3)},
     }
@@ -145,7 +145,7 @@ def plain(clean: Clean, style: Style) -> Polluted:
     return Polluted("none", clean.name, clean, style, lines, names=list(clean.columns) if style.has_header else [])
 
 
-def line_of(polluted: Polluted, row: int) -> int:
+def line_place(polluted: Polluted, row: int) -> int:
     """The place of a row in the lines, of which each may have several; the header is row -1."""
     return row + polluted.style.has_header
 
@@ -196,7 +196,7 @@ RECORD_POLLUTIONS: dict[str, Callable[[list[str], Style, random.Random], str]] =
 def pollute_record(clean: Clean, style: Style, pollution: str, row: int, seed: int) -> Polluted:
     """One record polluted; the header is row -1."""
     sound = plain(clean, style)
-    place = line_of(sound, row)
+    place = line_place(sound, row)
     chance = random.Random(f"{clean.name} {pollution} {row} {seed}")
     line = RECORD_POLLUTIONS[pollution](cells(clean, style)[place], style, chance)
     lines = [*sound.lines[:place], line, *sound.lines[place + 1 :]]
@@ -280,7 +280,7 @@ def styles(clean: Clean, seed: int, most: int) -> Iterator[Style]:
         )
 
 
-def in_form(clean: Clean, form: Form, column: str, style: Style) -> Polluted:
+def write_in_form(clean: Clean, form: Form, column: str, style: Style) -> Polluted:
     """The table with a column in another form, which has the values of that form."""
     chance = random.Random(f"{clean.name} {form.name}")
     values: list[Value] = []
@@ -313,4 +313,4 @@ def all_cases() -> Iterator[Polluted]:
             yield replace(case, pollution="record and style", case=f"{pollution}, {case.case}, {style}")
         for form in (*NUMBERS, *DATES):
             for style in (Style(), Style(";")):
-                yield in_form(clean, form, list(clean.columns)[-1], style)
+                yield write_in_form(clean, form, list(clean.columns)[-1], style)

@@ -117,13 +117,13 @@ def test_image_refuses_bytes_that_are_none_and_says_what_they_are() -> None:
     png, jpeg = file(PIXELS, "PNG"), file(PIXELS, "JPEG")
     altered = bytearray(png)
     altered[len(png) // 2] ^= 255
-    others = ", not PNG or JPEG or 144 bytes of pixels"
+    formats = ", not PNG or JPEG or 144 bytes of pixels"
     faults = {
-        b"": f"it is empty{others}",
-        b"GIF89a": f"it is a GIF picture{others}",
-        b"<!DOCTYPE html><p>404": f"it is a page of HTML{others}",
-        b"RIFF\4\0\0\0WEBPVP8 ": f"it is a WebP picture{others}",
-        b"\0" * 143: f"it is of an unknown kind (first bytes 0, 0, 0, 0){others}",
+        b"": f"it is empty{formats}",
+        b"GIF89a": f"it is a GIF picture{formats}",
+        b"<!DOCTYPE html><p>404": f"it is a page of HTML{formats}",
+        b"RIFF\4\0\0\0WEBPVP8 ": f"it is a WebP picture{formats}",
+        b"\0" * 143: f"it is of an unknown kind (first bytes 0, 0, 0, 0){formats}",
         png[:40]: "it is a truncated PNG file, without its end",
         png[: len(png) // 2]: "it is a truncated PNG file, without its end",
         bytes(altered): "it is a damaged PNG file",

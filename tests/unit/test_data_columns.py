@@ -159,8 +159,8 @@ def test_the_page_shows_rows_that_were_read_and_refused() -> None:
     record = json.dumps({"content": b64encode(gif.getvalue() + bytes(99)).decode(), "path": "cats/1.png"})
     refused = {"picture: image cannot encode a value: it is a GIF picture": record, "a line": "x" * 999}
     manifest = survey.manifest.model_copy(update={"quarantined": dict.fromkeys(refused, 1)})
-    shown = replace(survey, manifest=manifest, refused=refused)
-    description = describe_data(shown)
+    changed = replace(survey, manifest=manifest, refused=refused)
+    description = describe_data(changed)
     assert (description["samples"]["columns"], description["samples"]["rows"]) == (
         ["word"],
         [[word or ""] for word in raw["word"].to_pylist()[:5]],
@@ -170,6 +170,6 @@ def test_the_page_shows_rows_that_were_read_and_refused() -> None:
     assert Image.open(BytesIO(b64decode(by_reason["pictur"]["picture"]))).size == (96, 48) and not by_reason["a line"]["picture"]
     page = data_page(json.loads(json.dumps(description)))
     assert "Samples" in page and page.count('src="data:image/png;base64,') == 1 and "cats/1.png" in page
-    settings = shown.config.model_copy(update={"tracking": shown.config.tracking.model_copy(update={"data_samples": 0})})
-    page = data_page(describe_data(replace(shown, config=settings)))
+    settings = changed.config.model_copy(update={"tracking": changed.config.tracking.model_copy(update={"data_samples": 0})})
+    page = data_page(describe_data(replace(changed, config=settings)))
     assert "Samples" not in page and "cats/1.png" not in page and "data:image/png" not in page

@@ -118,15 +118,15 @@ def tree_at(inputs: torch.Tensor, forest: Forest) -> Tree:
     threshold = torch.tensor([float(inputs[RANDOM.integers(0, len(inputs)), number]) for number in feature])
     threshold[RANDOM.random(5) < 0.3] = 1e-35  # LightGBM's threshold beside 0, which is the mean of a standardized column
     itself = torch.arange(5)
-    left, right = torch.tensor([1, 3, 2, 3, 4]), torch.tensor([2, 4, 2, 3, 4])
-    is_leaf = left == itself
+    lower, upper = torch.tensor([1, 3, 2, 3, 4]), torch.tensor([2, 4, 2, 3, 4])
+    is_leaf = lower == itself
     values = torch.where(is_leaf, torch.from_numpy(RANDOM.normal(size=5)), torch.zeros(5, dtype=torch.float64))
     nothing = torch.zeros(5, dtype=torch.bool)
     members = torch.zeros((5, forest.members.shape[2]), dtype=torch.bool)
-    return Tree(feature, threshold, ~nothing, members, nothing, left, right, values, values * 0, torch.zeros(5, dtype=torch.int64), 2)
+    return Tree(feature, threshold, ~nothing, members, nothing, lower, upper, values, values * 0, torch.zeros(5, dtype=torch.int64), 2)
 
 
-def rows_of(raw: pa.Table) -> list[dict[str, Any]]:
+def row_dicts(raw: pa.Table) -> list[dict[str, Any]]:
     return [{name: json_value(value) for name, value in row.items()} for row in raw.select([*NUMBERS, *MISSING]).to_pylist()]
 
 
@@ -173,7 +173,7 @@ def test_a_script_decides_as_the_model_in_mlflow_for_columns_of_every_magnitude(
     assert report[1]["rows"] == ROWS and report[1]["other_rows"] == 1_000 - ROWS
     assert report[1]["equal_decisions"] == 1 and report[1]["max_difference"] < (1e-4 if kind == "tabular" else 1e-6)
     expected = Predictor(case.subject.task.settings, case.subject.queried, case.subject.network.state_dict()).predict(case.raw)
-    predictions = Model(folder).predict(rows_of(case.raw))
+    predictions = Model(folder).predict(row_dicts(case.raw))
     for name in expected:
         ours = [row[name] for row in predictions]
         if isinstance(expected[name][0], float):

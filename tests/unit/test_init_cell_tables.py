@@ -102,8 +102,8 @@ def test_names_below_merged_cells_are_found_or_told(tmp_path: Path) -> None:
     table = find_table(str(tmp_path / "t.xlsx"))
     assert table is not None and [column.name for column in table.columns] == ["width", "height", "old", "new"]
     assert table.settings["options"] == {"skipRows": 1} and "row 2" in table.doubts[0]
-    told = find_table(str(tmp_path / "t.xlsx"), skip_rows=0)
-    assert told is not None and [column.name for column in told.columns] == ["Size", "Price"]
+    table = find_table(str(tmp_path / "t.xlsx"), skip_rows=0)
+    assert table is not None and [column.name for column in table.columns] == ["Size", "Price"]
 
 
 @pytest.mark.parametrize(

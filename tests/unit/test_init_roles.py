@@ -36,7 +36,7 @@ def plain_table(random: np.random.Generator, rows: int = ROWS) -> pd.DataFrame:
     return pd.DataFrame({"a": numbers[:, 0], "b": numbers[:, 1], "color": random.choice(["red", "green"], rows), "y": numbers.sum(1)})
 
 
-def said(result: Draft, text: str) -> str:
+def find_assumption(result: Draft, text: str) -> str:
     return next((line for line in result.assumptions if text in line), "")
 
 
@@ -78,7 +78,7 @@ def test_rows_that_repeat_but_for_their_number_have_no_key(name: str | None, ran
         table.insert(0, name, [f"case {number * 7919 % 99_991:05}" for number in range(len(table))])
     result = draft(table, tmp_path / "t.csv", index=not name)
     assert "key" not in result.sections["dataset"] and f"EXCEPT ({name or 'row'})" in result.sections["source"]["query"]
-    assert said(result, "30 % of the rows repeat an earlier one").endswith("equal rows go to one split")
+    assert find_assumption(result, "30 % of the rows repeat an earlier one").endswith("equal rows go to one split")
 
 
 def test_a_name_of_each_row_is_the_key_of_rows_that_differ(random: np.random.Generator, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_column_whose_rows_resemble_each_other_is_a_group(
         table = pd.concat([table, table.iloc[:100]])
     result = draft(table, tmp_path / "t.csv")
     assert result.sections["dataset"]["split"]["group"] == "nr" and "nr" not in result.sections["dataset"]["features"]
-    assert "the intra-class correlation of the median column is 0." in said(result, "rows with equal nr resemble each other")
+    assert "the intra-class correlation of the median column is 0." in find_assumption(result, "rows with equal nr resemble each other")
 
 
 def plain_tables(random: np.random.Generator) -> Mapping[str, pd.DataFrame]:
@@ -136,7 +136,7 @@ def plain_tables(random: np.random.Generator) -> Mapping[str, pd.DataFrame]:
 @pytest.mark.parametrize("name", ["measured", "zones", "repeated", "shuffled", "periodic", "one feature"])
 def test_measured_numbers_and_categories_are_no_groups(name: str, random: np.random.Generator, tmp_path: Path) -> None:
     result = draft(plain_tables(random)[name], tmp_path / "t.csv")
-    assert "group" not in result.sections["dataset"]["split"] and not said(result, "resemble")
+    assert "group" not in result.sections["dataset"]["split"] and not find_assumption(result, "resemble")
 
 
 def test_a_panel_of_three_columns_has_a_group(random: np.random.Generator, tmp_path: Path) -> None:
@@ -170,12 +170,12 @@ def test_a_column_that_gives_the_target_away_is_said_and_stays(
         "cost": table["weeks"] ** 2 + random.normal(size=ROWS).round(2),
     }
     result = draft(table.assign(y=outputs[target]), tmp_path / "t.csv")
-    assert f"weeks alone tells the target, with a held-out {metric}" in said(result, "alone tells")
-    assert "remove dataset.features.weeks" in said(result, "alone tells") and "weeks" in result.sections["dataset"]["features"]
+    assert f"weeks alone tells the target, with a held-out {metric}" in find_assumption(result, "alone tells")
+    assert "remove dataset.features.weeks" in find_assumption(result, "alone tells") and "weeks" in result.sections["dataset"]["features"]
 
 
 def test_a_good_feature_beside_others_gives_nothing_away(random: np.random.Generator, tmp_path: Path) -> None:
     table = plain_table(random)
-    assert not said(draft(table, tmp_path / "sum.csv"), "alone")
+    assert not find_assumption(draft(table, tmp_path / "sum.csv"), "alone")
     easy = table.assign(y=np.where(random.random(ROWS) < 0.95, table["a"] > 0, table["a"] <= 0).astype(int))
-    assert not said(draft(easy, tmp_path / "easy.csv"), "alone")
+    assert not find_assumption(draft(easy, tmp_path / "easy.csv"), "alone")

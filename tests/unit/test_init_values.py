@@ -64,7 +64,7 @@ def numbers(random: np.random.Generator) -> dict[str, Values]:
 
 
 @pytest.mark.parametrize(
-    ("texts", "values", "said"),
+    ("texts", "values", "assumption"),
     [
         (["800", "2,501", "-1,007"], [800, 2501, -1007], "a is a number without thousands commas"),
         (["$1,234.50", "-$3"], [1234.5, -3], "a is a number without $ and thousands commas"),
@@ -81,9 +81,9 @@ def numbers(random: np.random.Generator) -> dict[str, Values]:
         (["800", "5.910"], [800, 5910], "a is a number without thousands points, with a decimal comma"),
     ],
 )
-def test_numbers_have_marks_that_are_taken_off_and_said(texts: list[str], values: list[float], said: str) -> None:
+def test_numbers_have_marks_that_are_taken_off_and_said(texts: list[str], values: list[float], assumption: str) -> None:
     (column,) = type_texts(texts)
-    assert column.values.to_pylist() == values and column.doubt == said
+    assert column.values.to_pylist() == values and column.doubt == assumption
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_numbers_that_stand_for_moments_are_some(numbers: dict[str, Values], ran
         "d": [20200101 + n % 28 for n in range(ROWS)],
     }
     result = draft(tmp_path, {"created_at" if name == "at" else name: values for name, values in table.items()} | numbers)
-    query, said = result.sections["source"]["query"], " ".join(result.assumptions)
+    query, assumptions = result.sections["source"]["query"], " ".join(result.assumptions)
     assert "timestamp_millis(created_at) AS created_at" in query and "timestamp_seconds(s) AS s" in query
     assert (
         "try_to_date(CAST(d AS string), 'yyyyMMdd') AS d" in query
-        and "for a time in seconds since 1970, write timestamp_seconds(other)" in said
+        and "for a time in seconds since 1970, write timestamp_seconds(other)" in assumptions
     )
     assert result.sections["dataset"]["split"]["time"] == "s"
 
@@ -209,7 +209,7 @@ def test_spellings_of_a_class_are_one(numbers: dict[str, Values], random: np.ran
 
 
 @pytest.mark.parametrize(
-    ("classes", "options", "said"),
+    ("classes", "options", "assumption"),
     [
         (["EU", "NA", "AS"], {}, "NA of y is a class, in"),
         (
@@ -221,12 +221,12 @@ def test_spellings_of_a_class_are_one(numbers: dict[str, Values], random: np.ran
     ],
 )
 def test_a_mark_among_classes_is_one_or_missing_and_both_are_said(
-    numbers: dict[str, Values], random: np.random.Generator, tmp_path: Path, classes: list[str], options: dict[str, str], said: str
+    numbers: dict[str, Values], random: np.random.Generator, tmp_path: Path, classes: list[str], options: dict[str, str], assumption: str
 ) -> None:
     gaps = [value if number % 7 else "NA" for number, value in enumerate(numbers["a"])]
     result = draft(tmp_path, {"a": gaps, "y": random.choice(classes, ROWS)})
     assert result.sections["source"]["tables"]["toy"]["options"] == {"header": True, **options}
-    assert any(said in line for line in result.assumptions)
+    assert any(assumption in line for line in result.assumptions)
     if not options and "NA" in classes:
         assert query_values("SELECT y FROM t WHERE y <> 'NA'", ["NA", "EU", None]) == ["EU"]
         assert any("add WHERE y <> 'NA' to source.query" in line for line in result.assumptions)
@@ -244,8 +244,8 @@ def test_the_rarer_of_two_classes_is_true_unless_a_name_or_sign_says_more(
         result = draft(tmp_path, {"a": numbers["a"], "y": random.choice(values, ROWS, p=[0.7, 0.3])})
         return result.sections["source"].get("query", ""), " ".join(result.assumptions)
 
-    query, said = condition([1, 2])
-    assert "y = 2 AS y" in query and "2 of y is true, as the rarer of two, in" in said and "for 1, write = 1 for = 2" in said
+    query, assumptions = condition([1, 2])
+    assert "y = 2 AS y" in query and "2 of y is true, as the rarer of two, in" in assumptions and "for 1, write = 1 for = 2" in assumptions
     assert query_values("SELECT y = 2 FROM t".replace("= 2", "= 1"), [1, 2]) == [True, False]
     assert condition([1, 0])[0] == "" and "y = 1 AS y" in condition([1, -1])[0]
     assert "y = 'yes' AS y" in condition(["yes", "no"])[0] and "y = 'sad' AS y" in condition(["happy", "sad"])[0]

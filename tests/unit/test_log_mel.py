@@ -101,7 +101,7 @@ def extensible(code: int, bits: int, guid: bytes = bytes.fromhex("00000000100080
     return audio_format(0xFFFE, bits, subformat=struct.pack("<HHIH", 22, bits, 4, code) + guid)
 
 
-def with_format(description: bytes, samples: bytes = bytes(99)) -> bytes:
+def wav_file(description: bytes, samples: bytes = bytes(99)) -> bytes:
     return chunks((b"fmt ", description), (b"data", samples))
 
 
@@ -114,10 +114,10 @@ HEADER = chunks(FMT, NOTE)
 DS64 = (b"ds64", struct.pack("<QQQI", 0, len(SHORTS), RATE, 0))
 FORMS = {
     "float": chunks((b"fmt ", audio_format(3, 32)), (b"fact", bytes(4)), (b"data", TONE.astype("<f4").tobytes())),
-    "double": with_format(audio_format(3, 64), TONE.astype("<f8").tobytes()),
-    "stereo float": with_format(audio_format(3, 32, 2), np.repeat(TONE, 2).astype("<f4").tobytes()),
-    "extensible, 24 bits": with_format(extensible(1, 24), TRIPLES),
-    "extensible float": with_format(extensible(3, 32), TONE.astype("<f4").tobytes()),
+    "double": wav_file(audio_format(3, 64), TONE.astype("<f8").tobytes()),
+    "stereo float": wav_file(audio_format(3, 32, 2), np.repeat(TONE, 2).astype("<f4").tobytes()),
+    "extensible, 24 bits": wav_file(extensible(1, 24), TRIPLES),
+    "extensible float": wav_file(extensible(3, 32), TONE.astype("<f4").tobytes()),
     "chunks before and after": chunks(NOTE, FMT, NOTE, (b"data", SHORTS), NOTE),
     "stream without a length": HEADER + b"data" + UNKNOWN + SHORTS,
     "stream of length 0": HEADER + b"data" + bytes(4) + SHORTS,
@@ -151,20 +151,20 @@ FAULTS = {
     "FLAC": (b"fLaC" + bytes(99), "it is a FLAC file, not a WAV file"),
     "Ogg": (b"OggS" + bytes(99), "it is an Ogg file, not a WAV file"),
     "a text": (b"no sound at all", "it is of an unknown kind (first bytes 110, 111, 32, 115), not a WAV file"),
-    "A-law": (with_format(audio_format(6, 8)), "its samples are A-law; convert it to PCM"),
-    "an unknown code": (with_format(audio_format(0x123, 16)), "its samples are of format 0x123; convert it to PCM"),
-    "half floats": (with_format(audio_format(3, 16)), "its samples are floats of 16 bits; convert it to 16 bits"),
+    "A-law": (wav_file(audio_format(6, 8)), "its samples are A-law; convert it to PCM"),
+    "an unknown code": (wav_file(audio_format(0x123, 16)), "its samples are of format 0x123; convert it to PCM"),
+    "half floats": (wav_file(audio_format(3, 16)), "its samples are floats of 16 bits; convert it to 16 bits"),
     "a GUID of nobody": (
-        with_format(extensible(1, 16, bytes(14))),
+        wav_file(extensible(1, 16, bytes(14))),
         "its extensible header names no known format; convert it to PCM",
     ),
     "no channel": (
-        with_format(audio_format(1, 16, 0)),
+        wav_file(audio_format(1, 16, 0)),
         "its header is damaged: 0 channels, 8,000 Hz, 0 bytes for a sample of each",
     ),
     "samples before their format": (chunks((b"data", SHORTS), FMT), "its header does not say how samples are stored"),
     "NaN": (
-        with_format(audio_format(3, 32), np.full(9, np.nan, "<f4").tobytes()),
+        wav_file(audio_format(3, 32), np.full(9, np.nan, "<f4").tobytes()),
         "a sample is no number, or infinite",
     ),
 }  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from polluted.forms import DATES, NUMBERS
 from polluted.outcomes import judge
-from polluted.pollutions import RECORD_POLLUTIONS, Style, all_cases, clean_tables, in_form, pollute_file, pollute_record
+from polluted.pollutions import RECORD_POLLUTIONS, Style, all_cases, clean_tables, pollute_file, pollute_record, write_in_form
 
 from pipelines.errors import SourceError
 from pipelines.init.tables.files import find_table
@@ -33,7 +33,7 @@ def test_lines_that_are_no_rows_are_none(name: str, tmp_path: Path) -> None:
 
 def test_every_form_of_numbers_and_dates_is_read(tmp_path: Path) -> None:
     clean = next(clean for clean in clean_tables() if clean.name == "few columns")
-    outcomes = {form.name: judge(in_form(clean, form, "value", Style()), tmp_path) for form in (*NUMBERS, *DATES)}
+    outcomes = {form.name: judge(write_in_form(clean, form, "value", Style()), tmp_path) for form in (*NUMBERS, *DATES)}
     assert {name: outcome for name, outcome in outcomes.items() if outcome.kind != "right"} == {}
 
 

@@ -212,13 +212,13 @@ def test_p8_runs_are_sorted_by_their_best_epochs_and_the_curves_stay(uri: str, v
         for _ in range(2):  # the second command is that after a driver that was killed before it logged the model
             runs[name].send([tracking.final_point(3, values.index(best) + 1, {"validation/auc": best})])
         assert history(uri, runs[name].run_id, "validation/auc") == [*enumerate(values, 1), (tracking.final_step(3), best)]
-        shown = recorded_history(uri, runs[name].run_id).curves
-        assert [point.value for point in shown["validation/auc"]] == values and "best_epoch" not in shown
+        curves = recorded_history(uri, runs[name].run_id).curves
+        assert [point.value for point in curves["validation/auc"]] == values and "best_epoch" not in curves
     client = MlflowClient(uri)
     experiment = client.get_run(runs["early"].run_id).info.experiment_id
-    found = client.search_runs([experiment], order_by=["metrics.`validation/auc` DESC"])
-    assert [run.info.run_id for run in found] == [runs["early"].run_id, runs["late"].run_id]
-    assert [run.data.metrics["best_epoch"] for run in found] == [2, 3]
+    sorted_runs = client.search_runs([experiment], order_by=["metrics.`validation/auc` DESC"])
+    assert [run.info.run_id for run in sorted_runs] == [runs["early"].run_id, runs["late"].run_id]
+    assert [run.data.metrics["best_epoch"] for run in sorted_runs] == [2, 3]
 
 
 @contextmanager
@@ -256,8 +256,10 @@ def test_the_same_command_goes_on_with_a_run_that_was_cut_off(uri: str, version:
     first = begin(uri, version, f"continue-{len(tags)}")
     first.tag(tags)
     let_process_die(first)
-    given = {"uri": uri, "experiment": f"continue-{len(tags)}", "tags": {"note": "second"}, "run_name": "again"}
-    changed = parse({**VALUES, "tracking": given, "train": {"workers": 4}, "task": {"kind": "tabular", "slices": ["label"]}}, "test")
+    tracking_settings = {"uri": uri, "experiment": f"continue-{len(tags)}", "tags": {"note": "second"}, "run_name": "again"}
+    changed = parse(
+        {**VALUES, "tracking": tracking_settings, "train": {"workers": 4}, "task": {"kind": "tabular", "slices": ["label"]}}, "test"
+    )
     second = tracking.open_training(changed, version, {})
     assert (second.run_id, second.folder, second.is_resumed) == (first.run_id, first.folder, True)
     run = MlflowClient(uri).get_run(second.run_id)
@@ -270,11 +272,11 @@ def test_a_finished_training_is_found_by_its_identity(uri: str, version: Version
     monkeypatch.setattr("pipelines.tracking.training.find_model", lambda client, run: None)
     run = begin(uri, version, "found")
     run.file(tracking.RESULT, b"{}")
-    assert tracking.finished_training(config(uri, "found"), version) is None, "it is not finished"
+    assert tracking.find_finished_training(config(uri, "found"), version) is None, "it is not finished"
     run.end("FINISHED")
-    assert tracking.finished_training(config(uri, "found", workers=3), version) == (run.run_id, b"{}")
-    assert tracking.finished_training(config(uri, "found", seed=8), version) is None
-    assert tracking.finished_training(config(uri, "nothing"), version) is None
+    assert tracking.find_finished_training(config(uri, "found", workers=3), version) == (run.run_id, b"{}")
+    assert tracking.find_finished_training(config(uri, "found", seed=8), version) is None
+    assert tracking.find_finished_training(config(uri, "nothing"), version) is None
 
 
 def test_the_same_command_while_it_runs_is_refused(uri: str, version: Version) -> None:

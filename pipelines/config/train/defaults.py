@@ -29,7 +29,7 @@ def fill_train_defaults(values: dict[str, Any], task: type[TaskSettings]) -> dic
     return {**values, "train": filled}
 
 
-def for_other_task(values: Mapping[str, Any], task: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def convert_to_task(values: Mapping[str, Any], task: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The plain values of a config for another `task`, of which plain values are given, and the dotted names of what is left out.
 
     Of the old task stays what the new one has too. Where either has training of its own, as trees have, `train` keeps only what means the

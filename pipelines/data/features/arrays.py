@@ -135,8 +135,8 @@ class Image(Encoder[config.ImageSettings]):
         return tensors_with_nulls(encoded, np.array([pixels is None for pixels in rows], bool))
 
     def fault(self, *values: Any) -> str:
-        taken = ("PNG", "JPEG", f"{prod(self.settings.shape):,} bytes of pixels")
-        return f"it {picture_fault(values[0], MAX_PIXELS, taken)}" if isinstance(values[0], bytes) else ""
+        formats = ("PNG", "JPEG", f"{prod(self.settings.shape):,} bytes of pixels")
+        return f"it {picture_fault(values[0], MAX_PIXELS, formats)}" if isinstance(values[0], bytes) else ""
 
     def _pixels(self, content: bytes | None) -> np.ndarray | None:
         """uint8 of the shape of the column; None if the bytes are neither pixels nor a readable PNG or JPEG file."""

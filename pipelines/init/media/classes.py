@@ -10,6 +10,7 @@ from pipelines.config.messages.did_you_mean import name_list
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Request
 from pipelines.init.media.contents import FoundFile
+from pipelines.init.tables.column_names import sql_text
 from pipelines.init.tables.target import FEW_ROWS
 
 SPLITS = {
@@ -62,7 +63,7 @@ def folder_splits(names: Sequence[str]) -> dict[str, str]:
     """The split of each folder, if their names differ in nothing else: train and test, or NAME-train and NAME-test. Empty if they do."""
     splits = {name: split_in_name(name) for name in names}
     are_different = len({split for _, split in splits.values()} - {""}) == len(names) > 1
-    is_one_set = len({rest for rest, _ in splits.values()}) == 1
+    is_one_set = len({stem for stem, _ in splits.values()}) == 1
     by_folder = {name: split for name, (_, split) in splits.items()}
     return by_folder if are_different and is_one_set and "train" in by_folder.values() else {}
 
@@ -131,12 +132,6 @@ def split_reason(splits: Sequence[str], counts: Counter[str]) -> str:
         least = min(counts, key=lambda name: (counts[name], name))
         return f"{least} has {counts[least]} rows only" if counts[least] < FEW_ROWS else "by a hash of the row"
     return f"as the data have it: {name_list(list(splits))}" + ("" if "validation" in splits else "; a share of train selects the epoch")
-
-
-def sql_text(text: str) -> str:
-    """A text as a literal of Spark's SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def list_values(names: Iterable[str]) -> str:

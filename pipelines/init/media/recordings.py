@@ -76,7 +76,7 @@ def listen(path: str, table: SampledFiles) -> tuple[int, list[float], list[str]]
 
 
 def _header(content: bytes) -> Header | str:
-    """What a WAV file declares, or why it is refused."""
+    """The header of a WAV file, or why it is refused."""
     try:
         return read_header(content)
     except UnreadableSoundError as error:

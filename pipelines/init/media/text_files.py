@@ -82,8 +82,8 @@ def group_by_split(files: Sequence[FoundFile]) -> dict[str, dict[str, FoundFile]
     """Files by split, for each name that remains without the word of the split: `a.train.txt` and `a.test.txt` are one group."""
     groups: dict[str, dict[str, FoundFile]] = {}
     for file in files:
-        rest, split = split_in_name(file.name)
-        groups.setdefault(rest, {})[split] = file
+        stem, split = split_in_name(file.name)
+        groups.setdefault(stem, {})[split] = file
     return groups
 
 

@@ -6,10 +6,11 @@ from pipelines.data.features.media.nifti import UnreadableError
 from pipelines.data.features.media.voc import Annotation, read_voc
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.annotated import STEM, choose_folder, files_in
-from pipelines.init.media.classes import SPLITS, refuse_target, sql_text
+from pipelines.init.media.classes import SPLITS, refuse_target
 from pipelines.init.media.contents import IMAGES, FolderContents, FoundFile, list_contents, spread
 from pipelines.init.media.file_table import folder_table
 from pipelines.init.media.objects import LabelledImages, draft_objects
+from pipelines.init.tables.column_names import sql_text
 
 MOST_FILES = 5_000
 """The most XML files that are read for classes."""

@@ -18,7 +18,7 @@ from pipelines.errors import SourceError
 from pipelines.init.tables.column_names import column_names, renaming_query, sql_name
 from pipelines.init.tables.sample import even_files
 from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.text_types import as_text, read_column
+from pipelines.init.tables.text_types import as_text, type_column
 
 SAMPLE_CELLS = 1_000_000
 """Of the first rows of the files; Excel's are read in five seconds."""
@@ -144,7 +144,7 @@ def _type(name: str, sort: str, values: Sequence[Any], is_complete: bool) -> Typ
         case "number":
             return TypedColumn(name, "double", pa.array([value if value is None else float(value) for value in values], pa.float64()))
         case "text":
-            return as_text(read_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
+            return as_text(type_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
         case "moment":
             moments = [value if isinstance(value, datetime) else value and datetime.combine(value, time()) for value in values]
             is_date = all(value is None or value.time() == time() for value in moments)

@@ -11,7 +11,7 @@ from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import Cells, read_cells
 from pipelines.init.tables.column_names import sql_name, sql_text
-from pipelines.init.tables.dialect import Record, TableDialect, find_dialect
+from pipelines.init.tables.dialect import TableDialect, TextRecord, find_dialect
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.layout import Layout, find_layout
 from pipelines.init.tables.query import line_values_query
@@ -50,7 +50,7 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     return _table(cells, layout, data, round(read_rows * len(paths) / len(read)), is_complete)
 
 
-def _find_dialect(samples: Mapping[str, TextSample]) -> tuple[TableDialect, list[Record]]:
+def _find_dialect(samples: Mapping[str, TextSample]) -> tuple[TableDialect, list[TextRecord]]:
     """The dialect of the first file, and its first records. Raises SourceError if any file is empty."""
     for path, sample in samples.items():
         if not sample.data.strip():
@@ -138,7 +138,7 @@ def _is_total(column: pa.ChunkedArray, number: float) -> bool:
     if len(values) < 0.9 * len(texts) or len(values) < _LEAST_SUMMED:
         return False
     total = pc.sum(values).as_py()
-    return any(abs(number - known) <= 1e-6 * max(map(abs, (number, known))) for known in (total, total / len(values)) if known)
+    return any(abs(number - summary) <= 1e-6 * max(map(abs, (number, summary))) for summary in (total, total / len(values)) if summary)
 
 
 def _check_columns(cells: Mapping[str, Cells]) -> None:

@@ -100,7 +100,7 @@ class TableDialect:
         }
 
 
-class Record(NamedTuple):
+class TextRecord(NamedTuple):
     """A record of the first lines."""
 
     line: int
@@ -110,7 +110,7 @@ class Record(NamedTuple):
     """Empty if its quotes are broken."""
 
 
-def find_dialect(data: bytes, encoding: str, is_cut: bool) -> tuple[TableDialect, list[Record]]:
+def find_dialect(data: bytes, encoding: str, is_cut: bool) -> tuple[TableDialect, list[TextRecord]]:
     """The dialect with the highest score, without a header yet, and the first records in it. More lines decide where they are long, or
     where one value may have most of them. `is_cut` if the data are the beginning of more."""
     most, head = HEAD_BYTES, data[:0]
@@ -142,13 +142,13 @@ def find_dialect(data: bytes, encoding: str, is_cut: bool) -> tuple[TableDialect
     return replace(dialect, encoding=encoding), read
 
 
-def first_records(text: bytes, dialect: TableDialect) -> Iterator[Record]:
+def first_records(text: bytes, dialect: TableDialect) -> Iterator[TextRecord]:
     """All records of a text of UTF-8, broken ones too, without what the dialect skips."""
     for batch in records.cut([text], replace(dialect.cutting, encoding="utf-8"), ""):
         texts, problems, lines = (batch[name].to_pylist() for name in ("record", "problem", "line"))
         sound = split_records((text for text, problem in zip(texts, problems, strict=True) if problem is None), dialect)
         yield from (
-            Record(line, text, next(sound, []) if problem is None else [])
+            TextRecord(line, text, next(sound, []) if problem is None else [])
             for line, text, problem in zip(lines, texts, problems, strict=True)
         )
 
@@ -233,7 +233,7 @@ def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, flo
     return share * quality * (1 - 0.5 / width) * (_RARE if is_rare else 1), share, width
 
 
-def _line_count(record: Record) -> int:
+def _line_count(record: TextRecord) -> int:
     return 1 + record.text.count("\n") + record.text.count("\r") - record.text.count("\r\n")
 
 
@@ -262,7 +262,7 @@ def _is_aligned(lines: list[str]) -> bool:
     return padded > max(1, 0.01 * len(lines)) and widths.most_common(1)[0][1] >= 0.9 * len(lines)
 
 
-def _has_blanks(read: list[Record]) -> bool:
+def _has_blanks(read: list[TextRecord]) -> bool:
     """Whether numbers or most values have blanks around them."""
     cells = [cell for record in islice(read, 200) for cell in record.values if cell.strip()]
     padded = [cell for cell in cells if cell != cell.strip()]

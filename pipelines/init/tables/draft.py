@@ -11,15 +11,15 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
 from pipelines.init.tables.column_names import section_name
 from pipelines.init.tables.expectations import expectations
-from pipelines.init.tables.features import column_features, is_text, table_features
+from pipelines.init.tables.features import column_features, is_text_feature, table_features
 from pipelines.init.tables.files import find_table
 from pipelines.init.tables.leaks import find_leak
-from pipelines.init.tables.moments import time_split, with_moments
+from pipelines.init.tables.moments import add_moments, time_split
 from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training, text_task
 from pipelines.init.tables.query import LINE_CHARACTERS, Query
 from pipelines.init.tables.ratings import rating_sides
 from pipelines.init.tables.roles import Roles, find_roles
-from pipelines.init.tables.series import Series, find_series
+from pipelines.init.tables.series import SeriesWindows, find_series
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice, choose_target
 from pipelines.init.tables.trial import try_models
@@ -40,7 +40,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     if table.rows < LEAST_ROWS:
         raise SourceError(f"{data} has {show_count(table.rows, 'row')}, too few for three splits; give a table of at least {LEAST_ROWS}")
     table, target = choose_target(table, target_name, data)
-    table = with_moments(table, target.columns)
+    table = add_moments(table, target.columns)
     roles = find_roles(table, target)
     split, split_reason = _split(table, target, roles)
     query = _query(table, target, roles)
@@ -119,7 +119,7 @@ def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
 
 def _target(table: SampledTable, target: TargetChoice) -> dict[str, Any]:
     """The section `dataset.target`."""
-    if not target.others:
+    if not target.further:
         return {target.column.name: target.encoder}
     name = free_name("targets", {column.name.lower() for column in table.columns})
     return {name: {"encoder": target.encoder, "columns": [column.name for column in target.columns]}}
@@ -133,10 +133,10 @@ def _is_there(value: str, column: ColumnFacts) -> Iterator[str]:
 
 
 def _model(
-    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: Series | None, split: Mapping[str, Any]
+    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: SeriesWindows | None, split: Mapping[str, Any]
 ) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last."""
-    if not target.others and (sides := rating_sides(roles, target)):
+    if not target.further and (sides := rating_sides(roles, target)):
         names = {column.name for side in sides for column in side}
         dropped = [column for column in roles.features if column.name not in names]
         roles.left_out |= {column.name: "neither of the user nor of the item" for column in dropped}
@@ -157,16 +157,16 @@ def _model(
 
 
 def _tabular_model(
-    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: Series | None, split: Mapping[str, Any]
+    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: SeriesWindows | None, split: Mapping[str, Any]
 ) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last, of a table without ratings."""
-    texts = [column for column in roles.features if is_text(column, roles)]
+    texts = [column for column in roles.features if is_text_feature(column, roles)]
     columns = [*(column for column in roles.features if column not in texts), *(series.columns if series else [])]
     if not columns:
         features = table_features(table, target, roles, query, "time" in split)
         return features, *(text_task(target, table.rows) if features else ({}, {})), ""
     time, group = (table.column(split[name]) if name in split else None for name in ("time", "group"))
-    trial = None if target.others else try_models(columns, texts, target, time, group)
+    trial = None if target.further else try_models(columns, texts, target, time, group)
     task, train, reason = task_and_training(target, table.rows, trial)
     if target.has_rare_class and target.kind == "two classes":
         train["monitor"] = "average_precision"  # the ROC area hardly says which epoch finds the rare rows
@@ -177,7 +177,7 @@ def _tabular_model(
     return features, task, train, reason
 
 
-def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str], series: Series | None) -> dict[str, Any]:
+def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str, str], series: SeriesWindows | None) -> dict[str, Any]:
     tables = dict(table.splits) or {section_name(name): table.settings}
     text = query.text(tables, _split_column(table) if table.splits else "")
     refused = {"max_quarantined": round(2 * table.broken + 0.01, 2)} if table.broken > 0.005 else {}
@@ -216,5 +216,5 @@ def _doubts(table: SampledTable, target: TargetChoice, roles: Roles) -> Iterator
     marked = f", and so are those with {mark}, a missing value in other columns; if it is a class, remove nullValue" if mark else ""
     for column in target.columns:
         if column.nulls:
-            said = f"rows without {column.name} are left out by the query: {column.nulls:,} of those read"
-            yield f"{said}{marked if column.kind == 'text' else ''}"
+            text = f"rows without {column.name} are left out by the query: {column.nulls:,} of those read"
+            yield f"{text}{marked if column.kind == 'text' else ''}"

@@ -31,7 +31,7 @@ MOST_NAMED_COLUMNS = 100
 """Columns of one kind beyond which a pattern stands for all of them."""
 
 
-def is_text(column: ColumnFacts, roles: Roles) -> bool:
+def is_text_feature(column: ColumnFacts, roles: Roles) -> bool:
     """Whether the words of the column are its feature."""
     return has_sentences(column) and column not in roles.members and column.distinct >= LEAST_TEXTS
 
@@ -54,7 +54,7 @@ def table_features(
         features.append(place)
     parts = list[Encoding]()
     moments = [column for column in roles.features if column.kind == "moment"]
-    for part in moment_parts(moments, is_split_by_time, query.expression, table.made):
+    for part in moment_parts(moments, is_split_by_time, query.expression, table.derived):
         name = free_name(part.name, used_names)
         query.added[name] = part.sql
         parts += _part_features(replace(part, name=name), style)
@@ -65,8 +65,8 @@ def table_features(
         if feature.sql:
             query.change(table.column(feature.feature), feature.sql)
     numbers = [Encoding("*:number", {"encoder": "standardize", "impute": "mean"}, "")] if is_linear else []
-    others = encodings_of_auto if not is_linear else [feature for feature in encodings_of_auto if feature.encoder_name != "standardize"]
-    return [*parts, *texts, *numbers, *([_pattern(others)] if others else [])]
+    encodings = encodings_of_auto if not is_linear else [feature for feature in encodings_of_auto if feature.encoder_name != "standardize"]
+    return [*parts, *texts, *numbers, *([_pattern(encodings)] if encodings else [])]
 
 
 def term_encoding(column: ColumnFacts, is_complete: bool) -> Encoding:

@@ -160,9 +160,9 @@ def _standard_ranks(column: ColumnFacts, codes: np.ndarray, rows: np.ndarray) ->
 
 def _row_hashes(columns: Iterable[np.ndarray]) -> np.ndarray:
     """uint64, equal for rows whose codes are equal in all of these columns."""
-    first, *others = columns
+    first, *further = columns
     hashes = _mix(first)
-    for codes in others:
+    for codes in further:
         hashes = _mix(hashes * _ODD + codes)
     return hashes
 

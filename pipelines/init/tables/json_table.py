@@ -13,7 +13,7 @@ from pipelines.init.tables.column_names import FieldPath, selecting_query, sql_n
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
 from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.text_types import as_text, read_column
+from pipelines.init.tables.text_types import as_text, type_column
 
 MOST_FIELDS = 200
 """Different fields of an object beyond which they are no columns."""
@@ -116,7 +116,7 @@ def _type(name: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
     if kinds and kinds <= {int, float}:
         return TypedColumn(name, "double", pa.array([value if value is None else float(value) for value in values], pa.float64()))
     if not kinds or kinds == {str}:
-        return as_text(read_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
+        return as_text(type_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
     if kinds == {list}:
         inner = {type(element) for value in values for element in value or ()}
         if inner == {str}:

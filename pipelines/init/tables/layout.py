@@ -1,4 +1,4 @@
-"""What the lines of a table are: comments, titles, names, rows. Judged by what nearly all values of a column are, not by single lines."""
+"""Kinds of the lines of a table: comments, titles, names, rows. Judged by what nearly all values of a column are, not by single lines."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from pipelines.errors import SourceError
-from pipelines.init.tables.dialect import MARKS, MOMENT, NUMBER, Record, TableDialect
+from pipelines.init.tables.dialect import MARKS, MOMENT, NUMBER, TableDialect, TextRecord
 
 _NEARLY_ALL = 0.8
 """Share of the values that makes the kind of a column."""
@@ -85,7 +85,7 @@ class _Column:
         return any("." in other for other in self.values) or not low - margin <= float(value) <= high + margin
 
 
-def find_layout(dialect: TableDialect, read: Sequence[Record], path: str, skip: int | None) -> Layout:
+def find_layout(dialect: TableDialect, read: Sequence[TextRecord], path: str, skip: int | None) -> Layout:
     """The layout of a table by its first records. `skip` are lines that the user wants to be skipped, if any are told.
 
     Raises SourceError where names are needed, and stand in a broken line."""
@@ -114,18 +114,18 @@ def find_layout(dialect: TableDialect, read: Sequence[Record], path: str, skip: 
     return layout
 
 
-def _columns(read: Sequence[Record], width: int) -> list[_Column]:
+def _columns(read: Sequence[TextRecord], width: int) -> list[_Column]:
     """The columns of the records behind the first, since that may be a header, and of many behind the first few."""
     alike = [record.values for record in read[:_MOST_READ] if len(record.values) == width]
     below = alike[4 if len(alike) > 12 else 1 :]
-    others = [values for values in below if values != alike[0]]
-    if len(below) - len(others) <= _MOST_REPEATED * len(below):  # of names that are repeated where files were joined
-        below = others
+    different = [values for values in below if values != alike[0]]
+    if len(below) - len(different) <= _MOST_REPEATED * len(below):  # of names that are repeated where files were joined
+        below = different
     stripped = [[value.strip() for value in values] for values in zip(*below, strict=True)] if below else [[] for _ in range(width)]
     return [_Column([value for value in values if value and value not in MARKS]) for values in stripped]
 
 
-def _comment(read: Sequence[Record], width: int) -> str:
+def _comment(read: Sequence[TextRecord], width: int) -> str:
     """The sign that begins lines which are no rows, and no line that is one; empty if there is none."""
     signs = Counter(record.text[0] for record in read if not (record.text[0].isalnum() or record.text[0] in "\"' \t+-.,;|([{<$€_"))
     columns = _columns(read, width)
@@ -141,7 +141,7 @@ def _comment(read: Sequence[Record], width: int) -> str:
     return ""
 
 
-def _is_row(record: Record, columns: Sequence[_Column]) -> bool:
+def _is_row(record: TextRecord, columns: Sequence[_Column]) -> bool:
     """Whether a record is a row: as wide, with values of the kinds that their columns have."""
     if len(record.values) != len(columns):
         return False
@@ -163,7 +163,7 @@ def _counts_up(values: Sequence[str], columns: Sequence[_Column]) -> bool:
     return len(steps) == 1 and steps != {0} and sum(column.is_outside(value) for value, column in numbers) > len(numbers) / 2
 
 
-def _could_be_names(record: Record, width: int, columns: Sequence[_Column]) -> list[str] | None:
+def _could_be_names(record: TextRecord, width: int, columns: Sequence[_Column]) -> list[str] | None:
     """The names that stand in a record above the rows; None if it has too few, or too many."""
     if len(record.values) < width and columns and columns[-1].values:
         return None
@@ -183,7 +183,11 @@ def fit_names(values: Sequence[str], width: int) -> list[str]:
 
 
 def _below_names(
-    dialect: TableDialect, leading: Sequence[Record], rows_of_names: Sequence[Record], first_row_line: int, columns: Sequence[_Column]
+    dialect: TableDialect,
+    leading: Sequence[TextRecord],
+    rows_of_names: Sequence[TextRecord],
+    first_row_line: int,
+    columns: Sequence[_Column],
 ) -> Layout:
     """The layout of a table with names, in one or several lines above its rows."""
     width = dialect.width
@@ -205,7 +209,7 @@ def _below_names(
     return Layout(replace(dialect, skip=first_row_line - 1), names, tuple(doubts))
 
 
-def _check_titles(titles: Sequence[Record], width: int, path: str) -> None:
+def _check_titles(titles: Sequence[TextRecord], width: int, path: str) -> None:
     """Raises SourceError, since no names follow these lines, so that the last may be that of the names, broken."""
     record = titles[-1]
     fault = f"has {len(record.values)} values, and most have {width}" if record.values else "has a quote that is stray or does not close"
@@ -214,22 +218,22 @@ def _check_titles(titles: Sequence[Record], width: int, path: str) -> None:
     )
 
 
-def _without_certain_names(dialect: TableDialect, record: Record, following: Record, columns: Sequence[_Column]) -> Layout:
+def _without_certain_names(dialect: TableDialect, record: TextRecord, following: TextRecord, columns: Sequence[_Column]) -> Layout:
     """The layout of a table whose first line may be a row: it is one if it has numbers as the others do, or values that occur again."""
     values = [value.strip() for value in record.values]
     if len(values) != len(columns):
         return Layout(dialect, ())
-    shown = ", ".join(values[:4])
+    first = ", ".join(values[:4])
     number_columns = [column for column in columns if column.kind in ("number", "moment")]
     if number_columns:
-        return Layout(dialect, (), _numbered(values, record.line))
+        return Layout(dialect, (), _doubts_of_count(values, record.line))
     is_known = any(value in column.repeated for value, column in zip(values, columns, strict=True) if value)
     plain = [value for value in values if value]
     can_be_names = len(set(plain)) == len(plain) >= len(values) - 1 and not any(map(NUMBER.fullmatch, plain))
     if is_known or not can_be_names:
         return Layout(dialect, ())
     doubt = (
-        f"line {record.line:,} ({shown}) is taken for the names of the columns, which are all texts: with header: false in the options of "
+        f"line {record.line:,} ({first}) is taken for the names of the columns, which are all texts: with header: false in the options of "
         "the table it is a row"
     )
     is_certain = any(
@@ -239,11 +243,11 @@ def _without_certain_names(dialect: TableDialect, record: Record, following: Rec
     return Layout(replace(dialect, has_header=True), tuple(values), () if is_certain and is_followed else (doubt,))
 
 
-def _numbered(values: Sequence[str], line: int) -> tuple[str, ...]:
+def _doubts_of_count(values: Sequence[str], line: int) -> tuple[str, ...]:
     """A doubt about whole numbers that count up in the first row."""
     if len(values) < 3 or not all(re.fullmatch("[0-9]{1,6}", value) for value in values):
         return ()
     if {int(second) - int(first) for first, second in pairwise(values)} != {1}:
         return ()
-    shown = ", ".join(values[:4])
-    return (f"line {line:,} ({shown}) is taken for a row, though it counts up: --skip-rows {line} leaves it out, if these are names",)
+    first = ", ".join(values[:4])
+    return (f"line {line:,} ({first}) is taken for a row, though it counts up: --skip-rows {line} leaves it out, if these are names",)

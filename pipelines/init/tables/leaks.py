@@ -43,11 +43,11 @@ class Leak:
 
     @property
     def text(self) -> str:
-        verb, each = ("tells", "") if len(self.columns) == 1 else ("tell", " each")
-        others = f", where {self.next_column}, the next best, has {self.next_score:.2f}" if self.next_column else ""
+        verb, end = ("tells", "") if len(self.columns) == 1 else ("tell", " each")
+        rival = f", where {self.next_column}, the next best, has {self.next_score:.2f}" if self.next_column else ""
         settings = name_list([f"dataset.features.{name}" for name in self.columns])
         return (
-            f"{name_list(list(self.columns))} alone {verb} the target, with a held-out {self.metric} of {self.score:.3f}{each}{others}: "
+            f"{name_list(list(self.columns))} alone {verb} the target, with a held-out {self.metric} of {self.score:.3f}{end}{rival}: "
             f"what is only known afterwards is no feature, so remove {settings} then"
         )
 

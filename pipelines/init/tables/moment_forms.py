@@ -104,7 +104,7 @@ class MomentForm:
         return DAY_FIRST if places[0] < places[1] else MONTH_FIRST
 
     def moments(self, texts: pa.Array) -> pa.Array:
-        """What Spark makes of texts: dates, or times of microseconds in UTC."""
+        """Values that Spark makes of texts: dates, or times of microseconds in UTC."""
         if not self.pattern and (moments := _iso_moments(texts, self.is_date)) is not None:
             return moments
         parts = _Parts(pc.extract_regex(texts, self.look))
@@ -174,7 +174,7 @@ class _Parts:
 
 
 def _iso_moments(texts: pa.Array, is_date: bool) -> pa.Array | None:
-    """What Arrow makes of texts without offsets, in a tenth of the time; None if it does not take all of them."""
+    """Moments of texts without offsets, by Arrow in a tenth of the time; None if it does not take all of them."""
     plain = pc.replace_substring(pc.utf8_rtrim(texts, " UTCZ"), "T", " ")
     try:
         moments = plain.cast(pa.timestamp("us"))
@@ -215,8 +215,8 @@ def read_moments(texts: pa.Array, hints: Collection[str] = ()) -> MomentReading 
     if best < 1 - MOST_WRONG:
         return None
     equal = [form for form, share in shares.items() if share == best]
-    form, others = equal[0], [form for form in equal[1:] if form.order]
-    other = next((other for other in others if form.order and other.order != form.order), None)
+    form = equal[0]
+    other = next((other for other in equal[1:] if form.order and other.order and other.order != form.order), None)
     reason, moments = "", form.moments(texts)
     if other:
         form, other, reason = _choose_order(texts, form, other, hints)
@@ -230,9 +230,9 @@ def read_moments(texts: pa.Array, hints: Collection[str] = ()) -> MomentReading 
 def _choose_order(texts: pa.Array, form: MomentForm, other: MomentForm, hints: Collection[str]) -> tuple[MomentForm, MomentForm, str]:
     """Of two orders of day and month, the one that is read, the other, and why; by custom, a day is first but beside AM and PM."""
     first, second = (form, other) if (form.order == DAY_FIRST) != ("a" in form.pattern) else (other, form)
-    for left, right in ((first, second), (second, first)):
-        if left.order in hints and right.order not in hints:
-            return left, right, "as in other columns"
+    for form, other in ((first, second), (second, first)):
+        if form.order in hints and other.order not in hints:
+            return form, other, "as in other columns"
     ordered = [form for form in (first, second) if _is_in_order(form.moments(texts))]
     if len(ordered) == 1:
         return ordered[0], second if ordered[0] is first else first, "as its rows are then in order of time"
@@ -265,7 +265,7 @@ def _fitting_forms(filled: pa.Array) -> list[MomentForm]:
 
 
 def patterns() -> list[str]:
-    """Those of Spark; of equally good ones, an earlier one is taken."""
+    """Patterns of Spark; of equally good ones, an earlier one is taken."""
     long = [f"{date}{time}" for date in _DATES for time in _TIMES] + [*_MONTHS_OF_YEARS, *_OTHERS]
     return list(dict.fromkeys(spelling for pattern in long for spelling in _spellings(pattern)))
 
@@ -293,7 +293,7 @@ def _spellings(pattern: str) -> Iterator[str]:
 
 
 def _look(pattern: str) -> str:
-    """What texts of a pattern of Spark look like, with a group for each part."""
+    """An expression of the texts of a pattern of Spark, with a group for each part."""
     looks = [
         _LETTERS.get(part) or "".join(f"[{character}]" for character in part.strip("'"))
         for part in re.findall(r"'[^']*'|y+|M+|d+|H+|h+|m+|s+|S+|a|X+|.", pattern)

@@ -44,13 +44,13 @@ class MomentPart:
 
 
 def moment_parts(
-    columns: Sequence[ColumnFacts], is_split_by_time: bool, expression: Callable[[ColumnFacts], str], made: Collection[str] = ()
+    columns: Sequence[ColumnFacts], is_split_by_time: bool, expression: Callable[[ColumnFacts], str], derived: Collection[str] = ()
 ) -> Iterator[MomentPart]:
     """The parts of each moment that vary, and the seconds between moments of one row. Days and short years are left out if the rows are
     split by time, since those of the test are never seen in training. `expression` is the SQL of a moment; months and hours of those that
-    are `made` of columns are such columns themselves."""
+    are `derived` from columns are such columns themselves."""
     for column in columns:
-        own_parts = {"dayofweek": pc.day_of_week} if column.name in made else _PARTS
+        own_parts = {"dayofweek": pc.day_of_week} if column.name in derived else _PARTS
         values = column.filled.cast(pa.timestamp("us"))
         nulls = column.nulls > 0
         if not is_split_by_time:
@@ -79,13 +79,13 @@ def time_split(columns: Sequence[ColumnFacts]) -> tuple[ColumnFacts, str, str] |
     return None
 
 
-def with_moments(table: SampledTable, targets: Sequence[ColumnFacts] = ()) -> SampledTable:
+def add_moments(table: SampledTable, targets: Sequence[ColumnFacts] = ()) -> SampledTable:
     """The table with moments in place of whole numbers that stand for some, and with one that parts in several columns
     make together. Targets stay as they are."""
     columns = [column if any(column is target for target in targets) else _moment_of_numbers(column) for column in table.columns]
-    if any(column.kind == "moment" for column in columns) or not (made := _moment_of_parts(columns, targets)):
+    if any(column.kind == "moment" for column in columns) or not (moment := _moment_of_parts(columns, targets)):
         return replace(table, columns=columns)
-    return replace(table, columns=[made, *columns], made=(made.name,))
+    return replace(table, columns=[moment, *columns], derived=(moment.name,))
 
 
 def _is_in_order(column: ColumnFacts) -> bool:
@@ -179,8 +179,8 @@ def _made_of_parts(name: str, parts: Sequence[ColumnFacts], used_names: set[str]
         return None
     integers = [f"CAST({sql_name(column.name)} AS int)" if column.typed.ddl == "long" else sql_name(column.name) for column in parts]
     integers += ["1" if place < 3 else "0" for place in range(len(parts), 6)]
-    made = f"try_make_timestamp({', '.join(integers)})"
-    sql = f"CAST({made} AS date)" if form.is_date else made
+    timestamp = f"try_make_timestamp({', '.join(integers)})"
+    sql = f"CAST({timestamp} AS date)" if form.is_date else timestamp
     names = ", ".join(column.name for column in parts)
     name = free_name(name, used_names)
     return ColumnFacts(TypedColumn(name, "string", moments, sql.replace("{", "{{").replace("}", "}}"), f"{name} is made of {names}"))

@@ -37,7 +37,7 @@ _LONGEST_QUANTITY = 9
 
 
 @dataclass(frozen=True)
-class NumberStyle:
+class DigitStyle:
     """A way to write digits."""
 
     name: str
@@ -48,7 +48,7 @@ class NumberStyle:
 
     @property
     def decimals(self) -> str:
-        """What its decimals begin with."""
+        """The mark before the decimals."""
         return DECIMAL_COMMA if self.point == "," else DECIMAL_POINT
 
 
@@ -56,18 +56,18 @@ _WHOLE_IN_THREES = "(?:[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+|[0-9]+)"
 _IN_COMMAS = "(?:[1-9][0-9]{0,2}(?:,[0-9]{2,3})*,[0-9]{3}|[0-9]+)"
 """India writes 12,34,567."""
 _IN_BLANKS = _WHOLE_IN_THREES.format(f"[{BLANKS}]")
-POINT = NumberStyle("", "(?:[0-9]+[.]?[0-9]*|[.][0-9]+)")
-COMMA = NumberStyle("", "(?:[0-9]+(?:,[0-9]+)?)", point=",")
-THOUSANDS_COMMAS = NumberStyle("thousands commas", f"(?:{_IN_COMMAS}(?:[.][0-9]+)?)", ",")
-THOUSANDS_POINTS = NumberStyle("thousands points", f"(?:{_WHOLE_IN_THREES.format('[.]')}(?:,[0-9]+)?)", ".", ",")
+POINT = DigitStyle("", "(?:[0-9]+[.]?[0-9]*|[.][0-9]+)")
+COMMA = DigitStyle("", "(?:[0-9]+(?:,[0-9]+)?)", point=",")
+THOUSANDS_COMMAS = DigitStyle("thousands commas", f"(?:{_IN_COMMAS}(?:[.][0-9]+)?)", ",")
+THOUSANDS_POINTS = DigitStyle("thousands points", f"(?:{_WHOLE_IN_THREES.format('[.]')}(?:,[0-9]+)?)", ".", ",")
 STYLES = (
     POINT,
     COMMA,
     THOUSANDS_COMMAS,
     THOUSANDS_POINTS,
-    NumberStyle("blanks between thousands", f"(?:{_IN_BLANKS}(?:[.][0-9]+)?)", BLANKS),
-    NumberStyle("blanks between thousands", f"(?:{_IN_BLANKS}(?:,[0-9]+)?)", BLANKS, ","),
-    NumberStyle("apostrophes", f"(?:{_WHOLE_IN_THREES.format(f'[{_APOSTROPHES}]')}(?:[.][0-9]+)?)", _APOSTROPHES),
+    DigitStyle("blanks between thousands", f"(?:{_IN_BLANKS}(?:[.][0-9]+)?)", BLANKS),
+    DigitStyle("blanks between thousands", f"(?:{_IN_BLANKS}(?:,[0-9]+)?)", BLANKS, ","),
+    DigitStyle("apostrophes", f"(?:{_WHOLE_IN_THREES.format(f'[{_APOSTROPHES}]')}(?:[.][0-9]+)?)", _APOSTROPHES),
 )
 """In this order, where several fit equally well."""
 
@@ -76,7 +76,7 @@ STYLES = (
 class NumberForm:
     """How the numbers of a column are written: a style, and the marks that stand around them."""
 
-    style: NumberStyle
+    style: DigitStyle
     characters: frozenset[str]
     """All of the column."""
     units: tuple[str, ...] = ()
@@ -87,14 +87,14 @@ class NumberForm:
     @cached_property
     def look(self) -> str:
         """An expression of a whole text that is such a number."""
-        marks = self._any_of("".join(unit for unit in self.units if len(unit) == 1) + self._blanks)
+        marks = self._look_of_any("".join(unit for unit in self.units if len(unit) == 1) + self._blanks)
         sign, scale = f"[+{self._minus}-]?", f"[{self.scales}]?" if self.scales else ""
         start = f"{marks}{sign}{marks}"
         end = f"{marks}{scale}{marks if scale else ''}{sign if self.has_last_sign else ''}"
         number = f"{start}{self.style.look.replace(BLANKS, self._blanks or ' ')}{end}"
         return f"^(?:{number}|{start}[(]{number}[)]{marks})$" if self.has_parentheses else f"^{number}$"
 
-    def _any_of(self, characters: str) -> str:
+    def _look_of_any(self, characters: str) -> str:
         """An expression of any run of the characters, and of units of several letters."""
         words = "".join(f"|{unit}" for unit in self.units if len(unit) > 1)
         run = f"[{characters}]*" if characters else ""
@@ -122,7 +122,7 @@ class NumberForm:
         return f"try_cast({text} AS double)"
 
     def numbers(self, texts: pa.Array) -> pa.Array:
-        """What the SQL makes of texts, as float64."""
+        """Values that the SQL makes of texts, as float64."""
         is_number = pc.match_substring_regex(texts, self.look)
         values = pc.if_else(is_number, texts, pa.scalar(None, texts.type))
         is_negative = pc.match_substring_regex(values, self._negative)
@@ -157,7 +157,7 @@ class NumberForm:
 
     @property
     def _negative(self) -> str:
-        """What a text has that is a negative number."""
+        """An expression of the mark of a negative number."""
         return f"[{'(' if self.has_parentheses else ''}{self._minus}-]"
 
     @property
@@ -256,13 +256,13 @@ def _weigh_comma(filled: pa.Array, decimal: NumberForm, thousands: NumberForm, l
     """Texts of which nearly all have three digits behind each comma: thousands beside whole numbers below 1,000, as 800 beside 2,501.
     `lead` is how many more of them are thousands than decimals."""
     has_comma = pc.match_substring(filled, ",")
-    whole, marked = filled.filter(pc.invert(has_comma)), pc.sum(has_comma).as_py()
+    whole_numbers, marked = filled.filter(pc.invert(has_comma)), pc.sum(has_comma).as_py()
     if lead:
         return NumberReading(decimal if lead < 0 and marked < _LEAST_OF_THREE_DIGITS else thousands)
     if (DECIMAL_COMMA in hints) != (DECIMAL_POINT in hints):
         form, other = (decimal, thousands) if DECIMAL_COMMA in hints else (thousands, decimal)
         return NumberReading(form, other=other, reason=f"as other columns have a {form.style.decimals}")
-    if not len(whole) or share_of_looks(whole, "[0-9]{4}") > MOST_WRONG:
+    if not len(whole_numbers) or share_of_looks(whole_numbers, "[0-9]{4}") > MOST_WRONG:
         return NumberReading(thousands, other=decimal, reason="as three digits stand behind every comma")
     return NumberReading(thousands, DECIMAL_POINT)
 
@@ -271,12 +271,12 @@ def _weigh_point(filled: pa.Array, decimal: NumberForm, thousands: NumberForm, l
     """Texts of which nearly all have three digits behind each point, which are decimals unless other columns or many whole numbers say
     more. `lead` is how many more of them are thousands than decimals."""
     has_point = pc.match_substring(filled, ".")
-    whole, pointed = filled.filter(pc.invert(has_point)), filled.filter(has_point)
+    whole_numbers, pointed = filled.filter(pc.invert(has_point)), filled.filter(has_point)
     if not len(pointed) or lead > 0:
         return NumberReading(thousands if lead > 0 else decimal)
     if not lead and DECIMAL_COMMA in hints and DECIMAL_POINT not in hints:
         return NumberReading(thousands, other=decimal, reason="as other columns have a decimal comma")
-    if not len(whole) or share_of_looks(whole, "[0-9]{4}") > MOST_WRONG or DECIMAL_POINT in hints:
+    if not len(whole_numbers) or share_of_looks(whole_numbers, "[0-9]{4}") > MOST_WRONG or DECIMAL_POINT in hints:
         return NumberReading(decimal, other=thousands)
     ends_with_zero = not lead and share_of_looks(pointed, "0[^0-9]*$") > 0
     if len(pointed) >= _LEAST_OF_THREE_DIGITS or ends_with_zero:

@@ -46,7 +46,7 @@ def read_parquet(paths: list[str], data: str) -> SampledTable:
     for path in read:
         with file_errors(path), pq.ParquetFile(path) as file:
             rows += file.metadata.num_rows
-            parts.append(sample_rows(file, SAMPLE_BYTES // len(read)))
+            parts.append(sample_row_groups(file, SAMPLE_BYTES // len(read)))
         if parts[-1].schema.names != parts[0].schema.names:
             raise SourceError(f"{path} and {read[0]} have different columns; give files that are alike")
     with file_errors(data):
@@ -89,7 +89,7 @@ def _spark_type(kind: pa.DataType) -> str:
     return _TYPES.get(str(kind), "")
 
 
-def sample_rows(file: pq.ParquetFile, most_bytes: int) -> pa.Table:
+def sample_row_groups(file: pq.ParquetFile, most_bytes: int) -> pa.Table:
     """Row groups at even distances; of large ones, their first rows."""
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
     row_bytes = sum(group.total_byte_size for group in groups) / max(file.metadata.num_rows, 1)

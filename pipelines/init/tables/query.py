@@ -29,7 +29,7 @@ class Query:
 
     def change(self, column: ColumnFacts, sql: str) -> None:
         """Make something of a column: `sql` has {} for it; one that is in no file is added."""
-        expressions = self.added if column.name in self.table.made else self.changed
+        expressions = self.added if column.name in self.table.derived else self.changed
         expressions[column.name] = sql.format(self.expression(column))
 
     def text(self, names: Iterable[str], split_column: str) -> str:

@@ -71,9 +71,9 @@ def _choose_key(roles: Roles, table: SampledTable, row_numbers: Sequence[ColumnF
     An identifier of rows that are repeated is none of what they describe. Where there are fewer different rows than rows even without
     chance, equal ones are no copies, and any number tells them apart."""
     names = {column.name for column in (*row_numbers, *identifiers)}
-    others = [column for column in table.columns if column.name not in names]
-    has_few_combinations = prod(_values(column) for column in others) < table.rows
-    repeated = repeat_share(others) if names and not has_few_combinations else 0.0
+    described = [column for column in table.columns if column.name not in names]
+    has_few_combinations = prod(_values(column) for column in described) < table.rows
+    repeated = repeat_share(described) if names and not has_few_combinations else 0.0
     if repeated >= LEAST_REPEATED:
         roles.dropped = sorted(names)
         besides = f"{', '.join(roles.dropped)}, which the query leaves out: equal rows go to one split"
@@ -115,7 +115,7 @@ def _uselessness(column: ColumnFacts, target: TargetChoice) -> str:
         return "empty"
     if column.kind != "list" and column.distinct < 2 and column.nulls == 0:
         return f"constant, always {str(column.filled[0].as_py())[:40]}"
-    return COPY if any(is_copy(column, own, not target.has_classes) for own in target.columns) else ""
+    return COPY if any(is_copy(column, part, not target.has_classes) for part in target.columns) else ""
 
 
 def depends_on(column: ColumnFacts, key: ColumnFacts) -> bool:

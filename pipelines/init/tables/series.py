@@ -31,7 +31,7 @@ _HELD_OUT = 0.2
 
 
 @dataclass(frozen=True)
-class Series:
+class SeriesWindows:
     """The windows of a target that depends on its past."""
 
     order: str
@@ -55,15 +55,16 @@ class Series:
     @property
     def columns(self) -> list[ColumnFacts]:
         """The columns that the windows make, in the table's order of rows; NULL where a row has too few rows before it."""
-        values, name = self.in_time(self.target.places), self.target.name
+        values, name = self.sort_by_time(self.target.places), self.target.name
         columns = {lag_name(name, lag): _shift(values, lag) for lag in self.lags}
         if self.season:
             columns[rolling_name(name, "mean", self.season)] = _mean_before(values, self.season)
         return [
-            ColumnFacts(TypedColumn(name, "double", pa.array(self.in_time(column), from_pandas=True))) for name, column in columns.items()
+            ColumnFacts(TypedColumn(name, "double", pa.array(self.sort_by_time(column), from_pandas=True)))
+            for name, column in columns.items()
         ]
 
-    def in_time(self, values: np.ndarray) -> np.ndarray:
+    def sort_by_time(self, values: np.ndarray) -> np.ndarray:
         """Values of the table's rows with the oldest row first; or, of such values, those in the table's order."""
         return values[::-1] if self.is_newest_first else values
 
@@ -85,14 +86,14 @@ class Series:
         return f"{self.reason}. A prediction needs the rows before its own; to predict without them, remove source.windows and its features"
 
 
-def find_series(columns: Sequence[ColumnFacts], target: TargetChoice, order: ColumnFacts) -> Series | None:
+def find_series(columns: Sequence[ColumnFacts], target: TargetChoice, order: ColumnFacts) -> SeriesWindows | None:
     """The series of a target whose rows are in the order of a column, the oldest or the newest first; None if the past says too little."""
-    is_series = target.kind == "number" and not target.others and target.column.nulls == 0
+    is_series = target.kind == "number" and not target.further and target.column.nulls == 0
     if not is_series or order.distinct < order.rows or order.rows < LEAST_ROWS:
         return None
     seasons = find_seasons(target.column.places)  # an autocorrelation is the same backwards
     lags = tuple(sorted({1, 2, *seasons}))
-    series = Series(order.name, target.column, lags, seasons[0] if seasons else 0, not order.is_increasing)
+    series = SeriesWindows(order.name, target.column, lags, seasons[0] if seasons else 0, not order.is_increasing)
     gain = _gain_of_past([column for column in columns if column is not target.column], series)
     return replace(series, gain=gain) if gain > LEAST_GAIN else None
 
@@ -122,20 +123,20 @@ def find_seasons(values: np.ndarray) -> list[int]:
     return sorted({first, int(peaks[correlation[peaks].argmax()])})
 
 
-def _gain_of_past(columns: Sequence[ColumnFacts], series: Series) -> float:
+def _gain_of_past(columns: Sequence[ColumnFacts], series: SeriesWindows) -> float:
     """The share of the squared error on the last rows that windows take away, beside the other columns; 0 if it may be chance."""
     from sklearn.ensemble import HistGradientBoostingRegressor  # noqa: PLC0415, it takes a second, which other tables need not take
     from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
     rows = np.arange(max(series.lags), series.target.rows)[-MOST_ROWS:]
     fitted = int(len(rows) * (1 - _HELD_OUT))
-    outputs = series.in_time(series.target.places)[rows]
-    others = [series.in_time(part)[rows] for column in columns for part in _numbers(column)]
-    past = [series.in_time(column.places)[rows] for column in series.columns]
+    outputs = series.sort_by_time(series.target.places)[rows]
+    same_row = [series.sort_by_time(part)[rows] for column in columns for part in _numbers(column)]
+    past = [series.sort_by_time(column.places)[rows] for column in series.columns]
     errors = []
     with threadpool_limits(1), warnings.catch_warnings():  # sums of several threads differ in their last digits
         warnings.simplefilter("ignore")  # that a column is empty or constant in its rows
-        for inputs in (others, [*others, *past]):
+        for inputs in (same_row, [*same_row, *past]):
             if not inputs:
                 errors.append((outputs[fitted:] - outputs[:fitted].mean()) ** 2)
                 continue
@@ -150,7 +151,7 @@ def _gain_of_past(columns: Sequence[ColumnFacts], series: Series) -> float:
 
 
 def _numbers(column: ColumnFacts) -> list[np.ndarray]:
-    """What a small fit sees of a column: numbers, the calendar of a moment, the rank of a category by frequency."""
+    """Inputs of a small fit: numbers, the calendar of a moment, the rank of a category by frequency."""
     if column.kind == "moment":
         moments = column.typed.values.cast(pa.timestamp("us"))
         parts = (pc.month(moments), pc.day_of_week(moments), pc.hour(moments))

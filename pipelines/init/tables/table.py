@@ -28,7 +28,7 @@ class SampledTable:
     raw_names: Mapping[str, str] = field(default_factory=dict)
     """Names of columns in the files, by those that the query gives them."""
 
-    made: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
     """Columns that are in no file: the query makes them of others."""
 
     def column(self, name: str) -> ColumnFacts:

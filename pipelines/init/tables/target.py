@@ -41,16 +41,16 @@ class TargetChoice:
     """What the query makes of it, with {} for its name; empty if it is used as it is."""
     has_rare_class: bool = False
     doubts: tuple[str, ...] = ()
-    others: tuple[ColumnFacts, ...] = ()
+    further: tuple[ColumnFacts, ...] = ()
     """Further columns of numbers that are predicted with it."""
 
     @property
     def columns(self) -> tuple[ColumnFacts, ...]:
-        return (self.column, *self.others)
+        return (self.column, *self.further)
 
     def holds(self, column: ColumnFacts) -> bool:
         """Whether it is made of that column."""
-        return any(column is own for own in self.columns)
+        return any(column is part for part in self.columns)
 
     @property
     def has_classes(self) -> bool:
@@ -80,9 +80,9 @@ def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTab
         doubts = ()
     elif "," in name:
         parts = [part.strip() for part in name.split(",") if part.strip()]
-        return table, _numbers([table.column(_named(names, raw_names, part, data)) for part in dict.fromkeys(parts)], data)
+        return table, _numbers([table.column(_find_name(names, raw_names, part, data)) for part in dict.fromkeys(parts)], data)
     else:
-        chosen, doubts = _named(names, raw_names, name, data), ()
+        chosen, doubts = _find_name(names, raw_names, name, data), ()
     column = table.column(chosen)
     if column.kind == "text" and (merged := _merge_spellings(column)):
         columns = [merged if other is column else other for other in table.columns]
@@ -97,7 +97,7 @@ def _match_name(names: Sequence[str], raw_names: Mapping[str, str], name: str) -
     return raw_names.get(name) or next((other for other in names if other in (name, plain)), "") or by_lower_case.get(plain.lower(), "")
 
 
-def _named(names: Sequence[str], raw_names: Mapping[str, str], name: str, data: str) -> str:
+def _find_name(names: Sequence[str], raw_names: Mapping[str, str], name: str, data: str) -> str:
     """The column of that name. Raises ConfigError if there is none."""
     if chosen := _match_name(names, raw_names, name):
         return chosen
@@ -147,7 +147,7 @@ def _merge_spellings(column: ColumnFacts) -> ColumnFacts | None:
 
 
 def _doubts_of_marks(column: ColumnFacts) -> Iterator[str]:
-    """What is assumed of classes that may stand for missing values."""
+    """Assumptions about classes that may stand for missing values."""
     if column.kind != "text":
         return
     for value, rows in zip(*column.counts, strict=True):

@@ -34,10 +34,10 @@ class TextReading:
 
 def type_columns(texts: Mapping[str, pa.Array], null_mark: str, is_complete: bool) -> list[TypedColumn]:
     """The columns with the types of nearly all of their values. What one leaves open, others decide."""
-    readings = {name: read_column(name, column, null_mark, is_complete) for name, column in texts.items()}
+    readings = {name: type_column(name, column, null_mark, is_complete) for name, column in texts.items()}
     hints = {reading.decides for reading in readings.values()} - {""}
     return [
-        read_column(name, texts[name], null_mark, is_complete, hints).column if reading.is_open and hints else reading.column
+        type_column(name, texts[name], null_mark, is_complete, hints).column if reading.is_open and hints else reading.column
         for name, reading in readings.items()
     ]
 
@@ -69,7 +69,7 @@ def missing_marks(table: pa.Table) -> list[str]:
     return [mark for mark, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count and mark not in codes]
 
 
-def read_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, hints: Collection[str] = ()) -> TextReading:
+def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, hints: Collection[str] = ()) -> TextReading:
     """The column with the type of nearly all of its values; text if they have none. Numbers of a sample may be larger in the whole file."""
     if null_mark:
         texts = pc.if_else(pc.equal(texts, null_mark), pa.scalar(None, pa.large_string()), texts)
@@ -120,10 +120,10 @@ def _number_of_form(name: str, texts: pa.Array, filled: pa.Array, reading: Numbe
     else:
         column = TypedColumn(name, "string", form.numbers(texts), form.sql)
     reason = f", {reading.reason}" if reading.reason else ""
-    said = [f"{name} is a number{form.said or ' with a decimal point'}{reason}"] if form.said or reading.wrong or reason else []
-    said += [_wrong(reading.wrong, len(filled))] if reading.wrong else []
-    said += [f"otherwise write {reading.other.cast.format(sql_name(name))} in source.query"] if reading.other and reading.reason else []
-    return TextReading(replace(column, doubt="; ".join(said)), reading.decides, reading.other is not None)
+    doubts = [f"{name} is a number{form.said or ' with a decimal point'}{reason}"] if form.said or reading.wrong or reason else []
+    doubts += [_wrong(reading.wrong, len(filled))] if reading.wrong else []
+    doubts += [f"otherwise write {reading.other.cast.format(sql_name(name))} in source.query"] if reading.other and reading.reason else []
+    return TextReading(replace(column, doubt="; ".join(doubts)), reading.decides, reading.other is not None)
 
 
 def _moment(name: str, texts: pa.Array, hints: Collection[str]) -> TextReading | None:
@@ -139,22 +139,22 @@ def _moment(name: str, texts: pa.Array, hints: Collection[str]) -> TextReading |
 
 
 def _moment_doubt(name: str, texts: pa.Array, reading: MomentReading) -> str:
-    """What is assumed of the moments."""
+    """Assumptions about the moments."""
     form, filled = reading.form, texts.drop_null()
-    said = [f"{name} is a {'date' if form.is_date else 'time'} written {form.pattern or 'as a quarter'}"] if form.sql else []
+    doubts = [f"{name} is a {'date' if form.is_date else 'time'} written {form.pattern or 'as a quarter'}"] if form.sql else []
     if reading.other:
         first, second = filled[:100], reading.other.moments(filled[:100])
         place = next((place for place, other in enumerate(second) if other != form.moments(first)[place]), 0)
-        one, another = (f"{moments[place].as_py():%-d %B %Y}" for moments in (form.moments(first), second))
+        first_moment, other_moment = (f"{moments[place].as_py():%-d %B %Y}" for moments in (form.moments(first), second))
         open_order = f" or {reading.other.pattern}" if not reading.reason else f", {reading.reason}"
-        said[0] += f"{open_order}: {filled[place].as_py()} is taken for {one}"
-        said += [f"if it is {another}, write {reading.other.sql.format(sql_name(name))} in source.query"]
+        doubts[0] += f"{open_order}: {filled[place].as_py()} is taken for {first_moment}"
+        doubts += [f"if it is {other_moment}, write {reading.other.sql.format(sql_name(name))} in source.query"]
     if form.has_zones(filled):
-        said += [f"{name} is in UTC, to which its offsets are turned"]
+        doubts += [f"{name} is in UTC, to which its offsets are turned"]
     if form.has_short_years:
-        said += ["its years are from 2000 to 2099"]
-    said += [_wrong(reading.wrong, len(filled))] if reading.wrong else []
-    return "; ".join(said)
+        doubts += ["its years are from 2000 to 2099"]
+    doubts += [_wrong(reading.wrong, len(filled))] if reading.wrong else []
+    return "; ".join(doubts)
 
 
 def _wrong(wrong: int, values: int) -> str:

@@ -87,7 +87,7 @@ def try_models(
             return None
     with threadpool_limits(1), warnings.catch_warnings():  # the sums of several threads differ in their last digits
         warnings.simplefilter("ignore")  # that a small fit ended early, or that a column is empty in its rows
-        inputs = TrialInputs.of_columns(features, texts, rows, has_days=time is None)
+        inputs = TrialInputs.from_columns(features, texts, rows, has_days=time is None)
         if not inputs.count:
             return None
         folds = list(_folds(rows, time, group))
@@ -107,8 +107,8 @@ def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetC
     if len(np.unique(true)) < 2:
         return None
     scores = {name: _score(values, true, target.kind) for name, values in predicted.items()}
-    others = [name for name in scores if name != TREES]
-    best_other = max(others, key=lambda name: scores[name])
+    rivals = [name for name in scores if name != TREES]
+    best_other = max(rivals, key=lambda name: scores[name])
     trial = Trial(METRICS[target.kind], scores, len(true), best_other)
     if TREES not in scores:
         return trial

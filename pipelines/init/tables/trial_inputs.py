@@ -1,4 +1,4 @@
-"""What the models of a trial take: numbers, categories and words of the sample, each as the model that is drafted has them."""
+"""Inputs of the models of a trial: numbers, categories and words of the sample, each as the model that is drafted has them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class TrialInputs:
     test: np.ndarray
 
     @classmethod
-    def of_columns(
+    def from_columns(
         cls, features: Sequence[ColumnFacts], texts: Sequence[ColumnFacts], rows: np.ndarray, has_days: bool = True
     ) -> "TrialInputs":
         """The columns that vary, in these rows; without the days of moments if the rows held out are later than all others."""
@@ -52,7 +52,7 @@ class TrialInputs:
         moments = [number_inputs(column)[rows] for column in features if column.kind == "moment"]
         numbers += [second - first for first, second in pairwise(moments)]
         categories = [_ranks(column)[rows] for column in features if column.kind == "text"]
-        numbers, categories = ([values for values in some if _varies(values)] for some in (numbers, categories))
+        numbers, categories = ([values for values in group if _varies(values)] for group in (numbers, categories))
         words = tuple(_count_words(column.typed.values.take(pa.array(rows))) for column in texts)
         everything = np.arange(len(rows))
         return cls(_stack(numbers, len(rows)), _stack(categories, len(rows)), words, everything, everything)
@@ -64,18 +64,18 @@ class TrialInputs:
     def select(self, train: np.ndarray, test: np.ndarray) -> "TrialInputs":
         return replace(self, train=train, test=test)
 
-    def for_trees(self) -> tuple[np.ndarray, list[int]]:
+    def tree_inputs(self) -> tuple[np.ndarray, list[int]]:
         """Numbers, ranks of categories and counts of frequent words side by side, and the places of those that are categories."""
         first = self.numbers.shape[1]
         few = [place for place, ranks in enumerate(self.categories.T) if np.nanmax(ranks) < MOST_CATEGORIES]
         words = [_frequent_counts(counts, self.train) for counts in self.words]
         return np.hstack([self.numbers, self.categories, *words]).astype(np.float32), [first + place for place in few]
 
-    def for_linear(self) -> Any:
+    def linear_inputs(self) -> Any:
         """Numbers of mean 0 and deviation 1 by the rows to fit on, an indicator of each frequent category, and weights of words."""
         return self._join([_standardize(self.numbers, self.train)])
 
-    def for_network(self) -> Any:
+    def network_inputs(self) -> Any:
         """As for the linear model, and each number as pieces between its quantiles, as `number_embedding: piecewise` has them."""
         numbers = _standardize(self.numbers, self.train)
         if numbers.shape[1] > MOST_EMBEDDED:
@@ -147,8 +147,8 @@ def _pieces(values: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 
 def _indicators(ranks: np.ndarray) -> np.ndarray:
-    known = np.where(np.isnan(ranks), MOST_INDICATORS, ranks.clip(0, MOST_INDICATORS)).astype(int)
-    return np.eye(MOST_INDICATORS + 1, dtype=np.float32)[known][:, np.unique(known)]
+    places = np.where(np.isnan(ranks), MOST_INDICATORS, ranks.clip(0, MOST_INDICATORS)).astype(int)
+    return np.eye(MOST_INDICATORS + 1, dtype=np.float32)[places][:, np.unique(places)]
 
 
 def _count_words(texts: pa.Array) -> Any:

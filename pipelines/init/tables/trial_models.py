@@ -18,7 +18,7 @@ def fit_trees(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_class
     """LightGBM's trees with the settings of the task `trees`, as many as a part of the rows finds best. Raises ImportError without it."""
     import lightgbm  # noqa: PLC0415, it may lack a library of the system
 
-    values, categories = inputs.for_trees()
+    values, categories = inputs.tree_inputs()
     classes = len(np.unique(true)) if has_classes else 0
     share = 0.6 if 0.6 * values.shape[1] >= 4 else 1.0
     settings: dict[str, Any] = {
@@ -52,7 +52,7 @@ def fit_trees(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_class
 def fit_linear(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_classes: bool) -> np.ndarray:
     from sklearn import linear_model  # noqa: PLC0415
 
-    values = inputs.for_linear()
+    values = inputs.linear_inputs()
     if has_classes:
         classifier = linear_model.LogisticRegression(max_iter=100).fit(values[inputs.train], true)
         return np.asarray(classifier.predict_proba(values[test]))
@@ -63,7 +63,7 @@ def fit_network(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_cla
     """A perceptron, of the epoch that a part of the rows finds best."""
     from sklearn import neural_network  # noqa: PLC0415
 
-    values = inputs.for_network()
+    values = inputs.network_inputs()
     batch = 32 if len(inputs.train) < 2_000 else 64 if len(inputs.train) < 5_000 else 128
     steps_per_epoch = max(len(inputs.train) * 9 // 10 // batch, 1)
     settings: dict[str, Any] = {

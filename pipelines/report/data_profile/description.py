@@ -19,7 +19,7 @@ from pipelines.data.versions.manifest import SPLITS, Manifest
 from pipelines.report.data_profile import findings
 from pipelines.report.data_profile.columns import describe_columns
 from pipelines.report.data_profile.encoders import encoders_by_column, name_pieces
-from pipelines.report.data_profile.samples import sample_record, sample_rows
+from pipelines.report.data_profile.samples import describe_samples, sample_record
 
 _MOST_FILES, _MOST_COLUMNS = 200, 400
 
@@ -45,7 +45,7 @@ def describe_data(survey: Survey) -> dict[str, Any]:
         "sampled": {split: len(rows) for split, rows in survey.samples.items()},
         "balance": manifest.balance.model_dump(mode="json") if manifest.balance else None,
         "columns": columns,
-        "samples": sample_rows(survey),
+        "samples": describe_samples(survey),
         "raw_columns": len({column for fitted in manifest.encoders.values() for column in fitted.inputs}),
         "refused": [
             {"reason": reason, "rows": rows, **sample_record(survey, reason)}

@@ -50,7 +50,7 @@ def data_page(description: Description) -> str:
         raw_columns=description["raw_columns"],
         samples=samples,
         sample_pictures=_sample_pictures(samples["pictures"]),
-        refused=[_refused(reason) for reason in description["refused"]],
+        refused=[_refusal_cells(reason) for reason in description["refused"]],
         sources=[_source(source) for source in description["sources"]],
         query=description["query"],
         expectations=[[name, Code(condition)] for name, condition in description["expect"].items()],
@@ -72,7 +72,7 @@ def _sample_pictures(samples: Sequence[Mapping[str, str]]) -> PageTable | None:
     return PageTable(["", *captions], rows)
 
 
-def _refused(reason: Mapping[str, Any]) -> list[Any]:
+def _refusal_cells(reason: Mapping[str, Any]) -> list[Any]:
     picture = reason.get("picture")
     return [reason["rows"], reason["reason"], Code(reason["record"]), _picture(picture, reason["reason"]) if picture else ""]
 

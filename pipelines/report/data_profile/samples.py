@@ -30,7 +30,7 @@ _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
 """Pillow's formats of refused pictures that are drawn."""
 
 
-def sample_rows(survey: Survey) -> dict[str, Any]:
+def describe_samples(survey: Survey) -> dict[str, Any]:
     """`columns`, and the texts of their values in some `rows`; and `pictures`, each with its `column`, `content` and `caption`."""
     count = survey.config.tracking.data_samples
     table = survey.samples.get(SPLITS[0])

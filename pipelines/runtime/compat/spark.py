@@ -90,7 +90,7 @@ def query_execution(rows: DataFrame) -> Any:
 
 
 def input_files(rows: DataFrame, paths: Iterable[str]) -> dict[str, str]:
-    """Those of `paths` that Spark lists for these rows, with its names for them. The comparison runs in Java."""
+    """The `paths` that Spark lists for these rows, with its names for them. The comparison runs in Java."""
     java, configuration = jvm(), attribute(rows.sparkSession, "_jsparkSession").sessionState().newHadoopConf()
     files = java.scala.Predef.genericWrapArray(attribute(rows, "_jdf").inputFiles()).toSet()
     names = {}

@@ -45,8 +45,10 @@ def schema_of_rows(rows: DataFrame, schema: pa.Schema, inputs: pa.Schema) -> pa.
     if not names:
         return schema
     has_value = [F.max(~F.isnan(exact_column(name)) & exact_column(name).isNotNull()) for name in names]
-    found = dict(zip(names, rows.agg(*has_value).first() or (), strict=True))
-    return pa.schema([pa.field(field.name, pa.null()) if found.get(field.name, True) in (False, None) else field for field in schema])
+    column_has_value = dict(zip(names, rows.agg(*has_value).first() or (), strict=True))
+    return pa.schema(
+        [pa.field(field.name, pa.null()) if column_has_value.get(field.name, True) in (False, None) else field for field in schema]
+    )
 
 
 def _only(inputs: pa.Schema, field: pa.Field) -> pa.Schema:

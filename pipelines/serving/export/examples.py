@@ -107,7 +107,7 @@ def _candidates(kind: pa.DataType, readers: Sequence[FittedEncoder], profile: Ma
         yield from (datetime(2001, 2, 3, 4, 5, 6), datetime(1970, 1, 1))
     else:
         edges = [edge for fitted in readers for edge in _edges(fitted)]
-        yield from (_cast_number(kind, number) for number in [*edges, *_numbers_of(profile), 0, 1, -1, 2.5])
+        yield from (_cast_number(kind, number) for number in [*edges, *_profile_numbers(profile), 0, 1, -1, 2.5])
     yield None
 
 
@@ -134,7 +134,7 @@ def _edges(fitted: FittedEncoder) -> list[float]:
     return [number for point in samples for number in (point, float(np.nextafter(point, -np.inf)), float(np.nextafter(point, np.inf)))]
 
 
-def _numbers_of(profile: Mapping[str, Any]) -> Iterator[float]:
+def _profile_numbers(profile: Mapping[str, Any]) -> Iterator[float]:
     """The mean of a column, where trees often decide, its range, and numbers that it might have, as far as the profile says."""
     yield from (number for name in ("mean", "minimum", "maximum") if (number := profile.get(name)) is not None)
     draw = np.random.Generator(np.random.Philox(key=0))

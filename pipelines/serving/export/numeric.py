@@ -105,9 +105,9 @@ def _is_integer(kind: pa.DataType | None) -> bool:
 def _log1p(values: Tensor) -> Tensor:
     """The logarithm of 1 + |x|, with the sign of x. ONNX has only a logarithm, so what 1 + |x| rounds away is put back by a factor
     (Hewlett-Packard 1982, HP-15C Advanced Functions Handbook)."""
-    one, size = torch.ones(1, dtype=torch.float64), torch.abs(values)
-    rounded = one + size
-    added = rounded - one
+    unit, size = torch.ones(1, dtype=torch.float64), torch.abs(values)
+    rounded = unit + size
+    added = rounded - unit
     is_lost = added == 0
-    logarithm = torch.where(is_lost, size, torch.log(rounded) * (size / torch.where(is_lost, one, added)))
+    logarithm = torch.where(is_lost, size, torch.log(rounded) * (size / torch.where(is_lost, unit, added)))
     return torch.sign(values) * torch.where(torch.isinf(size), size, logarithm)

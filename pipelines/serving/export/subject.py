@@ -87,8 +87,8 @@ class Subject:
     def other_rows(self, split: str, count: int, batch_rows: int) -> Iterator[dict[str, np.ndarray]]:
         """`count` rows that are not of this split: those of other splits, and if they are too few, rows whose columns are drawn from
         different ones of all rows. There are none of these if the network takes a single column."""
-        others = [name for name in reversed(SPLITS) if name != split and self.version.rows(name)]
-        for name in others:
+        other_splits = [name for name in reversed(SPLITS) if name != split and self.version.rows(name)]
+        for name in other_splits:
             for rows in self.rows(name, batch_rows):
                 yield head(rows, count)
                 count -= min(count, count_rows(rows))
@@ -96,7 +96,7 @@ class Subject:
                     return
         if len(self.columns) == 1:
             return
-        all_rows = [self.first_rows(name, batch_rows) for name in (split, *others)]
+        all_rows = [self.first_rows(name, batch_rows) for name in (split, *other_splits)]
         columns = {name: np.concatenate([rows[name] for rows in all_rows]) for name in all_rows[0]}
         draw = np.random.Generator(np.random.Philox(key=0))
         for start in range(0, count, batch_rows):

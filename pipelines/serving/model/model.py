@@ -51,7 +51,7 @@ def load_predictor(artifacts: Mapping[str, str], digest: str) -> Predictor:
 
 
 class ModelParts(NamedTuple):
-    """What a predictor is made of."""
+    """Parts of a predictor."""
 
     settings: TaskSettings
     manifest: Manifest

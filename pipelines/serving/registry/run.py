@@ -38,7 +38,7 @@ _ROW_GATES = ("sources", "skew", "champion", "slices", "latency")
 
 
 @dataclass(frozen=True)
-class Decision:
+class Promotion:
     """The result of `promote` or `rollback`."""
 
     name: str
@@ -49,7 +49,7 @@ class Decision:
 
 
 @driver_errors()
-def promote(config: Config, run_id: str) -> Decision:
+def promote(config: Config, run_id: str) -> Promotion:
     """Make the model of a run the champion if it passes every gate of `config.registry`.
 
     Raises RefusedError with the gates that do not hold, TrackingError if another promotion is under way or was faster.
@@ -59,7 +59,9 @@ def promote(config: Config, run_id: str) -> Decision:
     candidate = read_candidate(config, run_id)
     present, history = alias.champion(client, uri, name), alias.promotion_history(client, uri, name)
     if present is not None and present.run_id == run_id and alias.is_promoted(present, history):
-        return Decision(name, str(present.version), run_id, f"run {run_id} is the champion of {name} already, as version {present.version}")
+        return Promotion(
+            name, str(present.version), run_id, f"run {run_id} is the champion of {name} already, as version {present.version}"
+        )
     # Whoever set or removed the alias by hand has skipped the gates: then the run is compared with the last champion that passed them.
     rival = alias.rival(present, history, run_id)
     with TemporaryDirectory(prefix="lockstep-registry-") as folder:
@@ -83,10 +85,10 @@ def promote(config: Config, run_id: str) -> Decision:
         before += f", compared with version {rival.version}, which was promoted last"
     text = f"run {run_id} is the champion of {name} as version {version.version}, after {before}; {judgement}"
     _record(client, uri, run_id, {**record, "decision": "promoted", "version": str(version.version)}, text, version)
-    return Decision(name, str(version.version), run_id, text)
+    return Promotion(name, str(version.version), run_id, text)
 
 
-def rollback(config: Config) -> Decision:
+def rollback(config: Config) -> Promotion:
     """Make the champion before the present one the champion again, as a new version: where the alias was moved by hand, the one that was
     promoted last. Raises TrackingError if there is none, or if it or its run is deleted."""
     uri, name = config.tracking.uri, config.registry.model or config.name
@@ -108,7 +110,7 @@ def rollback(config: Config) -> Decision:
     )
     record = {"run": run_id, "champion": replaced or None, "decision": "rolled back", "version": str(version.version)}
     _record(client, uri, run_id, record, text, version)
-    return Decision(name, str(version.version), run_id, text)
+    return Promotion(name, str(version.version), run_id, text)
 
 
 def _check_run(client: MlflowClient, uri: str, version: ModelVersion) -> None:

@@ -88,7 +88,7 @@ class BinaryTarget(ClassificationTarget):
         super().__init__(data, settings)
         self.decision = Decision()
 
-    def with_decision(self, decision: Decision) -> "BinaryTarget":
+    def replace_decision(self, decision: Decision) -> "BinaryTarget":
         """A copy that decides so."""
         decided = copy(self)
         decided.decision = decision

@@ -234,13 +234,6 @@ class Checkpoints:
                 self._directory.remove(f"checkpoints/{base}")
 
 
-def newest_step(directory: RunDirectory) -> int | None:
-    """The last step of the newest complete checkpoint; None if there is none."""
-    contents = (directory.get(f"checkpoints/{base}/{RECORD}") for base in directory.names("checkpoints"))
-    records = [values for content in contents if content is not None and (values := from_json(content)) is not None]
-    return max((int(values["step"]) for values in records), default=None)
-
-
 def _find_best(checkpoints: list[tuple[str, Record]], epoch: int) -> tuple[str, Record] | None:
     """The checkpoint of that epoch, if it was saved as the best so far."""
     return next((pair for pair in checkpoints if pair[1].best and pair[1].state.get("epochs") == epoch), None)

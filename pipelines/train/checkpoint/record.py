@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipelines.data.versions.checksummed_json import seal, unseal_or_none
+from pipelines.train.checkpoint.run_directory import RunDirectory
 
 FORMAT = 2
 RECORD = "record.json"
@@ -40,3 +41,10 @@ def to_json(record: Record) -> bytes:
 def from_json(content: bytes) -> dict[str, Any] | None:
     """A record's values; None if the content is damaged."""
     return unseal_or_none(content)
+
+
+def newest_step(directory: RunDirectory) -> int | None:
+    """The last step of the newest complete checkpoint; None if there is none."""
+    contents = (directory.get(f"checkpoints/{base}/{RECORD}") for base in directory.names("checkpoints"))
+    records = [values for content in contents if content is not None and (values := from_json(content)) is not None]
+    return max((int(values["step"]) for values in records), default=None)

@@ -36,7 +36,7 @@ _BEGINNINGS = {
 
 
 def file_kind(content: bytes) -> str:
-    """What bytes are by how they begin, such as `a GIF picture`."""
+    """The kind of a file by its first bytes, such as `a GIF picture`."""
     if not content:
         return "empty"
     for beginning, name in _BEGINNINGS.items():
@@ -45,12 +45,12 @@ def file_kind(content: bytes) -> str:
     return f"of an unknown kind (first bytes {', '.join(map(str, content[:4]))})"
 
 
-def picture_fault(content: bytes, most_pixels: int, taken: Sequence[str]) -> str:
-    """Why bytes are no picture of so many pixels at most, as what follows `it`. They were found to be none. `taken` names what is
+def picture_fault(content: bytes, most_pixels: int, formats: Sequence[str]) -> str:
+    """Why bytes are no picture of so many pixels at most, as what follows `it`. They were found to be none. `formats` names what is
     read, such as PNG and JPEG."""
     name = "PNG" if content.startswith(PNG) else "JPEG" if content.startswith(JPEG) else ""
-    if name not in taken:
-        return f"is {file_kind(content)}, not {' or '.join(taken)}"
+    if name not in formats:
+        return f"is {file_kind(content)}, not {' or '.join(formats)}"
     from PIL import Image  # noqa: PLC0415, only for pictures in files
 
     try:

@@ -43,9 +43,9 @@ class Header(NamedTuple):
 
 
 def read_header(content: bytes) -> Header:
-    """What a WAV file declares of its samples, all of which are there. Raises UnreadableSoundError."""
+    """The header of a WAV file, all of whose declared samples are there. Raises UnreadableSoundError."""
     if content[:4] not in (b"RIFF", b"RF64") or content[8:12] != b"WAVE":
-        raise UnreadableSoundError(f"it is {file_kind(content)}, not a WAV file" if len(content) >= 12 or not content else _truncated())
+        raise UnreadableSoundError(f"it is {file_kind(content)}, not a WAV file" if len(content) >= 12 or not content else _cut_fault())
     position, samples, long_size = 12, None, 0
     while position + 8 <= len(content):
         name, size = content[position : position + 4], struct.unpack_from("<I", content, position + 4)[0]
@@ -59,7 +59,7 @@ def read_header(content: bytes) -> Header:
                 raise UnreadableSoundError("its header does not say how samples are stored")
             return _count_samples(samples._replace(start=start), long_size if content[:4] == b"RF64" else size, content)
         position = start + size + size % 2
-    raise UnreadableSoundError(_truncated())
+    raise UnreadableSoundError(_cut_fault())
 
 
 def read_samples(content: bytes, sample_rate: int, limit: int) -> np.ndarray:
@@ -92,7 +92,7 @@ def sample_numbers(data: bytes, width: int, is_float: bool) -> np.ndarray:
 
 def _parse_format(chunk: bytes) -> Header:
     if len(chunk) < 16:
-        raise UnreadableSoundError(_truncated())
+        raise UnreadableSoundError(_cut_fault())
     code, channels, rate, _, frame_bytes, bits = struct.unpack_from("<HHIIHH", chunk)
     if code == _EXTENSIBLE:
         if len(chunk) < 40 or chunk[26:40] != _SUBFORMAT:
@@ -114,12 +114,12 @@ def _count_samples(header: Header, size: int, content: bytes) -> Header:
     # A length of 0 is that of a stream only if the file declares nothing behind its header either.
     is_stream = size >= _UNKNOWN_LENGTH or (size == 0 and struct.unpack_from("<I", content, 4)[0] + 8 <= header.start)
     if size > present and not is_stream:
-        raise UnreadableSoundError(f"{_truncated()}: its header declares {size:,} bytes of samples, and {present:,} are there")
+        raise UnreadableSoundError(f"{_cut_fault()}: its header declares {size:,} bytes of samples, and {present:,} are there")
     count = (present if is_stream else size) // (header.channels * header.width)
     if not count:
         raise UnreadableSoundError("it has no samples")
     return header._replace(frames=count)
 
 
-def _truncated() -> str:
+def _cut_fault() -> str:
     return "the WAV file is truncated"

@@ -44,10 +44,10 @@ class BinaryFile(SparkFiles):
         if self._packed_rows is None:
             rows = self._read(spark)
             self.count_files(rows)
-            self._packed_rows = pack.pack_rows(self._with_empty_files(rows))
+            self._packed_rows = pack.pack_rows(self._add_empty_files(rows))
         return self._packed_rows
 
-    def _with_empty_files(self, rows: DataFrame) -> DataFrame:
+    def _add_empty_files(self, rows: DataFrame) -> DataFrame:
         """The rows with those of files without a byte, which Spark passes over: whoever reads their content refuses them, one by one."""
         empty = {file.path: file for file in self.files if not file.bytes}
         names = input_files(rows, empty)

@@ -110,8 +110,8 @@ def _decode_picture(content: bytes, shape: tuple[int, ...]) -> np.ndarray | None
 
 
 def _fault(settings: Mapping[str, Any], value: Any) -> str:
-    taken = ("PNG", "JPEG", f"{prod(settings['shape']):,} bytes of pixels")
-    return f"it {picture_fault(value, _MAX_PIXELS, taken)}" if isinstance(value, bytes) else ""
+    formats = ("PNG", "JPEG", f"{prod(settings['shape']):,} bytes of pixels")
+    return f"it {picture_fault(value, _MAX_PIXELS, formats)}" if isinstance(value, bytes) else ""
 
 
 FAULTS["image"] = _fault
