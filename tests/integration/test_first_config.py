@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -25,7 +26,7 @@ from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.yaml_text import yaml_text
 from pipelines.rehearsal.etl_trial import try_config
-from pipelines.rehearsal.process import TrialRequest, TrialResult
+from pipelines.rehearsal.process import Rehearsal, TrialRequest, TrialResult
 
 ROWS = 600
 
@@ -136,6 +137,29 @@ def test_a_trial_says_what_etl_refuses_and_what_training_would(tmp_path: Path) -
     values["train"]["global_batch"] = 2 * ROWS
     result = try_config(TrialRequest(values, "toy.yaml", os.fspath(tmp_path / "other")))
     assert result.error_class == "TrainingError" and "global_batch" in result.error
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_draft_of_which_etl_would_refuse_many_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data lose their last values after the draft; the trial runs in this process."""
+    monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
+    monkeypatch.setattr(Rehearsal, "_result", lambda _, request: try_config(request))
+    path = tmp_path / "churn.csv"
+    write_table(path)
+    sound, values = path.read_text(), from_yaml(yaml_text(draft_config(Request(os.fspath(path), "left", "toy"))))
+
+    def outcome(content: str, values: dict[str, Any]) -> tuple[str, ...]:
+        path.write_text(content)
+        with Rehearsal() as rehearsal:
+            return rehearsal.try_draft(values, parse(values, "toy.yaml"), "toy.yaml")
+
+    broken = sound + "k9999;basic\n" * 100
+    with pytest.raises(SourceError, match="ETL would refuse 100 of 700 rows; mend the data, or write a config by hand"):
+        outcome(broken, values)
+    # the remedies
+    assert outcome(sound, values) == ()
+    (line,) = outcome(broken, values | {"source": values["source"] | {"max_quarantined": 0.2}})
+    assert "100" in line
 
 
 def test_a_draft_that_etl_would_refuse_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

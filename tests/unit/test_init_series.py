@@ -52,6 +52,10 @@ def test_a_target_that_depends_on_its_past_has_its_earlier_values_as_features(tm
     assert result.sections["dataset"]["split"]["time"] == "hour"
     assert "load depends on its past" in result.assumptions[-1] and "remove source.windows" in result.assumptions[-1]
     assert "autocorrelation" in result.comments["source", "windows"]
+    values = from_yaml(yaml_text(result))  # what the assumption offers
+    del values["source"]["windows"]
+    values["dataset"]["features"] = {name: encoder for name, encoder in features.items() if not name.startswith("load_")}
+    check_task(parse(values, "series.yaml"))
 
 
 def test_a_series_of_one_column_is_predicted_from_its_past(tmp_path: Path) -> None:

@@ -274,6 +274,9 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         ),
         ("unit/test_init_sounds_and_texts.py", "remedy(folder)"),
     ),
+    "without them, remove source.windows and its features": ("unit/test_init_series.py", "# what the assumption offers"),
+    "longer training may help; raise": ("unit/test_trivial.py", "# it has levelled off"),
+    "mend the data, or write a config by hand": ("integration/test_first_config.py", "# the remedies"),
     "holds no rows; give a path": ("integration/test_sources.py", "a path that holds rows is the remedy"),
     "plain Parquet is read with columns": ("integration/test_remedies_of_data.py", "is_encoded_by_etl"),
 }

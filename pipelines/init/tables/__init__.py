@@ -2,8 +2,9 @@
 
 1. `files`      finds the files, and their format by name. `sample` reads whole lines of a file of text, at even distances or from its
                 beginning, and `encoding` finds out how they are encoded.
-2. `dialect`    finds separator, quotes and header of CSV; `cells` reads its values as texts, as ETL will; `text_types` finds their Spark
-                types: by the project's grammar of numbers, and by `number_forms` and `moment_forms`, of which the query makes values.
+2. `dialect`    finds separator and quotes of CSV, and `layout` its titles, comments and header; `cells` reads its values as texts, as ETL
+                will; `text_types` finds their Spark types: by the project's grammar of numbers, and by `number_forms` and
+                `moment_forms`, of which the query makes values.
                 `column_names` finds names. `delimited_table`, `json_table`, `parquet_table` and `cell_tables`, for Excel and SQLite,
                 make a `table` of each format.
 3. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out, by what

@@ -77,8 +77,8 @@ class SeriesWindows:
         lags = f"{', '.join(map(str, self.lags[:-1]))} and {self.lags[-1]}"
         season = f", and its mean over {self.season}, the season that its autocorrelation shows" if self.season else ""
         return (
-            f"{self.target.name} depends on its past: its values {lags} rows before{season}, take {100 * self.gain:.0f} % of the squared "
-            "error of the last rows away, beyond the other columns"
+            f"{self.target.name} depends on its past: its values {lags} rows before{season}, explain {100 * self.gain:.0f} % of the "
+            "squared error of the last rows beyond what the other columns explain"
         )
 
     @property

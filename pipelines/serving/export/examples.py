@@ -138,8 +138,9 @@ def _profile_numbers(profile: Mapping[str, Any]) -> Iterator[float]:
     """The mean of a column, where trees often decide, its range, and numbers that it might have, as far as the profile says."""
     yield from (number for name in ("mean", "minimum", "maximum") if (number := profile.get(name)) is not None)
     draw = np.random.Generator(np.random.Philox(key=0))
-    if None not in (bounds := (profile.get("minimum"), profile.get("maximum"))):
-        yield from draw.uniform(*bounds, _NUMBERS).tolist()
+    minimum, maximum = profile.get("minimum"), profile.get("maximum")
+    if minimum is not None and maximum is not None:
+        yield from draw.uniform(minimum, maximum, _NUMBERS).tolist()
     if profile.get("deviation"):
         yield from (profile["mean"] + profile["deviation"] * draw.normal(size=_NUMBERS)).tolist()
 
