@@ -181,7 +181,7 @@ def _core_wait_seconds(process: psutil.Process) -> float:
     seconds = 0.0
     for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
         with suppress(OSError):  # the thread has ended
-            seconds += int(file.read_text().split()[1]) / 1e9
+            seconds += int(file.read_text(encoding="ascii").split()[1]) / 1e9
     return seconds
 
 

@@ -81,8 +81,8 @@ def make_config(folder: Path, impute: str = "keep", kind: str = "trees") -> Conf
             },
             "target": {"rich": "binary"},
         },
-        "task": {"kind": kind},
-        "train": {"workers": 1, "shards": 2, "epochs": 4, "lr": 0.1, "storage": str(folder / "runs"), **train},
+        "task": {"kind": kind, **({"learning_rate": 0.1} if kind == "trees" else {})},
+        "train": {"workers": 1, "shards": 2, "epochs": 4, "storage": str(folder / "runs"), **train},
         "tracking": {"uri": new_store(folder)},
         "export": {"path": str(folder / "exports")},
     }  # fmt: skip

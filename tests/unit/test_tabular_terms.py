@@ -132,8 +132,8 @@ def test_trees_decide_on_the_counts_of_frequent_terms() -> None:
 @pytest.mark.slow
 def test_trees_grow_on_terms_beside_numbers_and_categories(tmp_path: Path) -> None:
     """Price and category alone reach an AUC of about 0.75."""
-    task = {"kind": "trees", "terms": 20, "min_rows": 5, "depth": 4}
-    config = reviews_config(tmp_path, task=task, strategy={"kind": "boosting", "rounds_per_epoch": 5}, lr=0.2)
+    task = {"kind": "trees", "terms": 20, "min_rows": 5, "depth": 4, "learning_rate": 0.2}
+    config = reviews_config(tmp_path, task=task, strategy={"kind": "boosting", "rounds_per_epoch": 5})
     version = open_dataset(config)
     trees = build_task(config.task, version.manifest)
     assert isinstance(trees, Trees) and len(trees.inputs) == 2 + 20

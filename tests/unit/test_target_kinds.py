@@ -338,7 +338,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         r"task\.metrics has mape, which is no further metric of the target rich; name average_pre",
     ),
     "no beta": ({"task.metrics": ["f0"]}, r"task\.metrics has f0"),
-    "not measured": ({"train.monitor": "f2"}, r"train\.monitor is f2, but the validation metrics are accuracy, auc, loss"),
+    "not measured": (
+        {"train.monitor": "f2"},
+        r"train\.monitor is f2, but the validation metrics are accuracy, auc, average_precision, loss",
+    ),
     "no several numbers": ({"task.target_weights": {"rich": 2.0}}, r"task\.target_weights are weights of several numbers"),
     "no number of that name": (
         {"task.target_weights": {"agee": 2.0}, "dataset.target": {"y": {"encoder": "vector", "columns": ["age", "hours_per_week"]}}},

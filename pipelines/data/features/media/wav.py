@@ -6,7 +6,7 @@ integers, and which headers depends on the version of Python. The format: RIFF W
 """
 
 import struct
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +25,8 @@ class UnreadableSoundError(ValueError):
     """Says in words why bytes are no recording that is read."""
 
 
-class Header(NamedTuple):
+@dataclass(frozen=True)
+class Header:
     sample_rate: int
     """In Hz."""
     channels: int
@@ -57,7 +58,7 @@ def read_header(content: bytes) -> Header:
         elif name == b"data":
             if samples is None:
                 raise UnreadableSoundError("its header does not say how samples are stored")
-            return _count_samples(samples._replace(start=start), long_size if content[:4] == b"RF64" else size, content)
+            return _count_samples(replace(samples, start=start), long_size if content[:4] == b"RF64" else size, content)
         position = start + size + size % 2
     raise UnreadableSoundError(_cut_fault())
 
@@ -118,7 +119,7 @@ def _count_samples(header: Header, size: int, content: bytes) -> Header:
     count = (present if is_stream else size) // (header.channels * header.width)
     if not count:
         raise UnreadableSoundError("it has no samples")
-    return header._replace(frames=count)
+    return replace(header, frames=count)
 
 
 def _cut_fault() -> str:
