@@ -1,6 +1,7 @@
 """Remedies of errors of `lockstep init`: what raises each, and what it offers instead."""
 
 import gzip
+import math
 import os
 from collections.abc import Callable
 from contextlib import chdir
@@ -160,7 +161,13 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         lambda folder: draft(folder, ROWS, u_jsonl=RECORDS),
         (lambda folder: draft(folder, ROWS, u_csv=ROWS), sound),
     ),
-    "and a table needs a target and a feature; give": (lambda folder: draft(folder, "a\n" + "1\n2\n" * 100, target=""), (sound,)),
+    "and a table needs a target and a feature; give": (
+        lambda folder: draft(folder, "a\n" + "1\n2\n" * 100, target=""),
+        (
+            sound,
+            lambda folder: draft(folder, "row,a\n" + "".join(f"{row},{100 * math.sin(row / 3):.1f}\n" for row in range(400)), target="a"),
+        ),
+    ),
     "is of type {}; name a column of numbers or classes": (
         lambda folder: draft(folder, column("day", "2020-01-01"), target="day"),
         (lambda folder: draft(folder, column("day", "2020-01-01"), target="y"),),

@@ -4,7 +4,7 @@
                              --input test=data/raw/adult/adult-test.csv --keep income --output FOLDER [--results FOLDER]
 
 `--truth` is the class of a row, as DuckDB's SQL over the kept columns. Metrics are computed by `pipelines.serving.registry.target`, not by
-those of the training.
+those of the training; the accuracy is that of the column `prediction`, which need not hold the most probable class.
 """
 
 import argparse
@@ -19,13 +19,17 @@ from pipelines import api
 from pipelines.serving.registry.target import class_metric
 
 
-def read_rows(output: str, truth: str) -> tuple[np.ndarray, np.ndarray]:
-    """The number of the class of each row, shape (rows,), and its predicted probabilities, shape (rows, classes)."""
+def read_rows(output: str, truth: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The number of the class of each row and that of its prediction, both of shape (rows,), and its predicted probabilities, shape
+    (rows, classes)."""
     predicted = api.open_predictions(output).to_table()
     names = [name for name in predicted.column_names if name.startswith("probability_")]
     classes = [name.removeprefix("probability_") for name in names]
     (true,) = duckdb.sql(f"SELECT CAST(({truth}) AS VARCHAR) FROM predicted").fetchnumpy().values()
-    return np.array([classes.index(value) for value in true]), np.stack([predicted[name].to_numpy() for name in names], axis=1)
+    of_classes, of_predictions = (
+        np.array([classes.index(value) for value in values]) for values in (true, predicted["prediction"].to_pylist())
+    )
+    return of_classes, of_predictions, np.stack([predicted[name].to_numpy() for name in names], axis=1)
 
 
 def main() -> None:
@@ -40,13 +44,15 @@ def main() -> None:
     arguments = parser.parse_args()
     config = api.read_config(arguments.config)
     api.predict(config, arguments.model, arguments.output, arguments.input, arguments.keep)
-    truth, probabilities = read_rows(arguments.output, arguments.truth)
+    truth, predictions, probabilities = read_rows(arguments.output, arguments.truth)
+    ones = np.ones(len(truth))
+    computed = {name: class_metric(name, truth, probabilities)(ones) for name in ("auc", "loss")}
+    computed["accuracy"] = float(np.mean(predictions == truth))
     client = mlflow.MlflowClient(config.tracking.uri)
     run = client.get_run(client.get_logged_model(arguments.model.removeprefix("models:/")).source_run_id)
     table: list[Row] = []
-    for name in ("auc", "loss"):
+    for name, value in computed.items():
         if (logged := run.data.metrics.get(f"test/{name}")) is not None:
-            value = class_metric(name, truth, probabilities)(np.ones(len(truth)))
             row: Row = {"metric": name, "rows": len(truth), "MLflow": f"{logged:.6f}", "predict.py": f"{value:.6f}"}
             table.append({**row, "printed digits equal": str(f"{logged:.4f}" == f"{value:.4f}"), "difference": abs(value - logged)})
     title = f"Test metrics of {config.name}"

@@ -12,6 +12,7 @@ from filed import fit_manifest
 
 from pipelines.config import parse
 from pipelines.config.reading import from_yaml
+from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.tables.series import find_seasons
@@ -67,6 +68,60 @@ def test_a_series_of_one_column_is_predicted_from_its_past(tmp_path: Path) -> No
     assert result.sections["source"]["windows"]["lags"]["spots"] == [1, 2, 11]
 
 
+@pytest.mark.parametrize(("name", "first"), [("year", 1700), ("number", 1)])
+def test_a_series_in_the_order_of_years_or_of_row_numbers_is_predicted_from_its_past(tmp_path: Path, name: str, first: int) -> None:
+    random, steps = np.random.default_rng(0), np.arange(300)
+    spots = (50 + 45 * np.sin(2 * np.pi * steps / 11) + 5 * random.normal(size=300)).round(1)
+    result = draft(tmp_path, pd.DataFrame({name: first + steps, "spots": spots}), "spots")
+    assert result.sections["source"]["windows"]["order"] == name
+    assert result.sections["dataset"]["split"] == {"time": name, "validation": first + 240, "test": first + 270}
+    assert name not in result.sections["dataset"]["features"] and "EXCEPT" not in result.sections["source"].get("query", "")
+
+
+def test_a_column_of_numbers_alone_needs_an_order(tmp_path: Path) -> None:
+    """With the column that the message asks for, it is the series of the test above."""
+    (tmp_path / "series.csv").write_text("spots\n" + "".join(f"{number % 11}\n" for number in range(300)))
+    with pytest.raises(ConfigError, match=r"one column, spots, .* the date, the time or the number of each row in order"):
+        draft_config(Request(str(tmp_path / "series.csv"), "", "series"))
+
+
+@pytest.fixture
+def sales() -> pd.DataFrame:
+    """Each day's sales of 12 stores, which differ, and drift each by itself, with a week's rhythm; store by store."""
+    random, days = np.random.default_rng(0), np.arange(150)
+    dates = pd.date_range("2023-01-01", periods=150).strftime("%Y-%m-%d")
+    parts = []
+    for store in range(12):
+        drift = np.cumsum(random.normal(size=150)) * 3
+        values = 100 + 20 * random.normal() + 10 * np.sin(2 * np.pi * days / 7) + drift + random.normal(size=150)
+        parts.append(pd.DataFrame({"store": store + 1, "day": dates, "promo": random.normal(size=150).round(3), "sales": values.round(2)}))
+    return pd.concat(parts)
+
+
+@pytest.mark.parametrize("is_by_day", [False, True])
+def test_a_panel_is_split_by_time_and_each_series_has_its_own_past(tmp_path: Path, sales: pd.DataFrame, is_by_day: bool) -> None:
+    result = draft(tmp_path, sales.sort_values(["day", "store"]) if is_by_day else sales, "sales")
+    windows = result.sections["source"]["windows"]
+    assert windows == {"order": "day", "by": ["store"], "lags": {"sales": [1, 2, 7]}, "rolling": {"sales": {"mean": 7}}}
+    assert result.sections["dataset"]["split"] == {"time": "day", "validation": "2023-05-01", "test": "2023-05-16"}
+    assert result.sections["dataset"]["features"]["store"] == "vocabulary"
+    assert any("the rows are a panel" in doubt and "group: store" in doubt for doubt in result.assumptions)
+
+
+def test_two_columns_may_name_the_series_of_a_panel(tmp_path: Path, sales: pd.DataFrame) -> None:
+    stores = sales["store"].to_numpy()
+    frame = sales.assign(store=(stores + 2) // 3, article=stores % 3)[["day", "store", "article", "promo", "sales"]]
+    assert draft(tmp_path, frame, "sales").sections["source"]["windows"]["by"] == ["store", "article"]
+
+
+def test_visits_at_times_of_their_own_are_no_panel(tmp_path: Path, sales: pd.DataFrame) -> None:
+    """Of 12 persons, each with 150 visits on days of four years."""
+    random = np.random.default_rng(0)
+    days = [pd.Timestamp("2020-01-01") + pd.Timedelta(days=int(day)) for _ in range(12) for day in random.choice(1_460, 150, replace=False)]
+    result = draft(tmp_path, sales.assign(day=[str(day.date()) for day in days]), "sales")
+    assert "windows" not in result.sections["source"] and "time" not in result.sections["dataset"]["split"]
+
+
 @pytest.mark.parametrize("kind", ["noise", "explained", "shuffled", "ties"])
 def test_rows_whose_target_does_not_need_its_past_have_no_windows(tmp_path: Path, loads: pd.DataFrame, kind: str) -> None:
     """Noise; a target that other columns explain, although it has a rhythm; rows in no order; and two rows at a time."""
@@ -82,10 +137,10 @@ def test_rows_whose_target_does_not_need_its_past_have_no_windows(tmp_path: Path
 
 def test_seasons_are_found_beside_a_trend_and_none_in_noise() -> None:
     random, steps = np.random.default_rng(0), np.arange(2_000)
-    assert find_seasons(0.5 * steps + 20 * np.sin(2 * np.pi * steps / 12) + random.normal(size=2_000)) == [12]
+    assert find_seasons([0.5 * steps + 20 * np.sin(2 * np.pi * steps / 12) + random.normal(size=2_000)]) == [12]
     week = np.sin(2 * np.pi * steps / 24) + 0.7 * np.sin(2 * np.pi * steps / 168) + 0.1 * random.normal(size=2_000)
-    assert 168 in find_seasons(week)
-    assert find_seasons(random.normal(size=2_000)) == [] == find_seasons(np.ones(500))
+    assert 168 in find_seasons([week])
+    assert find_seasons([random.normal(size=2_000)]) == [] == find_seasons([np.ones(500)])
 
 
 def test_a_model_must_beat_the_values_before() -> None:

@@ -118,7 +118,7 @@ def find_dialect(data: bytes, encoding: str, is_cut: bool) -> tuple[TableDialect
         head = data if len(data) <= most else data[: data.rfind(b"\n", 0, most) + 1] or data[:most]
         most *= 4
     text = head.decode(encoding, "replace").removeprefix("\ufeff").encode()
-    candidates = list(_candidates(text.decode())) or [TableDialect()]
+    candidates = list(_candidates(text.decode())) or [TableDialect()]  # one column has no separator
     scored = [(_score(text, candidate, is_cut or len(head) < len(data)), candidate) for candidate in candidates]
     best = max(score for (score, _, _), _ in scored)
     (score, share, width), dialect = next(scored_one for scored_one in scored if scored_one[0][0] >= best - 0.005)

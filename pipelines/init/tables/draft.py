@@ -14,12 +14,12 @@ from pipelines.init.tables.expectations import expectations
 from pipelines.init.tables.features import column_features, is_text_feature, table_features
 from pipelines.init.tables.files import find_table
 from pipelines.init.tables.leaks import find_leak
-from pipelines.init.tables.moments import add_moments, time_split
+from pipelines.init.tables.moments import find_order, has_equal_steps, time_split, add_moments
 from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training, text_task
 from pipelines.init.tables.query import LINE_CHARACTERS, Query
 from pipelines.init.tables.ratings import rating_sides
 from pipelines.init.tables.roles import Roles, find_roles
-from pipelines.init.tables.series import SeriesWindows, find_series
+from pipelines.init.tables.series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice, choose_target
 from pipelines.init.tables.trial import try_models
@@ -42,9 +42,10 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     table, target = choose_target(table, target_name, data)
     table = add_moments(table, target.columns)
     roles = find_roles(table, target)
-    split, split_reason = _split(table, target, roles)
+    order = _row_order(table, roles)
+    series = find_series(roles.features, target, order) if order else _counted_series(table, target, roles)
+    split, split_reason = _split(table, target, roles, series.sequence if series else order)
     query = _query(table, target, roles)
-    series = find_series(roles.features, target, table.column(split["time"])) if "time" in split else None
     features, task, train, reason = _model(table, target, roles, query, series, split)
     if not features:
         raise ConfigError(
@@ -78,19 +79,36 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     return Draft(sections, _introduction(table, data), {path: text for path, text in comments.items() if text}, tuple(doubts))
 
 
-def _split(table: SampledTable, target: TargetChoice, roles: Roles) -> tuple[dict[str, Any], str]:
+def _row_order(table: SampledTable, roles: Roles) -> RowOrder | None:
+    """The order of time in which the rows stand, or that of each series of a panel; None if they are in none, or a group divides them."""
+    if roles.panel or table.splits or roles.group or roles.members or not table.is_complete:
+        return roles.panel
+    order = find_order([column for column in roles.features if column.kind == "moment"])
+    return RowOrder(order) if order else None
+
+
+def _counted_series(table: SampledTable, target: TargetChoice, roles: Roles) -> SeriesWindows | None:
+    """The series of rows that years count, or row numbers where the target is all that there is besides; the count is no feature then."""
+    if table.splits or roles.group or roles.members or not table.is_complete:
+        return None
+    for column in table.columns:
+        is_count = not target.holds(column) and has_equal_steps(column)
+        others = [feature for feature in roles.features if feature is not column]
+        may_order = is_count and (column in roles.features or not others)  # a number of rows may only say how a file was sorted
+        if may_order and (series := find_series(others, target, RowOrder(column))):
+            roles.features, roles.left_out[column.name] = others, "the order of the rows"
+            roles.dropped = [name for name in roles.dropped if name != column.name]
+            return series
+    return None
+
+
+def _split(table: SampledTable, target: TargetChoice, roles: Roles, order: RowOrder | None) -> tuple[dict[str, Any], str]:
     """The section `dataset.split`, and the reason."""
     if table.splits:
         has_validation = "validation" in table.splits
         return {"by": _split_column(table), **({} if has_validation else {"validation": 0.1})}, "as the names of the files say"
-    moments = [column for column in roles.features if column.kind == "moment"]
-    if not roles.group and not roles.members and table.is_complete and (bounds := time_split(moments)):
-        column, validation, test = bounds
-        return {
-            "time": column.name,
-            "validation": validation,
-            "test": test,
-        }, "the rows are in order of time: later ones are predicted from earlier ones"
+    if order and (by_time := time_split(order.order)):
+        return by_time, "the rows are in order of time: later ones are predicted from earlier ones"
     shares = {"train": 0.7, "validation": 0.15, "test": 0.15} if table.rows < _SMALL else {"train": 0.8, "validation": 0.1, "test": 0.1}
     if roles.group:  # whose rows may have several classes, which strata refuse
         return {**shares, "group": roles.group}, f"equal {roles.group} go to one split"
@@ -136,7 +154,7 @@ def _model(
     table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: SeriesWindows | None, split: Mapping[str, Any]
 ) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last."""
-    if not target.further and (sides := rating_sides(roles, target)):
+    if not target.further and not roles.panel and (sides := rating_sides(roles, target)):
         names = {column.name for side in sides for column in side}
         dropped = [column for column in roles.features if column.name not in names]
         roles.left_out |= {column.name: "neither of the user nor of the item" for column in dropped}

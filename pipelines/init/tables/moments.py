@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pipelines.init.tables.table import SampledTable
 _PARTS = {"month": pc.month, "dayofweek": pc.day_of_week, "hour": pc.hour}
 """Functions of Spark SQL with few values, and those of Arrow that tell whether they vary."""
 _MOST_DURATIONS = 3
-_LEAST_MOMENTS = 20
+LEAST_MOMENTS = 20
 """Different moments below which a split by time would be one of few groups of rows."""
 _FIRST_YEAR, _LAST_YEAR = 1900, 2100
 _UNITS = {"seconds": ("timestamp_seconds", 1), "milliseconds": ("timestamp_millis", 1_000), "microseconds": ("timestamp_micros", 1_000_000)}
@@ -65,18 +66,30 @@ def moment_parts(
         yield MomentPart(f"seconds_from_{first.name}_to_{second.name}"[:MOST_CHARACTERS], sql, False, first.nulls + second.nulls > 0)
 
 
-def time_split(columns: Sequence[ColumnFacts]) -> tuple[ColumnFacts, str, str] | None:
-    """A moment by which all rows are in order, forwards or backwards, and where the last two tenths of the rows begin; None if there is
-    none."""
-    for column in columns:
-        if column.distinct < _LEAST_MOMENTS or not _is_in_order(column):
-            continue
-        in_order = pc.take(column.filled, pc.sort_indices(column.filled))
-        bounds = [in_order[int(len(in_order) * share)].as_py() for share in (0.8, 0.9)]
-        validation, test = (str(bound.replace(microsecond=0) if isinstance(bound, datetime) else bound) for bound in bounds)
-        if str(in_order[0].as_py()) < validation < test:
-            return column, validation, test
-    return None
+def find_order(columns: Sequence[ColumnFacts]) -> ColumnFacts | None:
+    """The first column of enough different moments by which all rows are in order, forwards or backwards; None if there is none."""
+    candidates = (column for column in columns if column.distinct >= LEAST_MOMENTS and _is_in_order(column))
+    return next((column for column in candidates if time_split(column)), None)
+
+
+def time_split(order: ColumnFacts) -> dict[str, Any] | None:
+    """The section `dataset.split` whose validation and test begin with the last two tenths of the rows, in order of a column of moments or
+    numbers; None if there are too few different ones."""
+    in_order = pc.take(order.filled, pc.sort_indices(order.filled))
+    first, *bounds = (in_order[int(len(in_order) * share)].as_py() for share in (0, 0.8, 0.9))
+    validation, test = (bound.replace(microsecond=0) if isinstance(bound, datetime) else bound for bound in bounds)
+    if not first < validation < test:
+        return None
+    texts = (bound if isinstance(bound, int) else str(bound) for bound in (validation, test))
+    return {"time": order.name, **dict(zip(("validation", "test"), texts, strict=True))}
+
+
+def has_equal_steps(column: ColumnFacts) -> bool:
+    """Whether whole numbers rise, or fall, by as much from each row to the next, as years do, and numbers of rows."""
+    if column.kind != "number" or not column.is_whole or column.nulls or len(column.places) < 2:
+        return False
+    steps = np.diff(column.places)
+    return bool(steps[0]) and bool(np.all(steps == steps[0]))
 
 
 def add_moments(table: SampledTable, targets: Sequence[ColumnFacts] = ()) -> SampledTable:
@@ -102,7 +115,7 @@ def _moment_of_numbers(column: ColumnFacts) -> ColumnFacts:
     is_sure = has_name or (_is_in_order(column) and column.distinct > column.rows / 2 and not _is_dense(column))
     for pattern, digits in (("yyyyMMdd", 8), ("yyyyMM", 6)):
         form = pattern_form(pattern)
-        if not (is_sure or (digits == 8 and column.distinct >= _LEAST_MOMENTS)) or not _have_digits(column, digits):
+        if not (is_sure or (digits == 8 and column.distinct >= LEAST_MOMENTS)) or not _have_digits(column, digits):
             continue
         moments = form.moments(typed.values.cast(pa.large_string()))
         years = pc.year(moments.drop_null())

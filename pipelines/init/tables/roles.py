@@ -20,6 +20,7 @@ from pipelines.data.features.auto.column_roles import (
     unusable_reason,
 )
 from pipelines.init.tables.groups import find_group, repeat_share
+from pipelines.init.tables.series import RowOrder, find_panel
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice
 
@@ -40,6 +41,8 @@ class Roles:
     group: str = ""
     members: list[ColumnFacts] = field(default_factory=list)
     """Identifiers that repeat."""
+    panel: RowOrder | None = None
+    """The series of a panel, whose names are no group: later rows of the same series are predicted."""
     doubts: list[str] = field(default_factory=list)
 
 
@@ -61,7 +64,11 @@ def find_roles(table: SampledTable, target: TargetChoice) -> Roles:
         else:
             roles.features.append(column)
     _choose_key(roles, table, row_numbers, identifiers)
-    _choose_group(roles, table, target)
+    roles.panel = find_panel(roles.features) if table.is_complete and not table.splits else None
+    if roles.panel:
+        _describe_panel(roles, roles.panel)
+    else:
+        _choose_group(roles, table, target)
     return roles
 
 
@@ -89,6 +96,16 @@ def _choose_key(roles: Roles, table: SampledTable, row_numbers: Sequence[ColumnF
 def _values(column: ColumnFacts) -> float:
     """How many values the column can have, by those that it has; NULL is one."""
     return float("inf") if column.kind in ("list", "other") else max(column.distinct, 1) + bool(column.nulls)
+
+
+def _describe_panel(roles: Roles, panel: RowOrder) -> None:
+    """Say that the names of series are categories, and what would make a group of them."""
+    roles.members = [*panel.by, *(column for column in roles.features if is_member(column) and column not in panel.by)]
+    names = " and ".join(column.name for column in panel.by)
+    roles.doubts.append(
+        f"the rows are a panel, with each {names} at most values of {panel.order.name}: later rows of the same {names} are predicted from "
+        f"earlier ones; for others than these, give dataset.split shares and group: {panel.by[0].name}, and remove source.windows"
+    )
 
 
 def _choose_group(roles: Roles, table: SampledTable, target: TargetChoice) -> None:

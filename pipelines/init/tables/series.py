@@ -1,4 +1,5 @@
-"""Series: rows in order of time whose target depends on its own past. A trial on the sample decides; `source.windows` makes the columns.
+"""Series: rows in order of time whose target depends on its own past, as one series or as those of a panel. A trial on the sample decides;
+`source.windows` makes the columns.
 
 The target's own season is found by its autocorrelation. Then two small fits predict the last fifth of the rows, with and without the
 target's earlier values beside the other columns: only what the past says beyond them makes windows worth their price, that a request needs
@@ -6,8 +7,11 @@ the rows before.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,7 @@ import pyarrow.compute as pc
 from pipelines.config.dataset.windows import lag_name, rolling_name
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.features.auto.encoder_choice import Encoding
+from pipelines.init.tables.moments import LEAST_MOMENTS
 from pipelines.init.tables.target import TargetChoice
 
 LEAST_ROWS = 100
@@ -28,20 +33,79 @@ LEAST_GAIN = 0.05
 """Share of the squared error without the past that the past must take away."""
 _NEAR_STRONGEST = 0.8
 _HELD_OUT = 0.2
+_MOST_NAMES = 10
+"""Columns that are examined as names of series."""
+_MOST_SERIES = 50
+"""Series whose autocorrelations are computed."""
+_LEAST_FILLED = 0.5
+"""Share of the pairs of a series and a moment that a panel has."""
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """The rows of a table as one series or several, each with its oldest row first."""
+
+    order: ColumnFacts
+    by: tuple[ColumnFacts, ...] = ()
+    """Columns whose values name a series; none if all rows are one."""
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        """The number of each row's series."""
+        codes = [_codes(column) for column in self.by]
+        return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].reshape(-1) if codes else np.zeros(self.order.rows, int)
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """Numbers of the table's rows, series by series."""
+        return np.lexsort((self.order.places, self._numbers))
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """How many rows of its series are before each of `rows`."""
+        numbers = self._numbers[self.rows]
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        return np.arange(len(numbers)) - np.repeat(starts, np.diff(starts, append=len(numbers)))
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no two rows of a series have the same time."""
+        times = self.order.places[self.rows]
+        return not np.any((np.diff(times) == 0) & (self.positions[1:] > 0))
+
+    def before(self, values: np.ndarray, lag: int) -> np.ndarray:
+        """For each row of the table, the value so many rows before in its series; NaN if there is none."""
+        shifted = np.full(len(values), np.nan)
+        shifted[lag:] = values[self.rows][:-lag]
+        return self._in_table(np.where(self.positions >= lag, shifted, np.nan))
+
+    def mean_before(self, values: np.ndarray, count: int) -> np.ndarray:
+        """For each row of the table, the mean of so many values directly before it in its series; NaN if there are fewer."""
+        means, shift = np.full(len(values), np.nan), values.mean()
+        sums = np.concatenate([[0.0], np.cumsum(values[self.rows] - shift)])
+        means[count:] = (sums[count:-1] - sums[: -count - 1]) / count + shift
+        return self._in_table(np.where(self.positions >= count, means, np.nan))
+
+    def split(self, values: np.ndarray) -> list[np.ndarray]:
+        """The values of each series."""
+        return np.split(values[self.rows], np.flatnonzero(self.positions == 0)[1:])
+
+    def _in_table(self, values: np.ndarray) -> np.ndarray:
+        result = np.empty(len(values))
+        result[self.rows] = values
+        return result
 
 
 @dataclass(frozen=True)
 class SeriesWindows:
     """The windows of a target that depends on its past."""
 
-    order: str
+    sequence: RowOrder
     target: ColumnFacts
     lags: tuple[int, ...]
     """How many rows before."""
     season: int
     """The shortest season in rows; 0 if there is none."""
-    is_newest_first: bool = False
-    """Whether the table has its rows in the opposite order."""
     gain: float = 0.0
     """Share of the squared error of held-out rows that the past takes away."""
 
@@ -49,24 +113,18 @@ class SeriesWindows:
     def settings(self) -> dict[str, Any]:
         """The section `source.windows`."""
         name = self.target.name
+        by = {"by": [column.name for column in self.sequence.by]} if self.sequence.by else {}
         rolling = {"rolling": {name: {"mean": self.season}}} if self.season else {}
-        return {"order": self.order, "lags": {name: list(self.lags)}, **rolling}
+        return {"order": self.sequence.order.name, **by, "lags": {name: list(self.lags)}, **rolling}
 
     @property
     def columns(self) -> list[ColumnFacts]:
         """The columns that the windows make, in the table's order of rows; NULL where a row has too few rows before it."""
-        values, name = self.sort_by_time(self.target.places), self.target.name
-        columns = {lag_name(name, lag): _shift(values, lag) for lag in self.lags}
+        values, name = self.target.places, self.target.name
+        columns = {lag_name(name, lag): self.sequence.before(values, lag) for lag in self.lags}
         if self.season:
-            columns[rolling_name(name, "mean", self.season)] = _mean_before(values, self.season)
-        return [
-            ColumnFacts(TypedColumn(name, "double", pa.array(self.sort_by_time(column), from_pandas=True)))
-            for name, column in columns.items()
-        ]
-
-    def sort_by_time(self, values: np.ndarray) -> np.ndarray:
-        """Values of the table's rows with the oldest row first; or, of such values, those in the table's order."""
-        return values[::-1] if self.is_newest_first else values
+            columns[rolling_name(name, "mean", self.season)] = self.sequence.mean_before(values, self.season)
+        return [ColumnFacts(TypedColumn(name, "double", pa.array(column, from_pandas=True))) for name, column in columns.items()]
 
     @property
     def features(self) -> list[Encoding]:
@@ -76,8 +134,9 @@ class SeriesWindows:
     def reason(self) -> str:
         lags = f"{', '.join(map(str, self.lags[:-1]))} and {self.lags[-1]}"
         season = f", and its mean over {self.season}, the season that its autocorrelation shows" if self.season else ""
+        own = f" of the same {' and '.join(column.name for column in self.sequence.by)}" if self.sequence.by else ""
         return (
-            f"{self.target.name} depends on its past: its values {lags} rows before{season}, explain {100 * self.gain:.0f} % of the "
+            f"{self.target.name} depends on its past: its values {lags} rows before{own}{season}, explain {100 * self.gain:.0f} % of the "
             "squared error of the last rows beyond what the other columns explain"
         )
 
@@ -86,33 +145,54 @@ class SeriesWindows:
         return f"{self.reason}. A prediction needs the rows before its own; to predict without them, remove source.windows and its features"
 
 
-def find_series(columns: Sequence[ColumnFacts], target: TargetChoice, order: ColumnFacts) -> SeriesWindows | None:
-    """The series of a target whose rows are in the order of a column, the oldest or the newest first; None if the past says too little."""
-    is_series = target.kind == "number" and not target.further and target.column.nulls == 0
-    if not is_series or order.distinct < order.rows or order.rows < LEAST_ROWS:
+def find_panel(columns: Iterable[ColumnFacts]) -> RowOrder | None:
+    """The series of a panel: a column of moments, and one or two that tell rows of the same moment apart, as stores and articles do. At
+    most moments there are most of the series; visits of patients, at times of their own, are no panel. None if the table is none."""
+    columns = list(columns)
+    orders = [
+        column for column in columns if column.kind == "moment" and not column.nulls and LEAST_MOMENTS <= column.distinct < column.rows
+    ]
+    names = [column for column in columns if _could_name_series(column)][:_MOST_NAMES]
+    for order in orders:
+        for by in (*((name,) for name in names), *combinations(names, 2)):
+            combined = prod(column.distinct for column in by)
+            if _LEAST_FILLED * order.distinct * combined <= order.rows <= order.distinct * combined:
+                sequence = RowOrder(order, by)
+                if sequence.is_unique:
+                    return sequence
+    return None
+
+
+def _could_name_series(column: ColumnFacts) -> bool:
+    is_name = column.kind == "text" or (column.kind == "number" and column.is_whole)
+    return is_name and column.nulls == 0 and 2 <= column.distinct <= column.rows / LEAST_MOMENTS
+
+
+def find_series(columns: Collection[ColumnFacts], target: TargetChoice, sequence: RowOrder) -> SeriesWindows | None:
+    """The windows of a target whose rows are in an order; None if the past says too little."""
+    is_series = target.kind == "number" and not target.further and target.column.nulls == 0 and sequence.order.nulls == 0
+    if not is_series or not sequence.is_unique or target.column.rows < LEAST_ROWS:
         return None
-    seasons = find_seasons(target.column.places)  # an autocorrelation is the same backwards
+    seasons = find_seasons(sequence.split(target.column.places))
     lags = tuple(sorted({1, 2, *seasons}))
-    series = SeriesWindows(order.name, target.column, lags, seasons[0] if seasons else 0, not order.is_increasing)
+    series = SeriesWindows(sequence, target.column, lags, seasons[0] if seasons else 0)
     gain = _gain_of_past([column for column in columns if column is not target.column], series)
     return replace(series, gain=gain) if gain > LEAST_GAIN else None
 
 
-def find_seasons(values: np.ndarray) -> list[int]:
-    """The steps after which a series resembles itself most, in rows, the shortest first: the highest peak of the autocorrelation of its
-    values without their trend, and the first one that is nearly as high, as a day within a week. None if no peak is beyond chance."""
-    rows = len(values)
+def find_seasons(series: Collection[np.ndarray]) -> list[int]:
+    """The steps after which series resemble themselves most, in rows, the shortest first: the highest peak of the mean autocorrelation of
+    their values without their trends, and the first one that is nearly as high, as a day within a week. None if no peak is beyond
+    chance."""
+    rows = int(np.median([len(values) for values in series]))
     most = min(MOST_STEPS, rows // 10)
     if most < 3:
         return []
-    line = np.arange(rows) - (rows - 1) / 2
-    centred = values - values.mean()
-    centred = centred - line * ((line * centred).sum() / (line * line).sum())
-    spectrum = np.fft.rfft(centred, 2 * rows)
-    correlation = np.fft.irfft(np.abs(spectrum) ** 2)[: most + 2]
-    if not correlation[0] > 0:
+    long = [values for values in series if len(values) >= rows][:_MOST_SERIES]
+    correlations = [values for values in (_autocorrelation(values, most) for values in long) if len(values)]
+    if not correlations:
         return []
-    correlation = correlation / correlation[0]
+    correlation = np.mean(correlations, axis=0)
     middle = correlation[2 : most + 1]
     is_peak = (middle >= correlation[1:most]) & (middle > correlation[3 : most + 2]) & (middle > max(2 / np.sqrt(rows), 0.1))
     peaks = np.flatnonzero(is_peak) + 2
@@ -123,16 +203,30 @@ def find_seasons(values: np.ndarray) -> list[int]:
     return sorted({first, int(peaks[correlation[peaks].argmax()])})
 
 
-def _gain_of_past(columns: Sequence[ColumnFacts], series: SeriesWindows) -> float:
+def _autocorrelation(values: np.ndarray, most: int) -> np.ndarray:
+    """That of 0 to `most` + 1 steps, of values without their trend; empty if they are on a line."""
+    line = np.arange(len(values)) - (len(values) - 1) / 2
+    centred = values - values.mean()
+    centred = centred - line * ((line * centred).sum() / (line * line).sum())
+    spectrum = np.fft.rfft(centred, 2 * len(values))
+    correlation = np.fft.irfft(np.abs(spectrum) ** 2)[: most + 2]
+    return correlation / correlation[0] if correlation[0] > 0 else correlation[:0]
+
+
+def _gain_of_past(columns: Collection[ColumnFacts], series: SeriesWindows) -> float:
     """The share of the squared error on the last rows that windows take away, beside the other columns; 0 if it may be chance."""
     from sklearn.ensemble import HistGradientBoostingRegressor  # noqa: PLC0415, it takes a second, which other tables need not take
     from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
-    rows = np.arange(max(series.lags), series.target.rows)[-MOST_ROWS:]
+    sequence = series.sequence
+    complete = sequence.rows[sequence.positions >= max(series.lags)]
+    rows = complete[np.argsort(sequence.order.places[complete], kind="stable")][-MOST_ROWS:]
+    if len(rows) < LEAST_ROWS / 2:
+        return 0.0
     fitted = int(len(rows) * (1 - _HELD_OUT))
-    outputs = series.sort_by_time(series.target.places)[rows]
-    same_row = [series.sort_by_time(part)[rows] for column in columns for part in _numbers(column)]
-    past = [series.sort_by_time(column.places)[rows] for column in series.columns]
+    outputs = series.target.places[rows]
+    same_row = [part[rows] for column in columns for part in _numbers(column)]
+    past = [column.places[rows] for column in series.columns]
     errors = []
     with threadpool_limits(1), warnings.catch_warnings():  # sums of several threads differ in their last digits
         warnings.simplefilter("ignore")  # that a column is empty or constant in its rows
@@ -151,7 +245,7 @@ def _gain_of_past(columns: Sequence[ColumnFacts], series: SeriesWindows) -> floa
 
 
 def _numbers(column: ColumnFacts) -> list[np.ndarray]:
-    """Inputs of a small fit: numbers, the calendar of a moment, the rank of a category by frequency."""
+    """What a small fit sees of a column: numbers, the calendar of a moment, the rank of a category by frequency."""
     if column.kind == "moment":
         moments = column.typed.values.cast(pa.timestamp("us"))
         parts = (pc.month(moments), pc.day_of_week(moments), pc.hour(moments))
@@ -164,15 +258,6 @@ def _numbers(column: ColumnFacts) -> list[np.ndarray]:
     return [np.array([rank.get(value, np.nan) for value in column.typed.values.to_pylist()])]
 
 
-def _shift(values: np.ndarray, lag: int) -> np.ndarray:
-    shifted = np.full(len(values), np.nan)
-    shifted[lag:] = values[:-lag]
-    return shifted
-
-
-def _mean_before(values: np.ndarray, count: int) -> np.ndarray:
-    """The mean of so many values directly before each."""
-    means = np.full(len(values), np.nan)
-    sums = np.concatenate([[0.0], np.cumsum(values - values.mean())])
-    means[count:] = (sums[count:-1] - sums[: -count - 1]) / count + values.mean()
-    return means
+def _codes(column: ColumnFacts) -> np.ndarray:
+    codes = column.typed.values.dictionary_encode().indices
+    return np.asarray((codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes).to_numpy(zero_copy_only=False))

@@ -71,7 +71,11 @@ def choose_target(table: SampledTable, name: str, data: str) -> tuple[SampledTab
     Raises ConfigError for a name that is no column, and for a column that cannot be predicted."""
     names = [column.name for column in table.columns]
     if len(names) < 2:
-        raise ConfigError(f"{data} has one column, {names[0]}, and a table needs a target and a feature; give data with more columns")
+        is_number = table.columns[0].kind == "number"
+        series = "; of a series, also the date, the time or the number of each row in order is one" if is_number else ""
+        raise ConfigError(
+            f"{data} has one column, {names[0]}, and a table needs a target and a feature; give data with more columns{series}"
+        )
     raw_names = {raw: new for new, raw in table.raw_names.items()}
     if not name:
         chosen = _default_name(names)

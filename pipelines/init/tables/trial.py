@@ -57,7 +57,7 @@ class Trial:
         ahead = ""
         if TREES in self.scores:
             leader, other = (self.best_other, TREES) if self.lead > 0 else (TREES, self.best_other)
-            ahead = f"; {leader} is ahead of {other} by {abs(self.lead):.2g} ± {self.standard_error:.2g}"
+            ahead = f"; {leader} ahead of {other} by {abs(self.lead):.2g} ± {self.standard_error:.2g}"
         return f"{self.metric} on {self.held_out_rows:,} rows of the sample, held out from small fits: {scores}{ahead}"
 
 
