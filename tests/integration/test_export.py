@@ -128,7 +128,8 @@ def test_its_script_takes_utf_8_in_every_locale_and_its_reader_may_leave(model: 
 def test_its_script_refuses_what_the_model_refuses_and_agrees_with_the_examples(onnx: Path) -> None:
     examples = json.loads((onnx / "examples.json").read_text())
     refused = [row["refused"] for row in examples["predictions"] if row["refused"]]
-    assert "children: minmax cannot encode NULL" in refused and "pixels: image cannot encode 5 bytes" in refused
+    assert "children: minmax cannot encode NULL" in refused
+    assert any(reason.startswith("pixels: image cannot encode 5 bytes") for reason in refused)
     assert sum(row["refused"] is None for row in examples["predictions"]) >= 24
     ended = predict_alone(onnx, "--check")
     assert (ended.returncode, ended.stdout.strip()) == (0, f"{len(examples['rows'])} examples agree"), ended.stderr
