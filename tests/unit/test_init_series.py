@@ -105,7 +105,13 @@ def test_a_panel_is_split_by_time_and_each_series_has_its_own_past(tmp_path: Pat
     assert windows == {"order": "day", "by": ["store"], "lags": {"sales": [1, 2, 7]}, "rolling": {"sales": {"mean": 7}}}
     assert result.sections["dataset"]["split"] == {"time": "day", "validation": "2023-05-01", "test": "2023-05-16"}
     assert result.sections["dataset"]["features"]["store"] == "vocabulary"
-    assert any("the rows are a panel" in doubt and "group: store" in doubt for doubt in result.assumptions)
+    assert any("the rows are a panel" in doubt and "dataset.split.group, store" in doubt for doubt in result.assumptions)
+    values = from_yaml(yaml_text(result))
+    del values["source"]["windows"]  # what the draft of a panel offers
+    values["dataset"]["split"] = {"group": "store"}
+    features = values["dataset"]["features"]
+    values["dataset"]["features"] = {name: encoder for name, encoder in features.items() if not name.startswith("sales_")}
+    assert parse(values, "toy.yaml").dataset.split.group == "store"
 
 
 def test_two_columns_may_name_the_series_of_a_panel(tmp_path: Path, sales: pd.DataFrame) -> None:

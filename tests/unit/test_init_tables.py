@@ -365,7 +365,8 @@ def test_a_name_of_two_lines_is_read_in_a_long_table(columns: dict[str, Values],
 
 @pytest.mark.parametrize("names", ["y\n", ",y\n"])
 def test_one_column_beside_an_index_is_no_table(names: str, tmp_path: Path) -> None:
-    (tmp_path / "toy.csv").write_text(names + "".join(f"{f'{row},' if ',' in names else ''}{row % 7}.5\n" for row in range(ROWS)))
+    values = np.random.default_rng(0).normal(size=ROWS).round(3)
+    (tmp_path / "toy.csv").write_text(names + "".join(f"{f'{row},' if ',' in names else ''}{y}\n" for row, y in enumerate(values)))
     with pytest.raises(LockstepError, match=r"has one column, y|no column besides y is a feature"):
         draft(str(tmp_path / "toy.csv"))
 

@@ -274,6 +274,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         ),
         ("unit/test_init_sounds_and_texts.py", "remedy(folder)"),
     ),
+    "has not seen, split by dataset.split.group, {}, without": ("unit/test_init_series.py", "# what the draft of a panel offers"),
     "without them, remove source.windows and its features": ("unit/test_init_series.py", "# what the assumption offers"),
     "longer training may help; raise": ("unit/test_trivial.py", "# it has levelled off"),
     "mend the data, or write a config by hand": ("integration/test_first_config.py", "# the remedies"),

@@ -14,7 +14,7 @@ from pipelines.init.tables.expectations import expectations
 from pipelines.init.tables.features import column_features, is_text_feature, table_features
 from pipelines.init.tables.files import find_table
 from pipelines.init.tables.leaks import find_leak
-from pipelines.init.tables.moments import find_order, has_equal_steps, time_split, add_moments
+from pipelines.init.tables.moments import add_moments, find_order, has_equal_steps, time_split
 from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training, text_task
 from pipelines.init.tables.query import LINE_CHARACTERS, Query
 from pipelines.init.tables.ratings import rating_sides
@@ -43,7 +43,7 @@ def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) 
     table = add_moments(table, target.columns)
     roles = find_roles(table, target)
     order = _row_order(table, roles)
-    series = find_series(roles.features, target, order) if order else _counted_series(table, target, roles)
+    series = find_series(roles.features, target, order) if order else _find_counted_series(table, target, roles)
     split, split_reason = _split(table, target, roles, series.sequence if series else order)
     query = _query(table, target, roles)
     features, task, train, reason = _model(table, target, roles, query, series, split)
@@ -87,16 +87,16 @@ def _row_order(table: SampledTable, roles: Roles) -> RowOrder | None:
     return RowOrder(order) if order else None
 
 
-def _counted_series(table: SampledTable, target: TargetChoice, roles: Roles) -> SeriesWindows | None:
+def _find_counted_series(table: SampledTable, target: TargetChoice, roles: Roles) -> SeriesWindows | None:
     """The series of rows that years count, or row numbers where the target is all that there is besides; the count is no feature then."""
     if table.splits or roles.group or roles.members or not table.is_complete:
         return None
     for column in table.columns:
         is_count = not target.holds(column) and has_equal_steps(column)
-        others = [feature for feature in roles.features if feature is not column]
-        may_order = is_count and (column in roles.features or not others)  # a number of rows may only say how a file was sorted
-        if may_order and (series := find_series(others, target, RowOrder(column))):
-            roles.features, roles.left_out[column.name] = others, "the order of the rows"
+        features = [feature for feature in roles.features if feature is not column]
+        may_order = is_count and (column in roles.features or not features)  # a number of rows may only say how a file was sorted
+        if may_order and (series := find_series(features, target, RowOrder(column))):
+            roles.features, roles.left_out[column.name] = features, "the order of the rows"
             roles.dropped = [name for name in roles.dropped if name != column.name]
             return series
     return None

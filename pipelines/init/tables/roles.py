@@ -104,7 +104,8 @@ def _describe_panel(roles: Roles, panel: RowOrder) -> None:
     names = " and ".join(column.name for column in panel.by)
     roles.doubts.append(
         f"the rows are a panel, with each {names} at most values of {panel.order.name}: later rows of the same {names} are predicted from "
-        f"earlier ones; for others than these, give dataset.split shares and group: {panel.by[0].name}, and remove source.windows"
+        "earlier ones. To predict series that training has not seen, "
+        f"split by dataset.split.group, {panel.by[0].name}, without source.windows"
     )
 
 

@@ -77,20 +77,20 @@ class RowOrder:
         """For each row of the table, the value so many rows before in its series; NaN if there is none."""
         shifted = np.full(len(values), np.nan)
         shifted[lag:] = values[self.rows][:-lag]
-        return self._in_table(np.where(self.positions >= lag, shifted, np.nan))
+        return self._restore_order(np.where(self.positions >= lag, shifted, np.nan))
 
     def mean_before(self, values: np.ndarray, count: int) -> np.ndarray:
         """For each row of the table, the mean of so many values directly before it in its series; NaN if there are fewer."""
         means, shift = np.full(len(values), np.nan), values.mean()
         sums = np.concatenate([[0.0], np.cumsum(values[self.rows] - shift)])
         means[count:] = (sums[count:-1] - sums[: -count - 1]) / count + shift
-        return self._in_table(np.where(self.positions >= count, means, np.nan))
+        return self._restore_order(np.where(self.positions >= count, means, np.nan))
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """The values of each series."""
         return np.split(values[self.rows], np.flatnonzero(self.positions == 0)[1:])
 
-    def _in_table(self, values: np.ndarray) -> np.ndarray:
+    def _restore_order(self, values: np.ndarray) -> np.ndarray:
         result = np.empty(len(values))
         result[self.rows] = values
         return result
@@ -134,9 +134,9 @@ class SeriesWindows:
     def reason(self) -> str:
         lags = f"{', '.join(map(str, self.lags[:-1]))} and {self.lags[-1]}"
         season = f", and its mean over {self.season}, the season that its autocorrelation shows" if self.season else ""
-        own = f" of the same {' and '.join(column.name for column in self.sequence.by)}" if self.sequence.by else ""
+        owner = f" of the same {' and '.join(column.name for column in self.sequence.by)}" if self.sequence.by else ""
         return (
-            f"{self.target.name} depends on its past: its values {lags} rows before{own}{season}, explain {100 * self.gain:.0f} % of the "
+            f"{self.target.name} depends on its past: its values {lags} rows before{owner}{season}, explain {100 * self.gain:.0f} % of the "
             "squared error of the last rows beyond what the other columns explain"
         )
 
@@ -204,7 +204,7 @@ def find_seasons(series: Collection[np.ndarray]) -> list[int]:
 
 
 def _autocorrelation(values: np.ndarray, most: int) -> np.ndarray:
-    """That of 0 to `most` + 1 steps, of values without their trend; empty if they are on a line."""
+    """The autocorrelation of 0 to `most` + 1 steps, of values without their trend; empty if they are on a line."""
     line = np.arange(len(values)) - (len(values) - 1) / 2
     centred = values - values.mean()
     centred = centred - line * ((line * centred).sum() / (line * line).sum())
@@ -245,7 +245,7 @@ def _gain_of_past(columns: Collection[ColumnFacts], series: SeriesWindows) -> fl
 
 
 def _numbers(column: ColumnFacts) -> list[np.ndarray]:
-    """What a small fit sees of a column: numbers, the calendar of a moment, the rank of a category by frequency."""
+    """The inputs of a small fit that stand for a column: numbers, the calendar of a moment, the rank of a category by frequency."""
     if column.kind == "moment":
         moments = column.typed.values.cast(pa.timestamp("us"))
         parts = (pc.month(moments), pc.day_of_week(moments), pc.hour(moments))
