@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.data.sources.text.csv_validation import NOT_TEXT, NUL, QUOTES, SURROGATE
+from pipelines.data.sources.text.csv_validation import IN_DOUBT, NOT_TEXT, NUL, QUOTES, SURROGATE
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import SourceError
 
@@ -49,12 +49,22 @@ def test_where_it_may_not_every_line_of_it_is_refused() -> None:
 @pytest.mark.parametrize("dialect", [LINES, VALUES_WITH_BREAKS, Dialect(quote='"', escape="\\", multiline=True)])
 def test_a_stray_quote_costs_its_own_line(broken: str, dialect: Dialect) -> None:
     """Whatever quotes follow: none, those of values, and those of a value with line breaks."""
-    for following in (["5,6", "7,8"], ['"5","6, 7"', '8,""', '"9",0']):
-        assert records("\n".join(["1,2", broken, *following]), dialect) == [
+    for following in (["5,6", "7,8"] if not dialect.multiline else [], ['"5","6, 7"', '8,""', '"9",0'], ["5,6"] * 11):
+        assert records("\n".join(["1,2", broken, *following]), replace(dialect, width=2)) == [
             ("1,2", None, 1), (broken, QUOTES, 2), *((line, None, number) for number, line in enumerate(following, 3))
         ]  # fmt: skip
     if dialect.multiline:
         assert records(f'1,2\n{broken}\n3,"a\n\nb"\n4,5', dialect)[1:] == [(broken, QUOTES, 2), ('3,"a\n\nb"', None, 3), ("4,5", None, 6)]
+
+
+@pytest.mark.parametrize("broken", ['3,"4" x\n5,6\n7"', '3,"4\n5"6\n7,8\n9"', '3"4\n5,6\n7"', '3,"4\n5,6'])
+@pytest.mark.parametrize("block_bytes", [3, 1_000])
+def test_lines_of_a_broken_value_are_no_rows(broken: str, block_bytes: int) -> None:
+    """A quote within it, a line within it, none before it, or none behind it."""
+    dialect = Dialect(quote='"', multiline=True, width=2)
+    lines = [(line, QUOTES if '"' in line else IN_DOUBT, number) for number, line in enumerate(broken.split("\n"), 2)]
+    rows = [(row, None, len(lines) + 2 + number) for number, row in enumerate(['"a","b"', "1,2", "3,4"])]
+    assert records("\n".join(["1,2", broken, '"a","b"', "1,2", "3,4"]), dialect, block_bytes) == [("1,2", None, 1), *lines, *rows]
 
 
 @pytest.mark.parametrize("line", ['1,5" pipe"x,2', '1,"a "b" c",2', '1,"a" b,2', '1, "a"'])
@@ -150,7 +160,7 @@ def test_an_endless_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.data.sources.text.records.RECORD_BYTES", 100)
     with pytest.raises(SourceError, match=r"people.csv: a record is larger than 100 bytes"):
         records('"' + "a" * 200, VALUES_WITH_BREAKS, block_bytes=10)
-    assert [problem for _, problem, _ in records('"' + "a\n" * 100, VALUES_WITH_BREAKS, block_bytes=10)] == [QUOTES, *[None] * 99]
+    assert [problem for _, problem, _ in records('"' + "a\n" * 100, VALUES_WITH_BREAKS, block_bytes=10)] == [QUOTES, *[IN_DOUBT] * 99]
 
 
 @given(

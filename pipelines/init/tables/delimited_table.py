@@ -33,7 +33,7 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     Raises SourceError for files without rows, of several encodings, with many broken records, or with different columns."""
     read = even_files(paths)
     samples = {path: sample_text(path, SAMPLE_BYTES // len(read)) for path in read}
-    dialect, first_records = _find_dialect(samples)
+    dialect, first_records = _find_dialect(samples, skip or 0)
     if not is_sure and not dialect.divides:
         return None
     layout = find_layout(dialect, first_records, read[0], skip)
@@ -50,14 +50,14 @@ def read_delimited(paths: list[str], data: str, is_sure: bool, skip: int | None 
     return _table(cells, layout, data, round(read_rows * len(paths) / len(read)), is_complete)
 
 
-def _find_dialect(samples: Mapping[str, TextSample]) -> tuple[TableDialect, list[TextRecord]]:
+def _find_dialect(samples: Mapping[str, TextSample], skip: int) -> tuple[TableDialect, list[TextRecord]]:
     """The dialect of the first file, and its first records. Raises SourceError if any file is empty."""
     for path, sample in samples.items():
         if not sample.data.strip():
             raise SourceError(f"{path} is empty; give a file that has rows")
     path, first = next(iter(samples.items()))
     beginning = first if first.is_complete else sample_beginning(path, BEGINNING_BYTES)
-    return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete)
+    return find_dialect(beginning.data, find_encoding(first.data, path), is_cut=not beginning.is_complete, skip=skip)
 
 
 def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_complete: bool) -> SampledTable:

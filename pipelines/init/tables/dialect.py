@@ -79,6 +79,7 @@ class TableDialect:
             comment=self.comment,
             skip=self.skip,
             header=self.has_header,
+            width=self.width,
         )
 
     @property
@@ -110,7 +111,7 @@ class TextRecord(NamedTuple):
     """Empty if its quotes are broken."""
 
 
-def find_dialect(data: bytes, encoding: str, is_cut: bool) -> tuple[TableDialect, list[TextRecord]]:
+def find_dialect(data: bytes, encoding: str, is_cut: bool, skip: int = 0) -> tuple[TableDialect, list[TextRecord]]:
     """The dialect with the highest score, without a header yet, and the first records in it. More lines decide where they are long, or
     where one value may have most of them. `is_cut` if the data are the beginning of more."""
     most, head = HEAD_BYTES, data[:0]
@@ -118,7 +119,7 @@ def find_dialect(data: bytes, encoding: str, is_cut: bool) -> tuple[TableDialect
         head = data if len(data) <= most else data[: data.rfind(b"\n", 0, most) + 1] or data[:most]
         most *= 4
     text = head.decode(encoding, "replace").removeprefix("\ufeff").encode()
-    candidates = list(_candidates(text.decode())) or [TableDialect()]  # one column has no separator
+    candidates = [replace(candidate, skip=skip) for candidate in _candidates(text.decode())] or [TableDialect(skip=skip)]
     scored = [(_score(text, candidate, is_cut or len(head) < len(data)), candidate) for candidate in candidates]
     best = max(score for (score, _, _), _ in scored)
     (score, share, width), dialect = next(scored_one for scored_one in scored if scored_one[0][0] >= best - 0.005)
@@ -175,7 +176,7 @@ def split_records(texts: Iterable[str], dialect: TableDialect) -> Iterator[list[
 def _is_mostly_open(head: bytes) -> bool:
     """Whether a value that began in the first half of the text may not have ended yet."""
     line_ends = np.flatnonzero(np.frombuffer(head, np.uint8) == 10) + 1
-    ends = quoting.record_ends(head, line_ends, quoting.Quoting(",", '"', "", True), may_be_open=True)
+    ends = quoting.record_ends(head, line_ends, quoting.Quoting(",", '"', "", True), may_be_open=True).offsets
     return len(ends) > 0 and ends[-1] < len(head) / 2
 
 
@@ -189,7 +190,7 @@ def _candidates(text: str) -> Iterator[TableDialect]:
         divided = TableDialect(separator=separator, has_blanks=blanks)
         sep = re.escape(separator)
         for quote in ('"', "'"):
-            has_quoted = re.search(rf"(?:^|{sep}) ?{quote}[^{quote}\n]*{quote}(?:{sep}|\r?$)", text, re.MULTILINE)
+            has_quoted = re.search(rf"(?:^|{sep}) ?{quote}[^{quote}]*{quote}(?:{sep}|\r?$)", text, re.MULTILINE)
             if quote == '"' or has_quoted:
                 escapes = ("", "\\") if f"\\{quote}" in text else ("",)
                 quoted = replace(divided, quote=quote)
@@ -215,7 +216,7 @@ def _score(text: bytes, dialect: TableDialect, is_cut: bool) -> tuple[float, flo
     """The score of a dialect, the share of lines that it makes sound records of equal width of, and that width."""
     if is_cut and dialect.is_multiline:  # a value may be open at the end
         line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 10) + 1
-        ends = quoting.record_ends(text, line_ends, dialect.cutting.quoting, may_be_open=True)
+        ends = quoting.record_ends(text, line_ends, dialect.cutting.quoting, may_be_open=True).offsets
         text = text[: ends[-1]] if len(ends) else text
     read = list(first_records(text, dialect))
     widths = Counter(len(record.values) for record in read if record.values)

@@ -211,7 +211,7 @@ def _below_names(
 
 def _check_titles(titles: Sequence[TextRecord], width: int, path: str) -> None:
     """Raises SourceError, since no names follow these lines, so that the last may be that of the names, broken."""
-    record = titles[-1]
+    record = next((record for record in titles if not record.values), titles[-1])  # a broken one leaves those below in doubt
     fault = f"has {len(record.values)} values, and most have {width}" if record.values else "has a quote that is stray or does not close"
     raise SourceError(
         f"{path}: line {record.line:,} {fault}, and no names of columns follow; mend it, or leave it out with --skip-rows {record.line}"

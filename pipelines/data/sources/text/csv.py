@@ -34,6 +34,7 @@ def cutting_rules(options: Options, columns: Sequence[str]) -> Dialect:
         skip=int(options.get("skiprows", 0)),
         header=is_on(options, "header"),
         columns=() if is_on(options, "enforceschema") else tuple(columns),
+        width=len(columns),
     )
 
 

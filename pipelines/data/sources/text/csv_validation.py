@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 NOT_TEXT = "not text of its encoding"
 NUL = "NUL character"
 QUOTES = "quote that is stray, or does not close on its line (multiLine: true allows line breaks in values, quote: '' takes quotes as text)"
+IN_DOUBT = "line that may belong to a value above it, which a quote begins that is stray or does not close"
 SURROGATE = "half of a surrogate pair"
 
 

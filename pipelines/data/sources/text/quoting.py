@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _BLANKS = b" \t"
+_LEAST_SEPARATORS = 10
+"""In lines that have as many as a row each, from which on they are rows, and no lines of a value: of a text, where every fifth line has one
+comma, ten lines have so in one case of ten million."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,28 @@ def quote_offsets(data: bytes, quoting: Quoting) -> np.ndarray:
     return np.flatnonzero(np.frombuffer(data, np.uint8) == ord(quoting.quote))
 
 
-def record_ends(data: bytes, line_ends: np.ndarray, quoting: Quoting, may_be_open: bool) -> np.ndarray:
+@dataclass(frozen=True)
+class RecordEnds:
+    """Where the records of some data end."""
+
+    offsets: np.ndarray
+    """Behind each record."""
+    are_sound: bool = False
+    """Whether all of the records are surely well quoted."""
+
+
+def record_ends(data: bytes, line_ends: np.ndarray, quoting: Quoting, may_be_open: bool) -> RecordEnds:
     """Offsets after the records of `data`, out of those after its lines. The last may be open, and go on behind the data."""
     quotes = quote_offsets(data, quoting)
     quotes_before = np.searchsorted(quotes, line_ends)
-    odd_lines = np.flatnonzero(np.diff(quotes_before, prepend=0) % 2)
+    is_odd = quotes_before % 2 == 1
+    # Nearly always all quotes open and close values in turn.
+    are_sound = quoting.is_simple and not len(stray_quotes(data, quotes, quoting))
+    if are_sound and (may_be_open or not is_odd[-1:].any()):
+        return RecordEnds(line_ends[~is_odd], are_sound)
+    odd_lines = np.flatnonzero(np.diff(is_odd, prepend=False))
     if not len(odd_lines):
-        return line_ends
+        return RecordEnds(line_ends)
     pairs, last = _pair_lines(data, line_ends, odd_lines, quotes, quotes_before, quoting)
     is_inside = np.zeros(len(line_ends) + 1, np.int8)
     is_inside[odd_lines[pairs]] += 1
@@ -53,7 +71,7 @@ def record_ends(data: bytes, line_ends: np.ndarray, quoting: Quoting, may_be_ope
     ends_record = np.cumsum(is_inside[:-1]) == 0
     if last is not None and may_be_open and not _is_hopeless(data, quotes, quotes_before, odd_lines[last], quoting):
         ends_record[odd_lines[last] :] = False
-    return line_ends[ends_record]
+    return RecordEnds(line_ends[ends_record])
 
 
 def _pair_lines(
@@ -161,3 +179,47 @@ def is_well_quoted(texts: pa.StringArray, quoting: Quoting) -> np.ndarray:
     value = f"{blanks if quoting.ignore_leading_blanks else ''}{quote}{inside}{quote}{blanks}"
     record = rf"(?s)\A(?:(?:[^{quote}]*{separator})?{value}(?:{separator}|\z))*[^{quote}]*\z"
     return pc.match_substring_regex(texts, record).to_numpy(zero_copy_only=False)
+
+
+def lines_in_doubt(texts: pa.StringArray, refused: np.ndarray, width: int, quoting: Quoting, is_open: bool) -> tuple[np.ndarray, bool]:
+    """A mask of the records that may be lines of a broken value, which a refused one above has opened, and whether that goes on behind
+    them. `is_open` if one before the records has. Such lines end before the next quotes. They are rows if all are as wide, and many."""
+    doubtful = np.zeros(len(texts), bool)
+    if not is_open and not refused.any():
+        return doubtful, False
+    is_wide = pc.equal(pc.count_substring(texts, quoting.separator), width - 1).to_numpy(zero_copy_only=False)
+    is_blank = pc.equal(pc.binary_length(pc.ascii_trim_whitespace(texts)), 0).to_numpy(zero_copy_only=False)
+
+    def are_rows(start: int, end: int) -> bool:
+        wide = is_wide[start:end]
+        return wide.sum() * (width - 1) >= _LEAST_SEPARATORS and bool((wide | is_blank[start:end]).all())
+
+    quoted = np.append(np.flatnonzero(pc.match_substring(texts, quoting.quote).to_numpy(zero_copy_only=False)), len(texts))
+    starts = np.flatnonzero(refused)
+    ends = quoted[np.searchsorted(quoted, starts, side="right")]
+    broken = texts.take(starts)
+    opens, closes = _may_open_value(broken, quoting), _may_close_value(broken, quoting)
+    last_end = int(quoted[0])
+    if is_open:
+        doubtful[:last_end] = is_open = not are_rows(0, last_end)
+    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        is_open = bool(opens[place] or (is_open and start == last_end and not closes[place]))
+        last_end = end
+        if is_open:
+            doubtful[start + 1 : end] = is_open = not are_rows(start + 1, end)
+    return doubtful, is_open and last_end == len(texts)
+
+
+def _may_open_value(texts: pa.StringArray, quoting: Quoting) -> np.ndarray:
+    """Whether a value may go on behind a broken line: no quote closes it that stands at its start, or before what is no end of a value."""
+    quote, separator, escape = re.escape(quoting.quote), re.escape(quoting.separator), re.escape(quoting.escape or quoting.quote)
+    within = rf"{quote}[ \t]*[^ \t{re.escape(quoting.separator[0])}{quote}]"
+    look = rf"(?s)(?:(?:\A|{separator})[ \t]*{quote}|{within})(?:[^{quote}]|{escape}{quote}|{within})*\z"
+    return pc.match_substring_regex(texts, look).to_numpy(zero_copy_only=False)
+
+
+def _may_close_value(texts: pa.StringArray, quoting: Quoting) -> np.ndarray:
+    """Whether a single quote ends a value in a broken line."""
+    quote, separator = re.escape(quoting.quote), re.escape(quoting.separator)
+    look = rf"(?s)(?:\A|[^{quote}])(?:{quote}{quote})*{quote}[ \t]*(?:{separator}|\z)"
+    return pc.match_substring_regex(texts, look).to_numpy(zero_copy_only=False)

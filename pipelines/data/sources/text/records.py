@@ -6,7 +6,7 @@ blocks (about 500 MB/s), and Spark parses each record alone.
 
 A quote opens a value only at its start, and closes it only at its end (RFC 4180). Line breaks inside quotes belong to
 the value if the dialect allows them; otherwise each line up to the closing quote is refused. A quote that none closes so is stray, and only
-its line is refused.
+its line is refused; with line breaks in values also the lines behind it that may belong to its value.
 """
 
 import codecs
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from pipelines.config.messages.did_you_mean import MOST_SHOWN
 from pipelines.data.sources.text import csv_validation, documents, quoting
+from pipelines.data.sources.text.quoting import RecordEnds
 from pipelines.errors import SourceError
 
 RECORD_BYTES = 64 * 2**20
@@ -57,6 +58,8 @@ class Dialect:
     """The first record of a file is a header."""
     columns: tuple[str, ...] = ()
     """The names that the header must have; empty if the header is not compared."""
+    width: int = 1
+    """Values of a row. With more than one, lines behind a broken value with line breaks are rows if many in a row have as many."""
     json: bool = False
     """Records are JSON. With `whole_file` a file is one document: a record, or an array of records."""
 
@@ -77,22 +80,23 @@ def cut(blocks: Iterable[bytes], dialect: Dialect, path: str, start: bool = True
     header with other columns, one that lies behind the blocks, a record larger than RECORD_BYTES, and text that is not in a declared
     encoding other than UTF-8.
     """
-    lines, header = 0, dialect.header and start
-    for data, line_ends, record_ends in _complete(_as_utf8(blocks, dialect.encoding, path, start), dialect, path):
+    lines, header, is_open = 0, dialect.header and start, False
+    skip = dialect.skip if start else 0
+    for data, line_ends, ends in _complete(_as_utf8(blocks, dialect.encoding, path, start), dialect, path, skip):
         if dialect.json and dialect.whole_file:
             yield from documents.records(data, path, SCHEMA)
             continue
-        batch = _check_records(data, line_ends, record_ends, lines, dialect)
+        batch, is_open = _check_records(data, line_ends, ends, lines, dialect, is_open)
         lines += len(line_ends)
-        if start and dialect.skip:
-            batch = batch.filter(pc.greater(batch["line"], dialect.skip))
+        if skip:
+            batch = batch.filter(pc.greater(batch["line"], skip))
         if header and len(batch):
             if dialect.columns:
                 _check_header(batch["record"][0].as_py(), dialect, path)
             batch, header = batch.slice(1), False
         if len(batch):
             yield batch
-    if start and not end and (header or lines < dialect.skip):
+    if start and not end and (header or lines < skip):
         raise SourceError(
             f"{path}: comments and lines to skip fill its first part, which a task reads by itself; set options: {{multiLine: true}}, and "
             "one task reads the file"
@@ -120,8 +124,9 @@ def _as_utf8(blocks: Iterable[bytes], encoding: str, path: str, start: bool) -> 
             raise SourceError(f"{path} is not {encoding}: {error}; the file breaks off inside a character; get it again") from error
 
 
-def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:
-    """Blocks of whole records, with the offsets after their line breaks and after their records."""
+def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str, skip: int) -> Iterator[tuple[bytes, np.ndarray, RecordEnds]]:
+    """Blocks of whole records, with the offsets after their line breaks and after their records. Of the first lines, which are skipped, each
+    is one, whatever its quotes."""
     limit = DOCUMENT_BYTES if dialect.whole_file else RECORD_BYTES
     pending: list[bytes] = []
     for block in blocks:
@@ -129,20 +134,25 @@ def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str) -> Iterator[
         is_large = sum(map(len, pending)) > limit
         if not dialect.whole_file:
             data = b"".join(pending)
-            # A quote that does not close in so many bytes is stray.
             line_ends = _line_ends(data)
-            record_ends = _record_ends(data, line_ends, dialect, may_be_open=not is_large)
-            last = record_ends[-1] if len(record_ends) else 0
+            if skip and len(line_ends):
+                skipped = line_ends[:skip]
+                yield data[: skipped[-1]], skipped, RecordEnds(skipped, are_sound=True)
+                data, line_ends, skip = data[skipped[-1] :], line_ends[len(skipped) :] - skipped[-1], skip - len(skipped)
+            # A quote that does not close in so many bytes is stray.
+            ends = _record_ends(data, line_ends, dialect, may_be_open=not is_large)
+            last = ends.offsets[-1] if len(ends.offsets) else 0
             pending = [data[last:]]
             is_large = len(pending[0]) > limit
             if last:
-                yield data[:last], line_ends[line_ends <= last], record_ends
+                yield data[:last], line_ends[: np.searchsorted(line_ends, last, side="right")], ends
         if is_large:
             raise SourceError(f"{path}: a record is larger than {limit:,} bytes; the file is not text, or not of lines")
     if (data := b"".join(pending)) or (dialect.whole_file and not dialect.json):  # an empty file is an empty text
         line_ends = np.union1d(_line_ends(data), [len(data)])
-        is_record = dialect.whole_file
-        yield data, line_ends, np.array([len(data)]) if is_record else _record_ends(data, line_ends, dialect, may_be_open=False)
+        is_record = dialect.whole_file or skip
+        ends = RecordEnds(np.array([len(data)]), are_sound=True) if is_record else _record_ends(data, line_ends, dialect, may_be_open=False)
+        yield data, line_ends, ends
 
 
 def _line_ends(data: bytes) -> np.ndarray:
@@ -155,33 +165,40 @@ def _line_ends(data: bytes) -> np.ndarray:
     return line_ends
 
 
-def _record_ends(data: bytes, line_ends: np.ndarray, dialect: Dialect, may_be_open: bool) -> np.ndarray:
-    """Offsets after the records of `data`, which begins with one. The last may be open, and go on behind the data."""
+def _record_ends(data: bytes, line_ends: np.ndarray, dialect: Dialect, may_be_open: bool) -> RecordEnds:
+    """Where the records of `data` end, which begins with one. The last may be open, and go on behind the data."""
     if not dialect.quote or dialect.quote.encode() not in data:
-        return line_ends
+        return RecordEnds(line_ends, are_sound=True)
     return quoting.record_ends(data, line_ends, dialect.quoting, may_be_open)
 
 
-def _check_records(data: bytes, line_ends: np.ndarray, record_ends: np.ndarray, lines: int, dialect: Dialect) -> pa.RecordBatch:
-    """Check the records of `data`, without blank records and comments. `lines` is the number of lines before."""
+def _check_records(
+    data: bytes, line_ends: np.ndarray, ends: RecordEnds, lines: int, dialect: Dialect, is_open: bool
+) -> tuple[pa.RecordBatch, bool]:
+    """Check the records of `data`, without blank records and comments, and whether a broken value may go on behind them. `lines` is the
+    number of lines before, and `is_open` whether a broken value may go on in these."""
+    record_ends, are_lines = ends.offsets, len(ends.offsets) == len(line_ends)
     texts, problems = csv_validation.decode_records(data, record_ends, dialect.whole_file)
-    if dialect.quote and dialect.quote.encode() in data:
+    if dialect.quote and not (ends.are_sound and (are_lines or dialect.multiline) and not is_open):
         refused = ~quoting.well_quoted(texts, data, record_ends, dialect.quoting)
         spans = np.diff(np.searchsorted(line_ends, record_ends), prepend=-1) > 1
         refused |= spans & (not dialect.multiline)
         if (refused & spans).any():
-            ends = np.union1d(record_ends, line_ends[refused[np.searchsorted(record_ends, line_ends)]])
-            refused = refused[np.searchsorted(record_ends, ends)]
-            record_ends = ends
+            record_ends = np.union1d(record_ends, line_ends[refused[np.searchsorted(record_ends, line_ends)]])
+            refused = refused[np.searchsorted(ends.offsets, record_ends)]
             texts, problems = csv_validation.decode_records(data, record_ends, dialect.whole_file)
         problems = csv_validation.set_reason(refused, csv_validation.QUOTES, problems)
+        if dialect.multiline:
+            doubtful, is_open = quoting.lines_in_doubt(texts, refused, dialect.width, dialect.quoting, is_open)
+            problems = csv_validation.set_reason(doubtful, csv_validation.IN_DOUBT, problems)
+        are_lines = len(record_ends) == len(line_ends)
     if b"\0" in data:
         problems = csv_validation.set_reason(pc.match_substring(texts, "\0"), csv_validation.NUL, problems)
     if dialect.json and b"\\u" in data:
         problems = csv_validation.set_reason(csv_validation.half_surrogates(texts), csv_validation.SURROGATE, problems)
-    line = np.searchsorted(line_ends, np.concatenate(([0], record_ends[:-1])), side="right") + lines + 1
-    batch = pa.record_batch([texts, problems, pa.array(line)], schema=SCHEMA)
-    return batch if dialect.keep_blank else batch.filter(_is_record(texts, dialect))
+    first_lines = np.arange(len(texts)) if are_lines else np.searchsorted(line_ends, np.concatenate(([0], record_ends[:-1])), side="right")
+    batch = pa.record_batch([texts, problems, pa.array(first_lines + lines + 1)], schema=SCHEMA)
+    return (batch if dialect.keep_blank else batch.filter(_is_record(texts, dialect))), is_open
 
 
 def _is_record(texts: pa.StringArray, dialect: Dialect) -> pa.BooleanArray:
