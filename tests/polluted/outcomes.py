@@ -44,6 +44,17 @@ class Outcome:
         return self.kind in ("right", "refused")
 
 
+@dataclass(frozen=True)
+class Difference:
+    """How the rows that are read differ from the clean ones."""
+
+    text: str
+    columns: frozenset[str] = frozenset()
+    """Those whose values differ, if nothing else does."""
+    lines: frozenset[int] = frozenset()
+    """Those that a doubt may name otherwise: the rows that are missing, and what pollutes the file."""
+
+
 def judge(polluted: Polluted, folder: Path) -> Outcome:
     """The outcome of one file, which is written into the folder."""
     path = folder / "table.csv"
@@ -54,21 +65,27 @@ def judge(polluted: Polluted, folder: Path) -> Outcome:
         table = add_moments(table)
         rows = read_rows(table, path)
     except LockstepError as error:
-        named = {int(number.replace(",", "")) for number in re.findall(r"line ([0-9,]+)", str(error))}
-        is_proper = bool(named & polluted.broken_lines) if polluted.broken_lines else bool(named)
+        is_proper = bool(_named_lines(str(error)) & (polluted.broken_lines or polluted.changed_lines | {1}))
         return Outcome("refused" if is_proper else "wrongly refused", str(error))
     difference = compare(table, rows, polluted)
     if not difference:
         return Outcome("right")
-    doubts = " ".join([*table.doubts, *(column.typed.doubt for column in table.columns)])
-    return Outcome("said" if _names(doubts, difference, table) else "silently wrong", difference)
+    return Outcome("said" if _is_said(table, difference) else "silently wrong", difference.text)
 
 
-def _names(doubts: str, difference: str, table: SampledTable) -> bool:
-    """Whether the doubts name the column that differs, or the lines."""
-    differing = [column.name for column in table.columns if difference.startswith(f"column {column.name} ")]
-    is_about_lines = difference.startswith("the names are") or "rows missing" in difference
-    return any(re.search(rf"\b{re.escape(name)}\b", doubts) for name in differing) or (is_about_lines and "line" in doubts)
+def _is_said(table: SampledTable, difference: Difference) -> bool:
+    """Whether a doubt names each column that differs, or one of the lines."""
+    by_name = {column.name: column.typed.doubt for column in table.columns}
+    if difference.columns:
+        return all(re.search(rf"(?:^|values of ){re.escape(name)}\b", by_name[name]) for name in difference.columns)
+    return any(_named_lines(doubt) & difference.lines for doubt in table.doubts)
+
+
+def _named_lines(text: str) -> set[int]:
+    """The numbers of the lines that a text names."""
+    spans = re.findall(r"lines? ([0-9,]*[0-9])(?: to ([0-9,]*[0-9]))?", text)
+    numbers = [[int(number.replace(",", "")) for number in span if number] for span in spans]
+    return {number for span in numbers for number in range(span[0], span[-1] + 1)}
 
 
 def read_rows(table: SampledTable, path: Path) -> list[tuple[Any, ...]]:
@@ -140,34 +157,44 @@ def _fits(text: str | None, column: ColumnFacts) -> bool:
     return True
 
 
-def compare(table: SampledTable, rows: list[tuple[Any, ...]], polluted: Polluted) -> str:
-    """How the rows differ from the clean ones; empty if they do not."""
+def compare(table: SampledTable, rows: list[tuple[Any, ...]], polluted: Polluted) -> Difference | None:
+    """How the rows differ from the clean ones; None if they do not."""
     clean, width = polluted.clean, len(polluted.clean.columns)
     names = [column.name for column in table.columns]
+    changed = frozenset(polluted.changed_lines) | polluted.broken_lines
     if len(names) != width + polluted.extra_columns:
-        return f"{len(names)} columns: {', '.join(names[:9])}"
+        return Difference(f"{len(names)} columns: {', '.join(names[:9])}", lines=changed)
     if any(value is not None for row in rows for value in row[width:]):
-        return "values in a column that has none"
+        return Difference("values in a column that has none", lines=changed)
     if polluted.names and names[:width] != list(polluted.names):
-        return f"the names are {', '.join(names[:9])}"
+        return Difference(f"the names are {', '.join(names[:9])}", lines=changed | {1})
     for place, (name, values) in enumerate(clean.columns.items()):
         if wrong := _other_type(values, [row[place] for row in rows]):
-            return f"column {names[place]} ({name}) is {wrong}"
-    # A row without any value is none for ETL.
-    expected = [(tuple(map(_key, row)), number in polluted.broken_rows) for number, row in enumerate(clean.rows) if any(_has_values(row))]
-    read = [tuple(map(_key, row[:width])) for row in rows if any(_has_values(row))]
-    sound = [row for row, may_miss in expected if not may_miss]
-    if read == sound or read == [row for row, _ in expected]:
-        return ""
-    if len(read) == len(expected) and all(
-        row == values or (may_miss and _without_quotes(row) == _without_quotes(values))
-        for row, (values, may_miss) in zip(read, expected, strict=True)
-    ):
-        return ""  # a quote that is none where no value is quoted
-    missing, extra = Counter(sound) - Counter(read), Counter(read) - Counter(row for row, _ in expected)
+            return Difference(f"column {names[place]} ({name}) is {wrong}", columns=frozenset({names[place]}))
+    return _compare_rows([row[:width] for row in rows], polluted, names, changed)
+
+
+def _compare_rows(rows: list[tuple[Any, ...]], polluted: Polluted, names: Sequence[str], changed: frozenset[int]) -> Difference | None:
+    """How rows of the right columns differ. A row without any value is none for ETL."""
+    clean_rows = [(number, tuple(map(_key, row))) for number, row in enumerate(polluted.clean.rows) if any(_has_values(row))]
+    read = [tuple(map(_key, row)) for row in rows if any(_has_values(row))]
+    expected = [row for _, row in clean_rows]
+    sound = [row for number, row in clean_rows if number not in polluted.broken_rows]
+    if read in (sound, expected):
+        return None
+    if len(read) == len(expected):
+        pairs = [(row, clean_row, number) for row, (number, clean_row) in zip(read, clean_rows, strict=True) if row != clean_row]
+        if all(number in polluted.broken_rows for _, _, number in pairs):
+            # A quote is none where no value is quoted.
+            pairs = [pair for pair in pairs if _without_quotes(pair[0]) != _without_quotes(pair[1])]
+            differing = {name for row, clean_row, _ in pairs for name, value, other in zip(names, row, clean_row, strict=False) if value != other}
+            return Difference(str(pairs)[:240], columns=frozenset(differing)) if pairs else None
+    missing, extra = Counter(sound) - Counter(read), Counter(read) - Counter(expected)
     if not missing and not extra:
-        return "rows in another order"
-    return f"{missing.total()} rows missing, {extra.total()} rows too many: {_first(extra)} for {_first(missing)}"
+        return Difference("rows in another order")
+    rows_missing = {line for number, row in clean_rows if row in missing for line in polluted.lines_of_row(number)}
+    text = f"{missing.total()} rows missing, {extra.total()} rows too many: {_first(extra)} for {_first(missing)}"
+    return Difference(text, lines=changed | rows_missing)
 
 
 def _has_values(row: tuple[Any, ...]) -> Iterable[bool]:

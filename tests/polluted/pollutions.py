@@ -1,6 +1,7 @@
 """Ten clean tables of different kinds, and what pollutes their files: pure functions of a table, a row and a seed."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -78,6 +79,27 @@ class Polluted:
     """Columns without values behind the others."""
     names: Sequence[str] = ()
     """The names of the columns; empty if any will do."""
+
+    @property
+    def numbered(self) -> Iterator[tuple[range, str]]:
+        """The lines with their numbers in the file, from 1; of a line with breaks in a value, several."""
+        first = 1
+        for line in self.lines:
+            breaks = line.count("\n")
+            yield range(first, first + breaks + 1), line
+            first += breaks + 1
+
+    @property
+    def changed_lines(self) -> set[int]:
+        """Numbers of the lines that the clean table's file has not."""
+        sound = Counter(plain(self.clean, self.style).lines)
+        return {number for numbers, line in self.numbered if line not in sound for number in numbers}
+
+    def lines_of_row(self, row: int) -> set[int]:
+        """Numbers of the lines that a row of the clean table has, if it is unchanged."""
+        sound = plain(self.clean, self.style)
+        wanted = sound.lines[line_of(sound, row)]
+        return {number for numbers, line in self.numbered if line == wanted for number in numbers}
 
     @property
     def content(self) -> bytes:

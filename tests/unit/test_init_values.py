@@ -107,7 +107,15 @@ def test_three_digits_behind_every_comma_are_a_doubt_that_other_columns_decide()
 
 def test_one_text_among_many_numbers_is_null_and_counted() -> None:
     (column,) = type_texts(["$2.50", "abc", *["$3.00"] * 400])
-    assert column.values[1].as_py() is None and column.doubt == "a is a number without $; 1 of 402 values are none and become NULL"
+    assert column.values[1].as_py() is None and column.doubt == (
+        "a is a number without $; 1 of the 402 values of a, such as 'abc', is none and becomes NULL"
+    )
+    (column,) = type_texts(["'2021-03-01", *[f"2021-03-{day:02}" for day in range(1, 31)] * 5])
+    assert column.values[0].as_py() is None and column.doubt == (
+        '1 of the 151 values of a, such as "\'2021-03-01", is none and becomes NULL'
+    )
+    (column,) = type_texts(["'2.5", *["2.5"] * 30])
+    assert column.ddl == "string" and column.doubt == 'a is text, since 1 of 31 values is no number, such as "\'2.5"'
 
 
 MOMENTS = {

@@ -212,7 +212,8 @@ def _below_names(
 def _check_titles(titles: Sequence[TextRecord], width: int, path: str) -> None:
     """Raises SourceError, since no names follow these lines, so that the last may be that of the names, broken."""
     record = next((record for record in titles if not record.values), titles[-1])  # a broken one leaves those below in doubt
-    fault = f"has {len(record.values)} values, and most have {width}" if record.values else "has a quote that is stray or does not close"
+    count = f"has {len(record.values)} values, and most have {width}" if len(record.values) != width else "has too few names"
+    fault = count if record.values else "has a quote that is stray or does not close"
     raise SourceError(
         f"{path}: line {record.line:,} {fault}, and no names of columns follow; mend it, or leave it out with --skip-rows {record.line}"
     )

@@ -19,6 +19,8 @@ _FRACTION = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*
 _LEADING_ZERO = r"^[+-]?0[0-9]"
 _MAY_BE_THOUSANDS = r"^[1-9][0-9]{0,2}(?:\.[0-9]{3})+$|^[0-9]{1,3}$"
 _BOOLEAN = r"^(?i:true|false)$"
+_NEARLY = 0.95
+"""Share of numbers among texts, from which on it is said that they are texts."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,17 @@ def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, h
         return replace(reading, column=as_text(reading.column)) if has_marks else reading
     if not has_marks and share_of_looks(filled, _BOOLEAN) == 1:
         return TextReading(TypedColumn(name, "boolean", pc.equal(pc.utf8_lower(texts), "true")))
-    return TextReading(TypedColumn(name, "string", texts))
+    return TextReading(TypedColumn(name, "string", texts, doubt=_nearly_numbers(name, filled)))
+
+
+def _nearly_numbers(name: str, filled: pa.Array) -> str:
+    """A doubt about texts that are numbers but for a few."""
+    share = share_of_looks(filled, _FRACTION)
+    if not _NEARLY <= share < 1:
+        return ""
+    wrong = filled.filter(pc.invert(pc.match_substring_regex(filled, _FRACTION)))
+    some = f"{len(wrong):,} of {len(filled):,} values are" if len(wrong) > 1 else f"1 of {len(filled):,} values is"
+    return f"{name} is text, since {some} no number, such as {wrong[0].as_py()[:40]!r}"
 
 
 def as_text(column: TypedColumn) -> TypedColumn:
@@ -105,8 +117,9 @@ def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hin
     if share >= 1 - MOST_WRONG and share_of_looks(filled.slice(0, 1_000), _MAY_BE_THOUSANDS) < 1:
         is_number = pc.match_substring_regex(texts, _FRACTION)
         numbers = pc.utf8_trim(pc.if_else(is_number, texts, pa.scalar(None, pa.large_string())), " \t").cast(pa.float64())
-        wrong = len(filled) - round(share * len(filled))
-        doubt = f"{name} is a number, though {wrong:,} of {len(filled):,} values are none; records with them are refused" if wrong else ""
+        wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(numbers)))
+        some = f"{len(wrong):,} of {len(filled):,} values are none, such as {wrong[0].as_py()[:40]!r}" if len(wrong) else ""
+        doubt = f"{name} is a number, though {some}; records with them are refused" if some else ""
         return TextReading(TypedColumn(name, "double", numbers, doubt=doubt), DECIMAL_POINT)
     reading = read_numbers(filled, hints)
     return _number_of_form(name, texts, filled, reading) if reading else None
@@ -121,9 +134,9 @@ def _number_of_form(name: str, texts: pa.Array, filled: pa.Array, reading: Numbe
         column = TypedColumn(name, "string", form.numbers(texts), form.sql)
     reason = f", {reading.reason}" if reading.reason else ""
     doubts = [f"{name} is a number{form.said or ' with a decimal point'}{reason}"] if form.said or reading.wrong or reason else []
-    doubts += [_wrong(reading.wrong, len(filled))] if reading.wrong else []
+    doubts += [_wrong(name, texts, column.values)] if reading.wrong else []
     doubts += [f"otherwise write {reading.other.cast.format(sql_name(name))} in source.query"] if reading.other and reading.reason else []
-    return TextReading(replace(column, doubt="; ".join(doubts)), reading.decides, reading.other is not None)
+    return TextReading(replace(column, doubt="; ".join(filter(None, doubts))), reading.decides, reading.other is not None)
 
 
 def _moment(name: str, texts: pa.Array, hints: Collection[str]) -> TextReading | None:
@@ -153,9 +166,14 @@ def _moment_doubt(name: str, texts: pa.Array, reading: MomentReading) -> str:
         doubts += [f"{name} is in UTC, to which its offsets are turned"]
     if form.has_short_years:
         doubts += ["its years are from 2000 to 2099"]
-    doubts += [_wrong(reading.wrong, len(filled))] if reading.wrong else []
-    return "; ".join(doubts)
+    doubts += [_wrong(name, texts, reading.moments)] if reading.wrong else []
+    return "; ".join(filter(None, doubts))
 
 
-def _wrong(wrong: int, values: int) -> str:
-    return f"{wrong:,} of {values:,} values are none and become NULL"
+def _wrong(name: str, texts: pa.Array, values: pa.Array) -> str:
+    """What becomes of the texts that have no value."""
+    wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(values)))
+    if not len(wrong):
+        return ""
+    are = "is none and becomes" if len(wrong) == 1 else "are none and become"
+    return f"{len(wrong):,} of the {len(texts) - texts.null_count:,} values of {name}, such as {wrong[0].as_py()[:40]!r}, {are} NULL"

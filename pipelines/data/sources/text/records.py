@@ -125,8 +125,8 @@ def _as_utf8(blocks: Iterable[bytes], encoding: str, path: str, start: bool) -> 
 
 
 def _complete(blocks: Iterable[bytes], dialect: Dialect, path: str, skip: int) -> Iterator[tuple[bytes, np.ndarray, RecordEnds]]:
-    """Blocks of whole records, with the offsets after their line breaks and after their records. Of the first lines, which are skipped, each
-    is one, whatever its quotes."""
+    """Blocks of whole records, with the offsets after their line breaks and after their records. Each of the lines that
+    are skipped is one, whatever its quotes."""
     limit = DOCUMENT_BYTES if dialect.whole_file else RECORD_BYTES
     pending: list[bytes] = []
     for block in blocks:
