@@ -65,7 +65,7 @@ def judge(polluted: Polluted, folder: Path) -> Outcome:
         table = add_moments(table)
         rows = read_rows(table, path)
     except LockstepError as error:
-        is_proper = bool(_named_lines(str(error)) & (polluted.broken_lines or polluted.changed_lines | {1}))
+        is_proper = bool(_find_line_numbers(str(error)) & (polluted.broken_lines or polluted.changed_lines | {1}))
         return Outcome("refused" if is_proper else "wrongly refused", str(error))
     difference = compare(table, rows, polluted)
     if not difference:
@@ -78,10 +78,10 @@ def _is_said(table: SampledTable, difference: Difference) -> bool:
     by_name = {column.name: column.typed.doubt for column in table.columns}
     if difference.columns:
         return all(re.search(rf"(?:^|values of ){re.escape(name)}\b", by_name[name]) for name in difference.columns)
-    return any(_named_lines(doubt) & difference.lines for doubt in table.doubts)
+    return any(_find_line_numbers(doubt) & difference.lines for doubt in table.doubts)
 
 
-def _named_lines(text: str) -> set[int]:
+def _find_line_numbers(text: str) -> set[int]:
     """The numbers of the lines that a text names."""
     spans = re.findall(r"lines? ([0-9,]*[0-9])(?: to ([0-9,]*[0-9]))?", text)
     numbers = [[int(number.replace(",", "")) for number in span if number] for span in spans]
@@ -187,7 +187,9 @@ def _compare_rows(rows: list[tuple[Any, ...]], polluted: Polluted, names: Sequen
         if all(number in polluted.broken_rows for _, _, number in pairs):
             # A quote is none where no value is quoted.
             pairs = [pair for pair in pairs if _without_quotes(pair[0]) != _without_quotes(pair[1])]
-            differing = {name for row, clean_row, _ in pairs for name, value, other in zip(names, row, clean_row, strict=False) if value != other}
+            differing = {
+                name for row, clean_row, _ in pairs for name, value, other in zip(names, row, clean_row, strict=False) if value != other
+            }
             return Difference(str(pairs)[:240], columns=frozenset(differing)) if pairs else None
     missing, extra = Counter(sound) - Counter(read), Counter(read) - Counter(expected)
     if not missing and not extra:

@@ -98,8 +98,8 @@ class Polluted:
     def lines_of_row(self, row: int) -> set[int]:
         """Numbers of the lines that a row of the clean table has, if it is unchanged."""
         sound = plain(self.clean, self.style)
-        wanted = sound.lines[line_of(sound, row)]
-        return {number for numbers, line in self.numbered if line == wanted for number in numbers}
+        clean_line = sound.lines[line_place(sound, row)]
+        return {number for numbers, line in self.numbered if line == clean_line for number in numbers}
 
     @property
     def content(self) -> bytes:

@@ -94,8 +94,8 @@ def _nearly_numbers(name: str, filled: pa.Array) -> str:
     if not _NEARLY <= share < 1:
         return ""
     wrong = filled.filter(pc.invert(pc.match_substring_regex(filled, _FRACTION)))
-    some = f"{len(wrong):,} of {len(filled):,} values are" if len(wrong) > 1 else f"1 of {len(filled):,} values is"
-    return f"{name} is text, since {some} no number, such as {wrong[0].as_py()[:40]!r}"
+    counted = f"{len(wrong):,} of {len(filled):,} values are" if len(wrong) > 1 else f"1 of {len(filled):,} values is"
+    return f"{name} is text, since {counted} no number, such as {wrong[0].as_py()[:40]!r}"
 
 
 def as_text(column: TypedColumn) -> TypedColumn:
@@ -118,8 +118,8 @@ def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hin
         is_number = pc.match_substring_regex(texts, _FRACTION)
         numbers = pc.utf8_trim(pc.if_else(is_number, texts, pa.scalar(None, pa.large_string())), " \t").cast(pa.float64())
         wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(numbers)))
-        some = f"{len(wrong):,} of {len(filled):,} values are none, such as {wrong[0].as_py()[:40]!r}" if len(wrong) else ""
-        doubt = f"{name} is a number, though {some}; records with them are refused" if some else ""
+        misfits = f"{len(wrong):,} of {len(filled):,} values are none, such as {wrong[0].as_py()[:40]!r}" if len(wrong) else ""
+        doubt = f"{name} is a number, though {misfits}; records with them are refused" if misfits else ""
         return TextReading(TypedColumn(name, "double", numbers, doubt=doubt), DECIMAL_POINT)
     reading = read_numbers(filled, hints)
     return _number_of_form(name, texts, filled, reading) if reading else None
@@ -171,7 +171,7 @@ def _moment_doubt(name: str, texts: pa.Array, reading: MomentReading) -> str:
 
 
 def _wrong(name: str, texts: pa.Array, values: pa.Array) -> str:
-    """What becomes of the texts that have no value."""
+    """The number of texts that have no value, with one of them, and what becomes of them."""
     wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(values)))
     if not len(wrong):
         return ""
