@@ -77,6 +77,8 @@ def test_a_cluster_of_another_ray_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     cluster_version = "2.0.0"
     monkeypatch.setenv("RAY_ADDRESS", "there:6379")
     monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # an earlier test of this process may have connected it
+    monkeypatch.setattr("ray.shutdown", lambda: None)
     with pytest.raises(MismatchError, match=r"Ray: 2\.0\.0; run the driver in the cluster's own image$") as caught, cluster(Train()):
         pass
     assert caught.value.exit_code == 7
