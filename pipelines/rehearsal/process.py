@@ -98,7 +98,7 @@ class Rehearsal:
         request = TrialRequest(values, origin, str(folder / "version"), sampled.paths, bool(sampled.unread))
         result = self._result(request)
         if result.unavailable:
-            return (f"ETL takes this draft, which could not be tried here: {result.unavailable}",)
+            return (f"ETL takes this draft; it could not be tried here: {result.unavailable}",)
         if result.error:
             kind: type[LockstepError] = getattr(errors, result.error_class)
             raise kind(f"the draft of {origin} is not written, since ETL or training would refuse it: {result.error}")
@@ -106,7 +106,7 @@ class Rehearsal:
         if sum(result.refused.values()) > limit * result.rows:
             raise SourceError(
                 f"{origin} is not written, since ETL would refuse {sum(result.refused.values()):,} of {result.rows:,} rows; mend the data, "
-                "or write a config by hand, with source.max_quarantined:\n" + "\n".join(_refusal_lines(result, MOST_REASONS))
+                "or write a config by hand, with source.max_quarantined:\n" + "\n".join(_refusal_lines(result))
             )
         return tuple(_outcome_lines(result, sampled))
 
@@ -125,14 +125,14 @@ def _outcome_lines(result: TrialResult, sampled: SampledTables) -> list[str]:
         return [
             f"ETL takes the rows of {', '.join(sampled.unread)}, which are too many to be tried; the query and its columns were checked"
         ]
-    return [f"ETL refuses {line}" for line in _refusal_lines(result, MOST_REASONS)]
+    return [f"ETL refuses {line}" for line in _refusal_lines(result)]
 
 
-def _refusal_lines(result: TrialResult, most: int) -> list[str]:
+def _refusal_lines(result: TrialResult) -> list[str]:
     """A line for each of the most frequent reasons."""
     by_frequency = sorted(result.refused.items(), key=lambda item: (-item[1], item[0]))
-    lines = [f"{count:,} of {result.rows:,} rows tried: {reason}{_sample(result, reason)}" for reason, count in by_frequency[:most]]
-    rarer = by_frequency[most:]
+    lines = [f"{count:,} of {result.rows:,} rows tried: {reason}{_sample(result, reason)}" for reason, count in by_frequency[:MOST_REASONS]]
+    rarer = by_frequency[MOST_REASONS:]
     return [*lines, f"{sum(count for _, count in rarer):,} for {len(rarer):,} other reasons"] if rarer else lines
 
 

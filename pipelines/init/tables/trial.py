@@ -112,11 +112,11 @@ def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetC
     trial = Trial(METRICS[target.kind], scores, len(true), best_other)
     if TREES not in scores:
         return trial
-    draws, leads = np.random.default_rng(0), list[float]()
+    random, leads = np.random.default_rng(0), list[float]()
     while len(leads) < _RESAMPLES:
-        drawn = draws.integers(0, len(true), len(true))
-        if len(np.unique(true[drawn])) > 1:
-            other, trees = (_score(predicted[name][drawn], true[drawn], target.kind) for name in (best_other, TREES))
+        resampled = random.integers(0, len(true), len(true))
+        if len(np.unique(true[resampled])) > 1:
+            other, trees = (_score(predicted[name][resampled], true[resampled], target.kind) for name in (best_other, TREES))
             leads.append(other - trees)
     return replace(trial, lead=scores[best_other] - scores[TREES], standard_error=float(np.std(leads)))
 
