@@ -71,14 +71,15 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
 
     With `rehearse`, ETL first makes a version of a sample with it, in another process, which takes some seconds. Returns the draft, with
     what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made, or if ETL would refuse it."""
-    from pipelines.init.config_file import check_output, write_config
-    from pipelines.init.draft import Request
-    from pipelines.init.drafting import config_path, draft_config, path_in_config, pipeline_name
+    from pipelines.init.config_file import check_output, config_path, path_in_config, pipeline_name, write_config
     from pipelines.rehearsal.process import Rehearsal
 
     output = config_path(data, output)
     check_output(output)
-    with Rehearsal() if rehearse else nullcontext() as trial:
+    with Rehearsal() if rehearse else nullcontext() as trial:  # its Spark starts while this process imports what drafts
+        from pipelines.init.draft import Request
+        from pipelines.init.drafting import draft_config
+
         draft = draft_config(Request(path_in_config(data, home()), target, pipeline_name(output), skip_rows))
         outcome = write_config(draft, output, trial.try_draft if trial else _check_draft)
     return replace(draft, assumptions=(*draft.assumptions, *outcome))

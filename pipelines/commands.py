@@ -42,7 +42,7 @@ def write_first_config(program: str, arguments: list[str]) -> None:
     parser.add_argument("--skip-rows", type=int, metavar="N", help="lines of a table before the names of its columns; by default found out")
     options = parser.parse_args(arguments)
     from pipelines.api import init
-    from pipelines.init.drafting import config_path
+    from pipelines.init.config_file import config_path
 
     draft = init(options.data, options.target, options.output, not options.no_rehearsal, options.skip_rows)
     output = config_path(options.data, options.output)

@@ -23,6 +23,7 @@ from pipelines.etl.determinism import plan_warnings, refuse_nondeterminism
 from pipelines.etl.raw_schema import raw_schema
 from pipelines.etl.splits import splits
 from pipelines.etl.splits.splits import INTERNAL
+from pipelines.etl.splits.strata import NO_CUTS
 from pipelines.etl.windows import add_windows, check_columns_read
 from pipelines.runtime.compat.spark import jvm, query_execution, sql_parser
 from pipelines.spark.plans import JavaObject, items, kind, nodes
@@ -60,7 +61,7 @@ def analyse(spark: SparkSession, config: Config, tables: RawTables) -> tuple[str
         new_warnings = set(_expectation_warnings(spark, config, name, rows)) - query_warnings
         warnings += [f"source.expect.{name}: {warning}" for warning in sorted(new_warnings)]
     with source_errors(source, "dataset.split"):
-        splits.assign_split(splits.add_identity(rows, config.dataset.key), config.dataset.split)
+        splits.assign_split(splits.add_identity(rows, config.dataset.key), config.dataset.split, NO_CUTS)
     return tuple(warnings)
 
 

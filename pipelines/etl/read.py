@@ -1,14 +1,19 @@
 """Reads the raw tables and runs the query over them. Malformed records go to the quarantine, and series are checked to be in order."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
-from pipelines.data.sources.base import RawTables
+from pipelines.config.source.source import Source
+from pipelines.data.sources.base import RawTable, RawTables
+from pipelines.data.sources.source_errors import naming_table, source_errors
 from pipelines.data.sources.tables import Tables, read_tables
 from pipelines.data.versions.attempt import Attempt, Report
-from pipelines.data.versions.sources import Sources
+from pipelines.data.versions.sources import SourceFile, Sources
+from pipelines.errors import SourceError
 from pipelines.etl.quality import check_quarantined
 from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.query import run_query
@@ -60,3 +65,18 @@ def _read_tables(spark: SparkSession, tables: RawTables, attempt: Attempt, limit
     malformed = write_malformed(tables_read.malformed, attempt) if tables_read.malformed else Report()
     check_quarantined(tables_read.rows_parsed, malformed.refused, limit, malformed.samples)
     return tables_read, malformed
+
+
+def check_unchanged(tables: RawTables, before: Sources) -> None:
+    """Raises SourceError if a table's `state` has changed: its rows may be a mixture."""
+    for name, table in tables.items():
+        if changed := sorted({file.path for file in set(before[name]) ^ set(table.state())}):
+            raise SourceError(f"source.tables.{name}: {', '.join(changed[:5])} changed while being read; run again once it is whole")
+
+
+def collect_sources(source: Source, tables: RawTables, read_files: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
+    sources = {}
+    for name, table in tables.items():
+        with naming_table(name), source_errors(source):
+            sources[name] = read_files(table)
+    return sources

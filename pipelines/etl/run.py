@@ -13,30 +13,26 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
-from py4j.protocol import Py4JError
 from pyarrow.fs import LocalFileSystem
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.config.source.source import Source
-from pipelines.data.sources.base import RawTable, RawTables, raw_tables
-from pipelines.data.sources.source_errors import naming_table, source_errors
+from pipelines.data.sources.base import RawTables, raw_tables
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import Attempt
 from pipelines.data.versions.commit import commit, read_manifest, remove_attempt, remove_debris
 from pipelines.data.versions.data_profile import Page, Survey
 from pipelines.data.versions.manifest import Manifest
-from pipelines.data.versions.sources import SourceFile, Sources
+from pipelines.data.versions.sources import Sources
 from pipelines.data.versions.versions import confirm, open_version
-from pipelines.errors import ConfigError, DatasetError, SourceError
+from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.identity import encoding_distributions, version_name
 from pipelines.etl.make import WrittenAttempt, make
 from pipelines.etl.query import analyse
+from pipelines.etl.read import check_unchanged, collect_sources
 from pipelines.etl.spark_stages import event_log, spark_stages
 from pipelines.etl.splits.shares import check_shares
 from pipelines.etl.summary import log_notes
@@ -46,7 +42,7 @@ from pipelines.spark.cancellation import stop_tasks
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.executor_versions import check_executors
 from pipelines.spark.progress import Stages
-from pipelines.spark.session import restored_settings, session
+from pipelines.spark.session import restored_settings, session, temporary_cache
 
 log = logging.getLogger(__name__)
 
@@ -148,37 +144,6 @@ def _check_output_is_outside(config: Config, tables: RawTables) -> None:
                 f"dataset.path: {config.dataset.path} lies where source.tables.{name} is read from, so that each version would "
                 "become raw data; give a folder outside, or a narrower path for the table"
             )
-
-
-def check_unchanged(tables: RawTables, before: Sources) -> None:
-    """Raises SourceError if a table's `state` has changed: its rows may be a mixture."""
-    for name, table in tables.items():
-        if changed := sorted({file.path for file in set(before[name]) ^ set(table.state())}):
-            raise SourceError(f"source.tables.{name}: {', '.join(changed[:5])} changed while being read; run again once it is whole")
-
-
-def collect_sources(source: Source, tables: RawTables, read_files: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
-    sources = {}
-    for name, table in tables.items():
-        with naming_table(name), source_errors(source):
-            sources[name] = read_files(table)
-    return sources
-
-
-@contextmanager
-def temporary_cache(spark: SparkSession) -> Iterator[None]:
-    """Free Spark's cache at the end, unless the process ends on a signal, which may have interrupted a call to Spark."""
-    try:
-        yield
-    except Exception:
-        _free(spark)
-        raise
-    _free(spark)
-
-
-def _free(spark: SparkSession) -> None:
-    with suppress(PySparkException, Py4JError, OSError):
-        spark.catalog.clearCache()
 
 
 def _commit_or_clean_up(work: Callable[[], Manifest], attempt: Attempt, signals: DeferredSignals) -> Manifest:

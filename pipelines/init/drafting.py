@@ -1,6 +1,5 @@
 """Chooses who drafts the config of some data."""
 
-import re
 from pathlib import Path
 
 from pipelines.errors import ConfigError
@@ -16,10 +15,6 @@ from pipelines.init.media.sentences import draft_sentences
 from pipelines.init.media.voc import draft_voc
 from pipelines.init.media.volumes import draft_volumes
 from pipelines.init.tables.draft import draft_table
-
-ANONYMOUS = ("data", "train", "dataset", "table", "rows")
-"""Names of files that say nothing of the data."""
-
 
 DRAFTERS: tuple[Drafter, ...] = (
     draft_idx,
@@ -50,28 +45,3 @@ def draft_config(request: Request) -> Draft:
     raise ConfigError(
         f"{request.data}: neither a table nor a folder of a known kind; write its config by hand, as docs/how-to/pipeline.md shows"
     )
-
-
-def config_path(data: str | Path, output: str | Path) -> Path:
-    """The file to write: `output`, or conf/NAME.yaml with the name of the data."""
-    return Path(output) if str(output) else Path("conf") / f"{_data_name(Path(data))}.yaml"
-
-
-def pipeline_name(output: Path) -> str:
-    """The name of a pipeline whose config is this file: that of the file, in the characters that a pipeline's name may have."""
-    return _plain_name(output.stem)
-
-
-def path_in_config(data: str | Path, home: Path) -> str:
-    """The path as typed if it starts at `home`, as the paths of a config do; else the absolute path."""
-    return str(data) if Path.cwd() == home or "://" in str(data) else str(Path(data).absolute())
-
-
-def _data_name(data: Path) -> str:
-    """A name for the data: their file's without endings, or the folder's if the file is called as any other is."""
-    stem = data.name.split(".")[0]
-    return _plain_name(data.absolute().parent.name if stem.lower() in ANONYMOUS and data.is_file() else stem or data.absolute().name)
-
-
-def _plain_name(text: str) -> str:
-    return re.sub("[^a-z0-9]+", "_", text.lower()).strip("_")[:60] or "pipeline"

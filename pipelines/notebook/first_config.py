@@ -11,8 +11,9 @@ from pipelines.config.load import parse_with_overrides, with_absolute_paths
 from pipelines.config.paths import absolute_path
 from pipelines.config.reading import from_yaml
 from pipelines.config.train.defaults import convert_to_task
+from pipelines.init.config_file import config_path, pipeline_name
 from pipelines.init.draft import Request
-from pipelines.init.drafting import config_path, draft_config, pipeline_name
+from pipelines.init.drafting import draft_config
 from pipelines.init.yaml_text import yaml_text
 from pipelines.notebook.frames import is_frame, store_frame
 from pipelines.notebook.section_values import task_values

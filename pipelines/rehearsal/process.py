@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from pipelines.config import Config, home
 from pipelines.config.load import with_absolute_paths
 from pipelines.errors import LockstepError, SourceError
 from pipelines.etl import WORKER_MODULES
-from pipelines.rehearsal.sampled_tables import SampledTables, sample_tables
+from pipelines.rehearsal.sampled_tables import SampledTables, sample_tables, use_samples
 
 MOST_REASONS = 3
 _PARTIAL_SLACK = 3.0
@@ -92,16 +92,20 @@ class Rehearsal:
         """Try the config, whose plain values are `values`, on a sample of its data, and return what is to be said of the outcome.
 
         Raises the LockstepError with which ETL or training would refuse it, and SourceError if they would refuse too many rows."""
-        source = with_absolute_paths(config, home()).source
+        config = with_absolute_paths(config, home())
         folder = Path(self._folder.name)
-        sampled = sample_tables(source, folder / "sample")
-        request = TrialRequest(values, origin, str(folder / "version"), sampled.paths, bool(sampled.unread))
-        result = self._result(request)
-        if result.unavailable:
-            return (f"ETL takes this draft; it could not be tried here: {result.unavailable}",)
-        if result.error:
-            kind: type[LockstepError] = getattr(errors, result.error_class)
-            raise kind(f"the draft of {origin} is not written, since ETL or training would refuse it: {result.error}")
+        sampled = sample_tables(config.source, folder / "sample")
+        self._send(TrialRequest(values, origin, str(folder / "version"), sampled.paths, bool(sampled.unread)))
+        with _naming_draft(origin):
+            check_training = _training_checks(config)
+            result = self._receive()
+            if result.unavailable:
+                return (f"ETL takes this draft; it could not be tried here: {result.unavailable}",)
+            if result.error:
+                kind: type[LockstepError] = getattr(errors, result.error_class)
+                raise kind(result.error)
+            if sampled.is_complete:
+                check_training(use_samples(config, str(folder / "version"), {}))
         limit = config.source.max_quarantined * (1 if sampled.is_complete else _PARTIAL_SLACK)
         if sum(result.refused.values()) > limit * result.rows:
             raise SourceError(
@@ -110,14 +114,41 @@ class Rehearsal:
             )
         return tuple(_outcome_lines(result, sampled))
 
-    def _result(self, request: TrialRequest) -> TrialResult:
-        output, _ = self._process.communicate(json.dumps(asdict(request), default=str) + "\n")
-        lines = [line for line in output.splitlines() if line.startswith("{")]
-        if lines:
-            return TrialResult(**json.loads(lines[-1]))
+    def _send(self, request: TrialRequest) -> None:
+        assert self._process.stdin is not None, "it is a pipe"
+        with suppress(BrokenPipeError):  # it has ended, as `_receive` says
+            self._process.stdin.write(json.dumps(asdict(request), default=str) + "\n")
+            self._process.stdin.flush()
+
+    def _receive(self) -> TrialResult:
+        """The result, as soon as it is there: the end of Java takes a second more."""
+        assert self._process.stdout is not None, "it is a pipe"
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return TrialResult(**json.loads(line))
+        self._process.wait()
         self._errors.seek(0)
         last_line = next(iter(self._errors.read().decode(errors="replace").strip().splitlines()[-1:]), "")
         return TrialResult(unavailable=f"the trial ended with {self._process.returncode} ({last_line[:300]})")
+
+
+@contextmanager
+def _naming_draft(origin: str) -> Iterator[None]:
+    """Around what may refuse the draft."""
+    try:
+        yield
+    except LockstepError as error:
+        raise type(error)(f"the draft of {origin} is not written, since ETL or training would refuse it: {error}") from error
+
+
+def _training_checks(config: Config) -> Callable[[Config], None]:
+    """Check the config before ETL, and return what checks it on the version of its samples. Loads torch, meanwhile ETL runs in the other
+    process."""
+    from pipelines.data.versions.folds import open_fold  # noqa: PLC0415
+    from pipelines.launch.checks import check_before_etl, check_training  # noqa: PLC0415
+
+    check_before_etl(config)
+    return lambda sampled: check_training(sampled, open_fold(sampled))
 
 
 def _outcome_lines(result: TrialResult, sampled: SampledTables) -> list[str]:

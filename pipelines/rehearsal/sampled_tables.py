@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.config import Config
+from pipelines.config.dataset.dataset import ByColumn, ByFraction
 from pipelines.config.source.source import FileTableSettings, Source
 from pipelines.data.sources.files.content import COMPRESSED, file_errors
 from pipelines.data.sources.files.files import File, find
@@ -58,6 +60,18 @@ def sample_tables(source: Source, folder: Path) -> SampledTables:
         else:
             unread.append(name)
     return SampledTables(paths, tuple(unread))
+
+
+def use_samples(config: Config, folder: str, paths: Mapping[str, str]) -> Config:
+    """The config of a version in `folder` of the samples at `paths`, which refuses none for its share of refused rows. A part of the rows
+    may have none later than some time, so it is split by a hash."""
+    tables = {
+        name: table.model_copy(update={"path": paths[name]}) if name in paths else table for name, table in config.source.tables.items()
+    }
+    split = ByFraction() if paths and not isinstance(config.dataset.split, ByColumn) else config.dataset.split
+    dataset = config.dataset.model_copy(update={"path": folder, "split": split})
+    source = config.source.model_copy(update={"tables": tables, "max_quarantined": 1.0})
+    return config.model_copy(update={"source": source, "dataset": dataset})
 
 
 def _choose_files(source: Source, files: Mapping[str, list[File]]) -> dict[str, list[File]]:

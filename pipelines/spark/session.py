@@ -90,6 +90,22 @@ def restored_settings() -> Iterator[None]:
                     session.conf.unset(name)
 
 
+@contextmanager
+def temporary_cache(spark: SparkSession) -> Iterator[None]:
+    """Free Spark's cache at the end, unless the process ends on a signal, which may have interrupted a call to Spark."""
+    try:
+        yield
+    except Exception:
+        _free(spark)
+        raise
+    _free(spark)
+
+
+def _free(spark: SparkSession) -> None:
+    with suppress(PySparkException, Py4JError, OSError):
+        spark.catalog.clearCache()
+
+
 def weigh_batches(rows: DataFrame, source_row_bytes: float) -> None:
     """Let Spark cut the batches that it hands to Python by their bytes, unless the rows are short scalars.
 

@@ -57,6 +57,10 @@ class Stratum:
         return int(self.rows_by_range.sum())
 
 
+NO_CUTS = Cuts(pa.schema(dict.fromkeys((STRATUM, FIRST_CUT, SECOND_CUT), pa.int64())).empty_table())
+"""Of rows that are only analysed."""
+
+
 def find_cuts(rows: DataFrame, stratum: Column, value: Column, share: Column, shares: Sequence[Fraction], name: str) -> Cuts:
     """The cuts of the rows that are not refused. `stratum` is the hash of the `value` of the column `name`, and `share` the integer that
     orders rows; `shares` are those of the splits, and sum to 1.

@@ -35,7 +35,7 @@ from pipelines.errors import ConfigError, DatasetError
 from pipelines.etl.quality import REASON, check_quarantined
 from pipelines.etl.quarantine import write_malformed
 from pipelines.etl.raw_schema import raw_schema
-from pipelines.etl.run import check_unchanged, temporary_cache
+from pipelines.etl.read import check_unchanged
 from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, fetch_model, name_features
@@ -51,7 +51,7 @@ from pipelines.spark.cancellation import stop_tasks
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.executor_versions import check_executors
 from pipelines.spark.progress import Stages
-from pipelines.spark.session import restored_settings, session, weigh_batches
+from pipelines.spark.session import restored_settings, session, temporary_cache, weigh_batches
 from pipelines.spark.wide_tables import suit_columns
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from pipelines.etl.identity import version_name
 from pipelines.etl.judge import judge
 from pipelines.etl.quality import accepted_rows
 from pipelines.etl.query import analyse, run_query
-from pipelines.etl.run import check_unchanged, collect_sources
+from pipelines.etl.read import check_unchanged, collect_sources
 from pipelines.etl.splits.splits import INTERNAL, ROW, SPLIT, TEST, content_order
 from pipelines.serving.registry.gates import Gate, equal
 from pipelines.spark.wide_tables import suit_columns

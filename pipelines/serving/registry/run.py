@@ -14,7 +14,6 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.config import Config
 from pipelines.errors import ConfigError, RefusedError, TrackingError
-from pipelines.etl.run import temporary_cache
 from pipelines.serving.model.model import download_model
 from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry import alias, measure
@@ -23,7 +22,7 @@ from pipelines.serving.registry.gates import Gate, Judgement, bounds, skip_reaso
 from pipelines.serving.registry.rows import test_rows
 from pipelines.serving.registry.target import WITHOUT_ROWS, ComparisonTarget, find_target
 from pipelines.spark.driver import driver_errors
-from pipelines.spark.session import restored_settings, session
+from pipelines.spark.session import restored_settings, session, temporary_cache
 from pipelines.tracking.client import connect, mlflow_errors
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.history import check_is_not_deleted

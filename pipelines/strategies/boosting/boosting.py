@@ -13,7 +13,7 @@ from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError
 from pipelines.runtime.philox import random_words
 from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, gradients, sum_exactly, to_grids
-from pipelines.strategies.boosting.machines import Growth, MachineGroup, import_lightgbm
+from pipelines.strategies.boosting.machines import Growth, MachineGroup, check_lightgbm
 from pipelines.strategies.boosting.partial_sums import PartialSums
 from pipelines.strategies.boosting.rows import Rounds, add_missing_row
 from pipelines.strategies.boosting.settings import Settings
@@ -49,7 +49,7 @@ class Boosting(Strategy):
     def check(cls, settings: Train, task: Task, version: Version) -> None:
         """Raise ConfigError for another task, without LightGBM, or with too few rows or too many."""
         as_trees(task)
-        import_lightgbm()
+        check_lightgbm()
         rows, least = version.rows("train"), 2 * settings.shards
         if not least <= rows <= MOST_ROWS:
             remedy = f"give more rows, or lower train.shards to at most {rows // 2}" if rows < least else "train on a sample of the rows"

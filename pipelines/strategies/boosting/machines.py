@@ -29,13 +29,10 @@ LEAST_DRAWN = 4
 """Least number of inputs that are drawn for a tree."""
 
 
-def import_lightgbm() -> Any:
-    """The module. Raises ConfigError if it is not installed."""
+def check_lightgbm() -> None:
+    """Raise ConfigError if it is not installed."""
     if find_spec("lightgbm") is None:
         raise ConfigError(f"task.kind trees needs lightgbm, which is not installed on {socket.gethostname()}; pip install lightgbm")
-    import lightgbm  # noqa: PLC0415, only who grows trees has it installed
-
-    return lightgbm
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,9 @@ class MachineGroup:
     """The machines of this worker. Every method but `close` is collective."""
 
     def __init__(self, growth: Growth, rows: np.ndarray, context: WorkerContext) -> None:
-        lightgbm = import_lightgbm()
+        check_lightgbm()
+        import lightgbm  # noqa: PLC0415, it takes seconds
+
         count = 2 if context.world_size == 1 else 1
         places = find_places(count)
         self._threads = [ThreadPoolExecutor(1, "lightgbm") for _ in range(count)]
