@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines import config as configs
 from pipelines.config import home, load
-from pipelines.config.load import with_absolute_paths
+from pipelines.config.load import parse, with_absolute_paths
 from pipelines.config.paths import absolute_path
 from pipelines.notebook.section_values import build_config
 from pipelines.runtime.imports import import_modules
@@ -71,24 +71,27 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
 
     With `rehearse`, ETL first makes a version of a sample with it, in another process, which takes some seconds. Returns the draft, with
     what it assumed. Raises ConfigError or SourceError, and writes nothing, if no config can be made, or if ETL would refuse it."""
-    from pipelines.init.config_file import check_output, config_path, path_in_config, pipeline_name, write_config
+    from pipelines.init.config_file import check_output, config_path, path_in_config, pipeline_name, plain_values, write_config
     from pipelines.rehearsal.process import Rehearsal
 
     output = config_path(data, output)
     check_output(output)
-    with Rehearsal() if rehearse else nullcontext() as trial:  # its Spark starts while this process imports what drafts
-        from pipelines.init.draft import Request
+    with Rehearsal(str(output)) if rehearse else nullcontext() as trial:  # its Spark starts while this process imports what drafts
+        from pipelines.init.draft import Draft, Request
         from pipelines.init.drafting import draft_config
 
-        draft = draft_config(Request(path_in_config(data, home()), target, pipeline_name(output), skip_rows))
-        outcome = write_config(draft, output, trial.try_draft if trial else _check_draft)
+        request = Request(path_in_config(data, home()), target, pipeline_name(output), skip_rows)
+        if trial:
+            request = replace(request, announce=lambda sections: trial.begin(plain_values(Draft(sections))))
+        draft = draft_config(request)
+        outcome = write_config(draft, output, trial.try_draft if trial else partial(_check_draft, str(output)))
     return replace(draft, assumptions=(*draft.assumptions, *outcome))
 
 
-def _check_draft(values: Mapping[str, Any], config: configs.Config, origin: str) -> tuple[str, ...]:
+def _check_draft(origin: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     from pipelines.launch.checks import check_before_etl
 
-    check_before_etl(config)
+    check_before_etl(parse(dict(values), origin))
     return ()
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import Config
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.errors import ConfigError
@@ -16,9 +15,9 @@ from pipelines.runtime.atomic import create_file
 
 ANONYMOUS = ("data", "train", "dataset", "table", "rows")
 """Names of files that say nothing of the data."""
-Check = Callable[[Mapping[str, Any], Config, str], tuple[str, ...]]
-"""Takes the plain values of a config, the config, and the file it is to stand in. Raises a LockstepError if ETL or training would refuse
-it, and returns lines for the reader of the command's output."""
+Check = Callable[[Mapping[str, Any]], tuple[str, ...]]
+"""Takes the plain values of a config. Raises a LockstepError if ETL or training would refuse it, and returns lines for the reader of the
+command's output."""
 
 
 def check_output(output: str | Path) -> None:
@@ -29,12 +28,16 @@ def check_output(output: str | Path) -> None:
 
 def write_config(draft: Draft, output: str | Path, check: Check) -> tuple[str, ...]:
     """Write the draft to a new file, unless `check` raises, and return what that has to say."""
-    text = yaml_text(draft)
-    values = from_yaml(text)
-    remarks = check(values, parse(from_yaml(text), str(output)), str(output))
-    if not create_file(output, text.encode()):
+    parse(plain_values(draft), str(output))
+    remarks = check(plain_values(draft))
+    if not create_file(output, yaml_text(draft).encode()):
         check_output(output)
     return remarks
+
+
+def plain_values(draft: Draft) -> dict[str, Any]:
+    """The config as its file would be read."""
+    return from_yaml(yaml_text(draft))
 
 
 def config_path(data: str | Path, output: str | Path) -> Path:

@@ -30,6 +30,10 @@ class Draft:
         return (*self.assumptions, *(line for line in lines if line.startswith(LEFT_OUT)))
 
 
+Announce = Callable[[Mapping[str, Any]], None]
+"""Takes the sections of a config whose `source` and `dataset` will hardly change any more."""
+
+
 @dataclass(frozen=True)
 class Request:
     """Arguments of the command."""
@@ -42,6 +46,8 @@ class Request:
     """Name of the pipeline, of its folder of datasets, and of its table."""
     skip_rows: int | None = None
     """Lines of a text, or rows of a sheet, before the names of the columns; None if that is to be found out."""
+    announce: Announce = lambda sections: None
+    """Is called as soon as the dataset is drafted, before models are tried, so that the draft can be tried meanwhile."""
 
 
 Drafter = Callable[[Request], Draft | None]

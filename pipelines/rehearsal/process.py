@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from typing import Any
 import pipelines
 from pipelines import errors
 from pipelines.config import Config, home
-from pipelines.config.load import with_absolute_paths
+from pipelines.config.load import parse, with_absolute_paths
 from pipelines.errors import LockstepError, SourceError
 from pipelines.etl import WORKER_MODULES
 from pipelines.rehearsal.sampled_tables import SampledTables, sample_tables, use_samples
@@ -25,7 +26,12 @@ from pipelines.rehearsal.sampled_tables import SampledTables, sample_tables, use
 MOST_REASONS = 3
 _PARTIAL_SLACK = 3.0
 """How many times the permitted share of refused rows a part of the rows may have: its first lines and its last ones are the worst."""
-_MASTER = "--master local[2] pyspark-shell"
+_SPARK = {
+    "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false pyspark-shell",
+    "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""Environment of a Java that ends after seconds: it compiles what it runs once, and has one collector, which takes a sixth less of the
+processor in all."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,25 @@ class TrialResult:
     """Why the trial could not be made, such as a missing Java; empty if it was."""
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A draft that the process tries."""
+
+    values: Mapping[str, Any]
+    sampled: SampledTables
+
+    def has_data_of(self, values: Mapping[str, Any]) -> bool:
+        """Whether ETL would do the same for this config."""
+        return all(self.values[section] == values[section] for section in ("source", "dataset"))
+
+
 class Rehearsal:
-    """A process that waits for a draft to try. Leaving the context kills it."""
+    """A process that waits for a draft to try; `origin` is the draft's file, for messages. Leaving the context kills it."""
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self._begun: list[_Begun] = []
+        """The last of them is tried, or has been."""
 
     def __enter__(self) -> "Rehearsal":
         self._folder = tempfile.TemporaryDirectory(prefix="lockstep-init-")
@@ -70,7 +93,7 @@ class Rehearsal:
         environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
         package_folder = str(Path(pipelines.__file__).parents[1])
         path = os.pathsep.join([package_folder, *filter(None, [environment.get("PYTHONPATH")])])
-        environment |= {"PYTHONPATH": path, "PYSPARK_SUBMIT_ARGS": _MASTER}
+        environment |= {"PYTHONPATH": path, **_SPARK}
         pipe = subprocess.PIPE
         # In a session of its own, a signal of the terminal reaches only this process, which then kills all of the other's.
         self._process = subprocess.Popen(
@@ -88,15 +111,25 @@ class Rehearsal:
                     pipe.close()
         self._folder.cleanup()
 
-    def try_draft(self, values: Mapping[str, Any], config: Config, origin: str) -> tuple[str, ...]:
-        """Try the config, whose plain values are `values`, on a sample of its data, and return what is to be said of the outcome.
+    def begin(self, values: Mapping[str, Any]) -> None:
+        """Have ETL try a config, given as plain values, on a sample of its data."""
+        config = with_absolute_paths(parse(deepcopy(dict(values)), self._origin), home())
+        folder = self._version_folder(len(self._begun))
+        sampled = sample_tables(config.source, folder.with_name(f"{folder.name}-sample"))
+        self._begun.append(_Begun(values, sampled))
+        self._send(TrialRequest(values, self._origin, str(folder), sampled.paths, bool(sampled.unread)))
+
+    def try_draft(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Try the config, unless `begin` had one of the same data, and return what is to be said of the outcome.
 
         Raises the LockstepError with which ETL or training would refuse it, and SourceError if they would refuse too many rows."""
-        config = with_absolute_paths(config, home())
-        folder = Path(self._folder.name)
-        sampled = sample_tables(config.source, folder / "sample")
-        self._send(TrialRequest(values, origin, str(folder / "version"), sampled.paths, bool(sampled.unread)))
-        with _naming_draft(origin):
+        if self._begun and not self._begun[-1].has_data_of(values):
+            self._receive()
+        if not self._begun or not self._begun[-1].has_data_of(values):
+            self.begin(values)
+        sampled, folder = self._begun[-1].sampled, self._version_folder(len(self._begun) - 1)
+        config = with_absolute_paths(parse(deepcopy(dict(values)), self._origin), home())
+        with _naming_draft(self._origin):
             check_training = _training_checks(config)
             result = self._receive()
             if result.unavailable:
@@ -105,14 +138,18 @@ class Rehearsal:
                 kind: type[LockstepError] = getattr(errors, result.error_class)
                 raise kind(result.error)
             if sampled.is_complete:
-                check_training(use_samples(config, str(folder / "version"), {}))
+                check_training(use_samples(config, str(folder), {}))
         limit = config.source.max_quarantined * (1 if sampled.is_complete else _PARTIAL_SLACK)
         if sum(result.refused.values()) > limit * result.rows:
+            share = f"{sum(result.refused.values()):,} of {result.rows:,} rows"
             raise SourceError(
-                f"{origin} is not written, since ETL would refuse {sum(result.refused.values()):,} of {result.rows:,} rows; mend the data, "
-                "or write a config by hand, with source.max_quarantined:\n" + "\n".join(_refusal_lines(result))
+                f"{self._origin} is not written, since ETL would refuse {share}; mend the data, or write a config by hand, with "
+                "source.max_quarantined:\n" + "\n".join(_refusal_lines(result))
             )
         return tuple(_outcome_lines(result, sampled))
+
+    def _version_folder(self, number: int) -> Path:
+        return Path(self._folder.name, f"version-{number}")
 
     def _send(self, request: TrialRequest) -> None:
         assert self._process.stdin is not None, "it is a pipe"
@@ -173,12 +210,12 @@ def _sample(result: TrialResult, reason: str) -> str:
 
 
 def main() -> None:
-    """The process's own work: start Spark, read a request from standard input, and print its result, each as a line of JSON."""
+    """The process's own work: start Spark, read requests from standard input, and print their results, each as a line of JSON."""
     logging.disable(logging.WARNING)
     from pipelines.spark.early_start import started_early  # noqa: PLC0415, only this process loads Spark
 
     with started_early("lockstep init", *WORKER_MODULES):
         from pipelines.rehearsal.etl_trial import try_config  # noqa: PLC0415, while Spark starts
 
-        if line := sys.stdin.readline():
+        for line in sys.stdin:
             print(json.dumps(asdict(try_config(TrialRequest(**json.loads(line))))), flush=True)

@@ -21,7 +21,7 @@ from pipelines.config.load import parse, with_absolute_paths
 from pipelines.config.reading import from_yaml
 from pipelines.data.versions.columns import read_column
 from pipelines.data.versions.versions import open_version
-from pipelines.errors import SourceError
+from pipelines.errors import SourceError, TrainingError
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.yaml_text import yaml_text
@@ -132,26 +132,53 @@ def test_a_trial_says_what_etl_refuses_and_what_training_would(tmp_path: Path) -
     result = trial_of_draft(tmp_path / "churn.csv", "left")
     assert (result.rows, result.error) == (ROWS + 1, "") and list(result.refused.values()) == [1]
     assert "fewer than 6 columns" in next(iter(result.refused)) and "k9999" in next(iter(result.samples.values()))
-    draft = draft_config(Request(os.fspath(tmp_path / "churn.csv"), "left", "toy"))
-    values = from_yaml(yaml_text(draft))
+
+
+class RehearsalHere(Rehearsal):
+    """Tries drafts in this process, which has a Spark."""
+
+    def _send(self, request: TrialRequest) -> None:
+        self.requests = [*getattr(self, "requests", []), request]
+
+    def _receive(self) -> TrialResult:
+        return try_config(self.requests[-1])
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_training_would_refuse_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
+    write_table(tmp_path / "churn.csv")
+    values = from_yaml(yaml_text(draft_config(Request(os.fspath(tmp_path / "churn.csv"), "left", "toy"))))
     values["train"]["global_batch"] = 2 * ROWS
-    result = try_config(TrialRequest(values, "toy.yaml", os.fspath(tmp_path / "other")))
-    assert result.error_class == "TrainingError" and "global_batch" in result.error
+    with RehearsalHere("toy.yaml") as rehearsal, pytest.raises(TrainingError, match=r"toy\.yaml is not written.*global_batch"):
+        rehearsal.try_draft(values)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_draft_whose_data_changed_since_it_was_announced_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
+    write_table(tmp_path / "churn.csv")
+    values = from_yaml(yaml_text(draft_config(Request(os.fspath(tmp_path / "churn.csv"), "left", "toy"))))
+    other_data = values | {"dataset": values["dataset"] | {"split": {"train": 0.5, "validation": 0.25, "test": 0.25}}}
+    for final, requests in [(values | {"train": {**values["train"], "epochs": 3}}, 1), (other_data, 2)]:
+        with RehearsalHere("toy.yaml") as rehearsal:
+            rehearsal.begin(values)
+            assert rehearsal.try_draft(final) == ()
+            assert len(rehearsal.requests) == requests
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_draft_of_which_etl_would_refuse_many_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data lose their last values after the draft; the trial runs in this process."""
+    """The data lose their last values after the draft."""
     monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
-    monkeypatch.setattr(Rehearsal, "_result", lambda _, request: try_config(request))
     path = tmp_path / "churn.csv"
     write_table(path)
     sound, values = path.read_text(), from_yaml(yaml_text(draft_config(Request(os.fspath(path), "left", "toy"))))
 
     def outcome(content: str, values: dict[str, Any]) -> tuple[str, ...]:
         path.write_text(content)
-        with Rehearsal() as rehearsal:
-            return rehearsal.try_draft(values, parse(values, "toy.yaml"), "toy.yaml")
+        with RehearsalHere("toy.yaml") as rehearsal:
+            return rehearsal.try_draft(values)
 
     broken = sound + "k9999;basic\n" * 100
     with pytest.raises(SourceError, match="ETL would refuse 100 of 700 rows; mend the data, or write a config by hand"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipelines.config import Config
-from pipelines.config.load import load
+from pipelines.config.load import load, parse
 from pipelines.errors import LockstepError
 from pipelines.init.config_file import write_config
 from pipelines.init.draft import Draft, Request
@@ -360,9 +360,9 @@ def write_valid(drafted: Draft, file: Path) -> None:
     """Write the draft, whose config ETL takes and the file holds."""
     configs = list[Config]()
 
-    def check(values: Mapping[str, Any], config: Config, origin: str) -> tuple[str, ...]:
-        check_before_etl(config)
-        configs.append(config)
+    def check(values: Mapping[str, Any]) -> tuple[str, ...]:
+        configs.append(parse(dict(values), str(file)))
+        check_before_etl(configs[-1])
         return ()
 
     assert write_config(drafted, file, check) == ()

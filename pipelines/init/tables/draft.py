@@ -1,6 +1,7 @@
 """The draft of a config for a table: each choice with its reason."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
@@ -22,7 +23,7 @@ from pipelines.init.tables.roles import Roles, find_roles
 from pipelines.init.tables.series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice, choose_target
-from pipelines.init.tables.trial import try_models
+from pipelines.init.tables.trial import Trial, try_models
 
 _SMALL = 2_000
 """Rows below which validation and test need more than a tenth each."""
@@ -32,51 +33,106 @@ _MOST_REASONS = 12
 def draft_table(request: Request) -> Draft | None:
     """Draft the config of a file or a folder of tables; None for other data."""
     table = find_table(request.data, request.skip_rows)
-    return draft_of_table(table, request.name, request.target, request.data) if table else None
+    return draft_of_table(table, request) if table else None
 
 
-def draft_of_table(table: SampledTable, name: str, target_name: str, data: str) -> Draft:
+def draft_of_table(table: SampledTable, request: Request) -> Draft:
     """Draft the config of a table. Raises ConfigError or SourceError if no model can be trained on it."""
     if table.rows < LEAST_ROWS:
-        raise SourceError(f"{data} has {show_count(table.rows, 'row')}, too few for three splits; give a table of at least {LEAST_ROWS}")
-    table, target = choose_target(table, target_name, data)
+        rows = show_count(table.rows, "row")
+        raise SourceError(f"{request.data} has {rows}, too few for three splits; give a table of at least {LEAST_ROWS}")
+    plan = _plan(table, request)
+    columns, texts = _columns_to_try(plan)
+    trial = None
+    if columns:
+        request.announce(_choose_model(plan, None).sections)  # nearly always with the dataset of the final draft
+        time, group = (plan.table.column(plan.split[name]) if name in plan.split else None for name in ("time", "group"))
+        trial = try_models(columns, texts, plan.target, time, group)
+    model = _choose_model(plan, trial)
+    if not model.features:
+        target = plan.target.column.name
+        raise ConfigError(
+            f"{request.data}: no column besides {target} is a feature ({_reasons(plan.roles, '; ')}); name another with --target"
+        )
+    comments: dict[KeyPath, str] = {
+        **{("dataset", "features", feature.feature): feature.reason for feature in model.features if feature.reason},
+        **{("source", "expect", rule): why for rule, (_, why) in plan.expected.items()},
+        ("source", "windows"): fill(plan.series.reason, LINE_CHARACTERS) if plan.series else "",
+        ("dataset", "split"): plan.split_reason,
+        ("dataset", "features"): _reasons(plan.roles, "\n"),
+        ("dataset", "target"): plan.target.reason,
+        ("train",): model.reason,
+        ("train", "monitor"): "a class is rare" if "monitor" in model.sections["train"] else "",
+    }
+    doubts = [*_doubts(plan.table, plan.target, plan.roles), *([plan.series.doubt] if plan.series else [])]
+    introduction = _introduction(plan.table, request.data)
+    return Draft(model.sections, introduction, {path: text for path, text in comments.items() if text}, tuple(doubts))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is decided before a model is chosen."""
+
+    name: str
+    table: SampledTable
+    target: TargetChoice
+    roles: Roles
+    series: SeriesWindows | None
+    split: Mapping[str, Any]
+    split_reason: str
+    expected: Mapping[str, tuple[str, str]]
+    """Condition and reason of each expectation."""
+
+
+@dataclass(frozen=True)
+class _Model:
+    features: list[Encoding]
+    sections: dict[str, Any]
+    reason: str
+    """Of the section `train`."""
+
+
+def _plan(table: SampledTable, request: Request) -> _Plan:
+    table, target = choose_target(table, request.target, request.data)
     table = add_moments(table, target.columns)
     roles = find_roles(table, target)
     order = _row_order(table, roles)
     series = find_series(roles.features, target, order) if order else _find_counted_series(table, target, roles)
     split, split_reason = _split(table, target, roles, series.sequence if series else order)
-    query = _query(table, target, roles)
-    features, task, train, reason = _model(table, target, roles, query, series, split)
-    if not features:
-        raise ConfigError(
-            f"{data}: no column besides {target.column.name} is a feature ({_reasons(roles, '; ')}); name another with --target"
-        )
     expected = expectations([column for column in table.columns if column.name not in roles.left_out])
-    comments: dict[KeyPath, str] = {
-        **{("dataset", "features", feature.feature): feature.reason for feature in features if feature.reason},
-        **{("source", "expect", rule): why for rule, (_, why) in expected.items()},
-        ("source", "windows"): fill(series.reason, LINE_CHARACTERS) if series else "",
-        ("dataset", "split"): split_reason,
-        ("dataset", "features"): _reasons(roles, "\n"),
-        ("dataset", "target"): target.reason,
-        ("train",): reason,
-        ("train", "monitor"): "a class is rare" if "monitor" in train else "",
-    }
+    return _Plan(request.name, table, target, roles, series, split, split_reason, expected)
+
+
+def _columns_to_try(plan: _Plan) -> tuple[list[ColumnFacts], list[ColumnFacts]]:
+    """The columns of a trial of models, and the texts among the features; no columns where the kind of the data decides on the model."""
+    texts = [column for column in plan.roles.features if is_text_feature(column, plan.roles)]
+    if plan.target.further or _rating_sides(plan):
+        return [], texts
+    return [*(column for column in plan.roles.features if column not in texts), *(plan.series.columns if plan.series else [])], texts
+
+
+def _choose_model(plan: _Plan, trial: Trial | None) -> _Model:
+    """The sections of the draft, with the model that the trial found best."""
+    query = _query(plan.table, plan.target, plan.roles)
+    features, task, train, reason = _recommendation(plan) if _rating_sides(plan) else _tabular_model(plan, query, trial)
+    for feature in features:
+        if feature.sql:
+            query.change(plan.table.column(feature.feature), feature.sql)
+    name, roles = plan.name, plan.roles
     sections = {
         "name": name,
-        "source": _source(table, name, query, {rule: condition for rule, (condition, _) in expected.items()}, series),
+        "source": _source(plan.table, name, query, {rule: condition for rule, (condition, _) in plan.expected.items()}, plan.series),
         "dataset": {
             "path": f"data/{name}",
             **({"key": [roles.key]} if roles.key else {}),
-            "split": split,
+            "split": plan.split,
             "features": {feature.feature: feature.encoder for feature in features},
-            "target": _target(table, target),
+            "target": _target(plan.table, plan.target),
         },
         "task": task,
         "train": train,
     }
-    doubts = [*_doubts(table, target, roles), *([series.doubt] if series else [])]
-    return Draft(sections, _introduction(table, data), {path: text for path, text in comments.items() if text}, tuple(doubts))
+    return _Model(features, sections, reason)
 
 
 def _row_order(table: SampledTable, roles: Roles) -> RowOrder | None:
@@ -150,46 +206,35 @@ def _is_there(value: str, column: ColumnFacts) -> Iterator[str]:
         yield f"NOT isnan({value})"
 
 
-def _model(
-    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: SeriesWindows | None, split: Mapping[str, Any]
-) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
-    """The features, the sections `task` and `train`, and the reason of the last."""
-    if not target.further and not roles.panel and (sides := rating_sides(roles, target)):
-        names = {column.name for side in sides for column in side}
-        dropped = [column for column in roles.features if column.name not in names]
-        roles.left_out |= {column.name: "neither of the user nor of the item" for column in dropped}
-        features = [
-            encoding
-            for side in sides
-            for column in side
-            for encoding in column_features(column, roles, NumberStyle(False, False, True), set())
-        ]
-        task, train = recommendation(*([column.name for column in side] for side in sides))
-        reason = "as conf/movielens.yaml has it"
-    else:
-        features, task, train, reason = _tabular_model(table, target, roles, query, series, split)
-    for feature in features:
-        if feature.sql:
-            query.change(table.column(feature.feature), feature.sql)
-    return features, task, train, reason
+def _rating_sides(plan: _Plan) -> Sequence[Sequence[ColumnFacts]]:
+    """The columns of the user and of the item, if the table is one of ratings; else nothing."""
+    return () if plan.target.further or plan.roles.panel else rating_sides(plan.roles, plan.target) or ()
 
 
-def _tabular_model(
-    table: SampledTable, target: TargetChoice, roles: Roles, query: Query, series: SeriesWindows | None, split: Mapping[str, Any]
-) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
+def _recommendation(plan: _Plan) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
+    """The features, the sections `task` and `train`, and the reason of the last, of a table of ratings."""
+    sides, roles = _rating_sides(plan), plan.roles
+    names = {column.name for side in sides for column in side}
+    roles.left_out |= {column.name: "neither of the user nor of the item" for column in roles.features if column.name not in names}
+    style = NumberStyle(False, False, True)
+    features = [encoding for side in sides for column in side for encoding in column_features(column, roles, style, set())]
+    task, train = recommendation(*([column.name for column in side] for side in sides))
+    return features, task, train, "as conf/movielens.yaml has it"
+
+
+def _tabular_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last, of a table without ratings."""
-    texts = [column for column in roles.features if is_text_feature(column, roles)]
-    columns = [*(column for column in roles.features if column not in texts), *(series.columns if series else [])]
-    if not columns:
-        features = table_features(table, target, roles, query, "time" in split)
+    table, target, roles, series = plan.table, plan.target, plan.roles, plan.series
+    has_only_texts = not series and all(is_text_feature(column, roles) for column in roles.features)
+    if has_only_texts:
+        features = table_features(table, target, roles, query, "time" in plan.split)
         return features, *(text_task(target, table.rows) if features else ({}, {})), ""
-    time, group = (table.column(split[name]) if name in split else None for name in ("time", "group"))
-    trial = None if target.further else try_models(columns, texts, target, time, group)
     task, train, reason = task_and_training(target, table.rows, trial)
     if target.has_rare_class and target.kind == "two classes":
         train["monitor"] = "average_precision"  # the ROC area hardly says which epoch finds the rare rows
     is_linear = task.get("hidden") == []
-    features = [*table_features(table, target, roles, query, "time" in split, is_linear), *(series.features if series else [])]
+    features = table_features(table, target, roles, query, "time" in plan.split, is_linear)
+    features = [*features, *(series.features if series else [])]
     if task["kind"] == "tabular" and not is_linear:
         task |= embedding_settings(features, len(roles.features))
     return features, task, train, reason
