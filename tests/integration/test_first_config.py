@@ -137,8 +137,16 @@ def test_a_trial_says_what_etl_refuses_and_what_training_would(tmp_path: Path) -
 class RehearsalHere(Rehearsal):
     """Tries drafts in this process, which has a Spark."""
 
+    def __init__(self, origin: str) -> None:
+        super().__init__(origin)
+        self.requests: list[TrialRequest] = []
+
+    def __enter__(self) -> "RehearsalHere":
+        super().__enter__()
+        return self
+
     def _send(self, request: TrialRequest) -> None:
-        self.requests = [*getattr(self, "requests", []), request]
+        self.requests.append(request)
 
     def _receive(self) -> TrialResult:
         return try_config(self.requests[-1])
