@@ -28,6 +28,7 @@ from pipelines.serving.export.targets import target_writer
 from pipelines.serving.model import Predictor
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.tables.forest import Forest, Tree
+from pipelines.tasks.targets.decision import Decision
 
 ROWS = 300
 RANDOM = np.random.default_rng(3)
@@ -57,6 +58,7 @@ FEATURES = {name: ALL_FEATURES[name] for name in ALL_FEATURES if "standardize" i
 SIGNAL = sum((values - values.mean()) / values.std() for values in NUMBERS.values())
 TARGETS: dict[str, tuple[dict[str, Any], dict[str, Any], pa.Array]] = {
     "binary": ({"y": "binary"}, {}, pa.array(SIGNAL > 0)),
+    "rare": ({"y": "binary"}, {}, pa.array(SIGNAL > 3)),
     "classes": ({"y": "label"}, {}, pa.array(np.array(["low", "mid", "top"])[np.digitize(SIGNAL, [-1, 1])])),
     "ordinal": ({"y": {"encoder": "label", "order": ["low", "mid", "top"]}}, {"loss": "ordinal"},
                 pa.array(np.array(["low", "mid", "top"])[np.digitize(SIGNAL, [-1, 1])])),
@@ -66,6 +68,9 @@ TARGETS: dict[str, tuple[dict[str, Any], dict[str, Any], pa.Array]] = {
     "quantiles": ({"y": "standardize"}, {"loss": "quantiles", "quantiles": [0.1, 0.5, 0.9]}, pa.array(SIGNAL * 1e-6)),
     "numbers": ({"y": {"encoder": "vector", "columns": ["y", "y2"]}}, {}, pa.array(SIGNAL)),
 }  # fmt: skip
+
+DECISIONS = {"rare": Decision(0.6, -0.4, 0.3).to_values()}
+"""How targets are decided otherwise than by the more probable class."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +99,14 @@ def make_case(folder: Path, kind: str, target: str, features: Mapping[str, Any] 
     columns = {name: to_numpy(encoder.column, encoded[name].combine_chunks()) for name, encoder in fitted.encoders.items()}
     fields = {"identity": config.data_identity, "raw_schema": schema_to_text(raw.schema), "profile": fitted.profile}
     version = commit_arrays(config.dataset.path, {"train": [columns], "test": [columns]}, fitted.encoders, **fields)
-    task_object = build_task(config.task, version.manifest)
+    decision = DECISIONS.get(target, {})
+    task_object = build_task(config.task, version.manifest, decision)
     torch.manual_seed(0)
     network = task_object.model()
     if isinstance(network, Forest):
         plant(network, {name: torch.from_numpy(np.array(values)) for name, values in columns.items()})
     manifest = version.manifest
-    subject = Subject("models:/m-1", "0" * 32, "0" * 64, manifest, task_object, network.eval(), version, find_numeric(manifest))
+    subject = Subject("models:/m-1", "0" * 32, "0" * 64, manifest, task_object, network.eval(), version, find_numeric(manifest), decision)
     assert reasons.null_count == ROWS
     return Case(config, subject, raw)
 
@@ -155,7 +161,7 @@ def test_the_graph_encodes_numbers_to_the_last_bit(tmp_path: Path) -> None:
             np.testing.assert_array_equal(ours, encoded[name], err_msg=name)
 
 
-OFTEN = (("tabular", "counts"), ("trees", "binary"))
+OFTEN = (("tabular", "counts"), ("tabular", "rare"), ("trees", "binary"))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +178,8 @@ def test_a_script_decides_as_the_model_in_mlflow_for_columns_of_every_magnitude(
     assert notes[-1].endswith(" examples agree")
     assert report[1]["rows"] == ROWS and report[1]["other_rows"] == 1_000 - ROWS
     assert report[1]["equal_decisions"] == 1 and report[1]["max_difference"] < (1e-4 if kind == "tabular" else 1e-6)
-    expected = Predictor(case.subject.task.settings, case.subject.queried, case.subject.network.state_dict()).predict(case.raw)
+    weights = case.subject.network.state_dict()
+    expected = Predictor(case.subject.task.settings, case.subject.queried, weights, case.subject.decision).predict(case.raw)
     predictions = Model(folder).predict(row_dicts(case.raw))
     for name in expected:
         ours = [row[name] for row in predictions]
