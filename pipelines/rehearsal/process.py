@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from threading import Timer
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +26,8 @@ from pipelines.etl import WORKER_MODULES
 from pipelines.rehearsal.sampled_tables import SampledTables, sample_tables, use_samples
 
 MOST_REASONS = 3
+MOST_SECONDS = 180.0
+"""Of a trial; a busy machine may take a minute."""
 _PARTIAL_SLACK = 3.0
 """How many times the permitted share of refused rows a part of the rows may have: its first lines and its last ones are the worst."""
 _SPARK = {
@@ -102,14 +106,17 @@ class Rehearsal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             with suppress(OSError):
                 if pipe:
                     pipe.close()
         self._folder.cleanup()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def begin(self, values: Mapping[str, Any]) -> None:
         """Have ETL try a config, given as plain values, on a sample of its data."""
@@ -133,7 +140,7 @@ class Rehearsal:
             check_training = _training_checks(config)
             result = self._receive()
             if result.unavailable:
-                return (f"ETL takes this draft; it could not be tried here: {result.unavailable}",)
+                return (f"the draft was not tried with ETL, since {result.unavailable}",)
             if result.error:
                 kind: type[LockstepError] = getattr(errors, result.error_class)
                 raise kind(result.error)
@@ -160,10 +167,17 @@ class Rehearsal:
     def _receive(self) -> TrialResult:
         """The result, as soon as it is there: the end of Java takes a second more."""
         assert self._process.stdout is not None, "it is a pipe"
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return TrialResult(**json.loads(line))
+        began, limit = time.monotonic(), Timer(MOST_SECONDS, self._kill)
+        limit.start()
+        try:
+            for line in self._process.stdout:
+                if line.startswith("{"):
+                    return TrialResult(**json.loads(line))
+        finally:
+            limit.cancel()
         self._process.wait()
+        if time.monotonic() - began >= MOST_SECONDS:
+            return TrialResult(unavailable=f"the trial took more than {MOST_SECONDS:g} seconds")
         self._errors.seek(0)
         last_line = next(iter(self._errors.read().decode(errors="replace").strip().splitlines()[-1:]), "")
         return TrialResult(unavailable=f"the trial ended with {self._process.returncode} ({last_line[:300]})")

@@ -25,6 +25,7 @@ from pipelines.errors import SourceError, TrainingError
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.yaml_text import yaml_text
+from pipelines.rehearsal import process as rehearsal_process
 from pipelines.rehearsal.etl_trial import try_config
 from pipelines.rehearsal.process import Rehearsal, TrialRequest, TrialResult
 
@@ -195,6 +196,14 @@ def test_a_draft_of_which_etl_would_refuse_many_rows_is_refused(tmp_path: Path, 
     assert outcome(sound, values) == ()
     (line,) = outcome(broken, values | {"source": values["source"] | {"max_quarantined": 0.2}})
     assert "100" in line
+
+
+def test_a_trial_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal_process, "MOST_SECONDS", 0.5)
+    write_table(tmp_path / "churn.csv")
+    draft = api.init(tmp_path / "churn.csv", "left", tmp_path / "t.yaml")
+    assert "the draft was not tried with ETL, since the trial took more than 0.5 seconds" in draft.assumptions
+    assert (tmp_path / "t.yaml").exists()
 
 
 def test_a_draft_that_etl_would_refuse_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
