@@ -1,6 +1,7 @@
 """What drafts take the texts of a column for: numbers with marks, moments of many forms, classes of several spellings."""
 
 import csv
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -17,7 +18,7 @@ import sqlglot
 from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.data.features.auto.column_facts import TypedColumn
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.tables.moment_forms import pattern_form
@@ -189,6 +190,16 @@ def test_a_moment_in_several_columns_is_one(numbers: dict[str, Values], tmp_path
     assert "time_dayofweek" in result.sections["dataset"]["features"] and "time_hour" not in result.sections["dataset"]["features"]
 
 
+@pytest.mark.parametrize(("day", "time"), [("%Y-%m-%d", "%H:%M"), ("%d.%m.%Y", "%H:%M:%S"), ("%m/%d/%Y", "%H.%M.%S")])
+def test_a_date_and_a_time_of_day_are_one_moment(numbers: dict[str, Values], tmp_path: Path, day: str, time: str) -> None:
+    hours = [moment.item() for moment in np.datetime64("2021-01-30T00:30") + np.arange(ROWS) * np.timedelta64(1, "h")]
+    columns = {"Date": [f"{hour:{day}}" for hour in hours], "Time": [f"{hour:{time}}" for hour in hours]}
+    result = draft(tmp_path, columns | numbers)
+    assert result.sections["dataset"]["split"] == {"time": "Date", "validation": "2021-02-12 08:30:00", "test": "2021-02-14 00:30:00"}
+    assert "Date_hour" in result.sections["dataset"]["features"] and "Time" not in result.sections["dataset"]["features"]
+    assert "Date and Time are one moment" in " ".join(result.assumptions)
+
+
 def test_texts_of_typed_files_have_forms_too_and_digits_stay_texts(numbers: dict[str, Values], tmp_path: Path) -> None:
     days = [f"{np.datetime64('2021-01-01') + number % 90}" for number in range(ROWS)]
     prices = [f"${1000 + number:,}.50" for number in range(ROWS)]
@@ -272,3 +283,17 @@ def test_several_targets_are_numbers_that_one_network_predicts(numbers: dict[str
         draft(tmp_path, {**table, "c": ["x", "y"] * (ROWS // 2)}, "Weight,c")
     with pytest.raises(ConfigError, match="--target is Height, which is no column of"):
         draft(tmp_path, table, "Weight,Height")
+
+
+def test_a_number_far_from_all_others_is_named(numbers: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
+    marked = np.where(random.random(ROWS) < 0.05, -999, numbers["a"])
+    balance = np.where(random.random(ROWS) < 0.05, -1, 3)
+    lines = draft(tmp_path, {**numbers, "marked": marked.tolist(), "balance": balance.tolist()}).assumptions
+    (line,) = [line for line in lines if "-999 of marked" in line]
+    assert "nullif(marked, -999) AS marked in source.query" in line and not any("balance" in line for line in lines)
+
+
+def test_objects_inside_of_an_object_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps({"count": 60, "orders": [{"a": number, "b": number % 2} for number in range(60)]}))
+    with pytest.raises(SourceError, match=r"such as the objects of orders, each in a line of its own: jq -c '\.orders\[\]' "):
+        draft_config(Request(str(tmp_path / "t.json"), "", "toy"))

@@ -11,7 +11,7 @@ from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, f
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
 from pipelines.init.tables.column_names import section_name
-from pipelines.init.tables.expectations import expectations
+from pipelines.init.tables.expectations import expectations, missing_value_doubts
 from pipelines.init.tables.features import column_features, is_text_feature, table_features
 from pipelines.init.tables.files import find_table
 from pipelines.init.tables.leaks import find_leak
@@ -39,8 +39,7 @@ def draft_table(request: Request) -> Draft | None:
 def draft_of_table(table: SampledTable, request: Request) -> Draft:
     """Draft the config of a table. Raises ConfigError or SourceError if no model can be trained on it."""
     if table.rows < LEAST_ROWS:
-        rows = show_count(table.rows, "row")
-        raise SourceError(f"{request.data} has {rows}, too few for three splits; give a table of at least {LEAST_ROWS}")
+        raise SourceError(_too_few_rows(table, request.data))
     plan = _plan(table, request)
     columns, texts = _columns_to_try(plan)
     trial = None
@@ -67,6 +66,12 @@ def draft_of_table(table: SampledTable, request: Request) -> Draft:
     doubts = [*_doubts(plan.table, plan.target, plan.roles), *([plan.series.doubt] if plan.series else [])]
     introduction = _introduction(plan.table, request.data)
     return Draft(model.sections, introduction, {path: text for path, text in comments.items() if text}, tuple(doubts))
+
+
+def _too_few_rows(table: SampledTable, data: str) -> str:
+    text = f"{data} has {show_count(table.rows, 'row')}, too few for three splits; give a table of at least {LEAST_ROWS}"
+    arrays = [column.name for column in table.columns if column.typed.ddl.startswith("array<struct")]
+    return f"{text}, such as the objects of {arrays[0]}, each in a line of its own: jq -c '.{arrays[0]}[]' {data}" if arrays else text
 
 
 @dataclass(frozen=True)
@@ -273,6 +278,7 @@ def _doubts(table: SampledTable, target: TargetChoice, roles: Roles) -> Iterator
     if table.broken > 0.005:
         yield f"{100 * table.broken:.1f} % of the records are broken and will be refused: source.max_quarantined allows it"
     yield from roles.doubts
+    yield from missing_value_doubts(roles.features)
     if leak := find_leak(roles.features, target):
         yield leak.text
     mark = table.settings.get("options", {}).get("nullValue", "")

@@ -1,7 +1,8 @@
-"""Values that cannot be: conditions of `source.expect` for quantities whose rare values have the wrong sign or size."""
+"""Values that cannot be: conditions of `source.expect` for quantities whose rare values have the wrong sign or size, and numbers that may
+stand for a missing value."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -18,6 +19,9 @@ _AGE = re.compile(r"(^|_)age$", re.IGNORECASE)
 _OLDEST = 120
 MOST_IMPOSSIBLE = 0.005
 """Share of the rows beyond which a value is no mistake; a version may have 1 % of refused rows for all reasons together."""
+
+_LEAST_MARK, _LEAST_MARKED = 99, 0.005
+"""Size of a number that marks missing values, such as 999, and the share of the rows that has it."""
 
 
 def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:
@@ -36,3 +40,21 @@ def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:
         rule = free_name(section_name(f"plausible {column.name}"), used_names)
         conditions[rule] = (nullable, f"{negative + too_old:,} of {column.rows:,} rows are not")
     return conditions
+
+
+def missing_value_doubts(columns: Sequence[ColumnFacts]) -> Iterator[str]:
+    """A line for each column with a number far from all others in many rows, as -999 is among temperatures."""
+    for column in columns:
+        if column.kind != "number" or column.distinct < 3:
+            continue
+        for mark in {column.numbers[0], column.numbers[-1]}:
+            others = column.numbers[column.numbers != mark]
+            share = 1 - len(others) / len(column.numbers)
+            gap = min(abs(mark - others[0]), abs(mark - others[-1]))
+            is_far = gap >= others[-1] - others[0] or (mark < 0 <= others[0])
+            if is_far and abs(mark) >= _LEAST_MARK and mark == int(mark) and share >= _LEAST_MARKED:
+                name = column.name
+                yield (
+                    f"{mark:.0f} of {name}, in {100 * share:.1f} % of the rows and far from all others, is a number; if it marks a missing "
+                    f"value, give nullif({sql_name(name)}, {mark:.0f}) AS {sql_name(name)} in source.query, and its feature impute: median"
+                )

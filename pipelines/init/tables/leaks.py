@@ -40,12 +40,14 @@ class Leak:
     next_score: float
     """Of the best of all others; 0 if there are none."""
     metric: str
+    moments: frozenset[str] = frozenset()
+    """Those of the columns whose features are parts of them, by other names."""
 
     @property
     def text(self) -> str:
         verb, end = ("tells", "") if len(self.columns) == 1 else ("tell", " each")
         rival = f", where {self.next_column}, the next best, has {self.next_score:.2f}" if self.next_column else ""
-        settings = name_list([f"dataset.features.{name}" for name in self.columns])
+        settings = name_list([f"the features of {name}" if name in self.moments else f"dataset.features.{name}" for name in self.columns])
         return (
             f"{name_list(list(self.columns))} alone {verb} the target, with a held-out {self.metric} of {self.score:.3f}{end}{rival}: "
             f"what is only known afterwards is no feature, so remove {settings} then"
@@ -72,7 +74,8 @@ def find_leak(features: Sequence[ColumnFacts], target: TargetChoice) -> Leak | N
     next_column = next((name for name in ranking if name not in columns), "")
     score, next_score = scores[columns[-1]], scores.get(next_column, 0.0)
     is_ahead = 1 - next_score >= LEAST_LEAD * (1 - score)
-    return Leak(tuple(columns), score, next_column, next_score, _METRICS[target.kind]) if is_ahead else None
+    moments = frozenset(column.name for column in features if column.kind == "moment")
+    return Leak(tuple(columns), score, next_column, next_score, _METRICS[target.kind], moments) if is_ahead else None
 
 
 def _outputs(target: TargetChoice, rows: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from pipelines.data.features.auto.column_roles import has_identifier_name
 from pipelines.data.features.auto.encoder_choice import free_name
 from pipelines.init.tables.column_names import MOST_CHARACTERS, sql_name
 from pipelines.init.tables.moment_forms import pattern_form
-from pipelines.init.tables.number_forms import MOST_WRONG
+from pipelines.init.tables.number_forms import MOST_WRONG, share_of_looks
 from pipelines.init.tables.table import SampledTable
 
 _PARTS = {"month": pc.month, "dayofweek": pc.day_of_week, "hour": pc.hour}
@@ -32,6 +32,12 @@ _NAME_OF_A_MOMENT = re.compile(
 )
 _PARTS_OF_A_MOMENT = {"year": (1800, 2200), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59)}
 """Columns that make a moment together, and their least and largest values."""
+_TIMES_OF_DAY = {
+    "H:mm": "^(?:[01]?[0-9]|2[0-3]):[0-5][0-9]$",
+    "H:mm:ss": "^(?:[01]?[0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]$",
+    "H.mm.ss": "^(?:[01]?[0-9]|2[0-3])[.][0-5][0-9][.][0-5][0-9]$",
+}
+"""How times of day look that stand beside a date, by their pattern for Spark."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +102,42 @@ def add_moments(table: SampledTable, targets: Sequence[ColumnFacts] = ()) -> Sam
     """The table with moments in place of whole numbers that stand for some, and with one that parts in several columns
     make together. Targets stay as they are."""
     columns = [column if any(column is target for target in targets) else _moment_of_numbers(column) for column in table.columns]
+    columns = _join_times_of_day(columns, targets)
     if any(column.kind == "moment" for column in columns) or not (moment := _moment_of_parts(columns, targets)):
         return replace(table, columns=columns)
     return replace(table, columns=[moment, *columns], derived=(moment.name,))
+
+
+def _join_times_of_day(columns: Sequence[ColumnFacts], targets: Sequence[ColumnFacts]) -> list[ColumnFacts]:
+    """The columns, of which a date and the times of day in the next column are one moment, under the name of the date."""
+    joined = list[ColumnFacts]()
+    for column in columns:
+        has_target = any(other is target for target in targets for other in (column, *joined[-1:]))
+        if joined and not has_target and (moment := _moment_of_day(joined[-1], column)):
+            joined[-1] = moment
+        else:
+            joined.append(column)
+    return joined
+
+
+def _moment_of_day(day: ColumnFacts, time: ColumnFacts) -> ColumnFacts | None:
+    """The moment of a date and a time of day; None if they are none."""
+    if not pa.types.is_date(day.typed.values.type) or time.kind != "text" or time.typed.sql:
+        return None
+    pattern = next((pattern for pattern, look in _TIMES_OF_DAY.items() if share_of_looks(time.filled, look) >= 1 - MOST_WRONG), "")
+    if not pattern:
+        return None
+    form = pattern_form(f"yyyy-MM-dd {pattern}")
+    texts = pc.binary_join_element_wise(*(column.typed.values.cast(pa.string()) for column in (day, time)), " ")
+    day_sql = (day.typed.sql or "{0}").replace("{}", "{0}")
+    sql = form.sql.replace("{0}", f"concat(CAST({day_sql} AS string), ' ', {_braces(sql_name(time.name))})")
+    doubt = f"{day.name} and {time.name} are one moment, under the name {day.name}"
+    doubts = "; ".join(filter(None, (day.typed.doubt, doubt)))
+    return ColumnFacts(TypedColumn(day.name, day.typed.ddl, form.moments(texts), sql, doubts))
+
+
+def _braces(sql: str) -> str:
+    return sql.replace("{", "{{").replace("}", "}}")
 
 
 def _is_in_order(column: ColumnFacts) -> bool:
@@ -196,7 +235,7 @@ def _made_of_parts(name: str, parts: Sequence[ColumnFacts], used_names: set[str]
     sql = f"CAST({timestamp} AS date)" if form.is_date else timestamp
     names = ", ".join(column.name for column in parts)
     name = free_name(name, used_names)
-    return ColumnFacts(TypedColumn(name, "string", moments, sql.replace("{", "{{").replace("}", "}}"), f"{name} is made of {names}"))
+    return ColumnFacts(TypedColumn(name, "string", moments, _braces(sql), f"{name} is made of {names}"))
 
 
 def _spans_years(column: ColumnFacts) -> bool:
