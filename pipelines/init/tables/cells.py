@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.sources.text import records
 from pipelines.errors import SourceError
 from pipelines.init.tables.column_names import column_names
@@ -65,7 +66,8 @@ def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
         raise SourceError(f"{path}: {100 * share:.0f} % of the records are broken ({_first_fault(cut, dialect)}); mend the file")
     place = "line" if sample.is_complete else "of those read, line"
     more = f" and {broken - 1:,} more are" if broken > 1 else " is"
-    doubt = f"{path}: {place} {_first_fault(cut, dialect)}: it{more} refused by ETL" if broken else ""
+    end = "left out by the query" if dialect.is_aligned else "refused by ETL"
+    doubt = f"{path}: {place} {_first_fault(cut, dialect)}: it{more} {end}" if broken else ""
     return Cells(table, share, not dialect.has_header or names == written, int(repeated.sum()), doubt.replace("line line", "line"))
 
 
@@ -140,5 +142,5 @@ def _first_fault(cut: pa.Table, dialect: TableDialect) -> str:
     place = next((place for place, width in enumerate(widths) if width != dialect.width), None)
     if place is not None:
         line = sound["line"][place].as_py()
-        faults.append((line, f"line {line:,} has {widths[place]} values, and most have {dialect.width}"))
+        faults.append((line, f"line {line:,} has {show_count(widths[place], 'value')}, and most have {dialect.width}"))
     return min(faults)[1] if faults else "a record is of another width"

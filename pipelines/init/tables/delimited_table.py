@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
@@ -74,8 +75,8 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
     columns = [ColumnFacts(column) for column in typed]
     if dialect.is_aligned:
         settings: dict[str, Any] = {"format": "text", "path": data, **({"options": dialect.options} if dialect.options else {})}
-        query = line_values_query({column.name: column.ddl for column in typed})
-        return SampledTable(settings, columns, rows, is_complete, select=query, broken=broken, doubts=tuple(doubts))
+        query = line_values_query({column.name: column.ddl for column in typed}, layout.names)
+        return SampledTable(settings, columns, rows, is_complete, select=query, doubts=tuple(doubts))
     enforce = {} if not dialect.has_header or all(part.has_plain_names for part in cells.values()) else {"enforceSchema": True}
     options = {**dialect.options, **enforce, **({"nullValue": mark} if mark else {})}
     schema = ", ".join(f"{sql_name(column.name)} {column.ddl}" for column in typed)
@@ -87,7 +88,8 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
             conditions.append(_is_not(dict(list(named.items())[1:]) or named))  # the first may have a byte order mark
         else:
             broken += repeated / max(len(table) + repeated, 1)
-        doubts.append(f"{repeated:,} lines repeat the names of the columns, and are no rows")
+        are = "repeats the names of the columns, and is no row" if repeated == 1 else "repeat the names of the columns, and are no rows"
+        doubts.append(f"{show_count(repeated, 'line')} {are}")
     if total:
         ddl = {column.name: column.ddl for column in typed}
         if any(_number(text) is None and ddl[name] != "string" for name, text in total.items()):  # which the reader refuses

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
-from pipelines.init.tables.column_names import sql_name
+from pipelines.init.tables.column_names import sql_name, sql_text
 from pipelines.init.tables.table import SampledTable
 
 LINE_CHARACTERS = 120
@@ -54,14 +54,17 @@ class Query:
         return f"({' UNION ALL '.join(parts)})"
 
 
-def line_values_query(columns: Mapping[str, str]) -> str:
-    """The query of lines of aligned values, which are no CSV: types by name. It has {{}} for the name of the table."""
+def line_values_query(columns: Mapping[str, str], header: Sequence[str] = ()) -> str:
+    """The query of lines of aligned values, which are no CSV: types by name. A line of the names in the header is left out. It has {{}} for
+    the name of the table."""
     values = [
         f"try_cast(get(cells, {place}) AS {kind}) AS {sql_name(name)}" if kind != "string" else f"get(cells, {place}) AS {sql_name(name)}"
         for place, (name, kind) in enumerate(columns.items())
     ]
     cells = "SELECT split(trim(value), '\\\\s+') AS cells FROM {} WHERE trim(value) <> ''"
-    return f"SELECT {_lines(values)}\nFROM ({cells})\nWHERE size(cells) = {len(columns)}"
+    names = sql_text(" ".join(header)).replace("{", "{{").replace("}", "}}")
+    is_no_header = f" AND array_join(cells, ' ') <> {names}" if header else ""
+    return f"SELECT {_lines(values)}\nFROM ({cells})\nWHERE size(cells) = {len(columns)}{is_no_header}"
 
 
 def _lines(expressions: list[str]) -> str:
