@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.errors import SourceError
 from pipelines.init.tables.dialect import MARKS, MOMENT, NUMBER, TableDialect, TextRecord
 
@@ -146,7 +147,9 @@ def _is_row(record: TextRecord, columns: Sequence[_Column]) -> bool:
     if len(record.values) != len(columns):
         return False
     values = [value.strip() for value in record.values]
-    filled = [(value, column) for value, column in zip(values, columns, strict=True) if value]
+    filled = _telling_values(values, columns)
+    if not filled and any(values):  # nothing but marks, which are hardly all of the names
+        return True
     typed = [column.differs(value) for value, column in filled if column.kind in ("number", "moment")]
     if typed:
         return sum(typed) < len(typed) / 2 and not _counts_up(values, columns)
@@ -154,6 +157,13 @@ def _is_row(record: TextRecord, columns: Sequence[_Column]) -> bool:
         return any(value in column.repeated for value, column in filled if column.kind == "category")
     differing = [column.differs(value) or column.differs_in_length(value) for value, column in filled]
     return sum(differing) <= len(differing) / 2
+
+
+def _telling_values(values: Sequence[str], columns: Sequence[_Column]) -> list[tuple[str, _Column]]:
+    """The values of a record that may tell whether it is a row, with their columns. Words such as null and true may be names as well."""
+    filled = [(value, column) for value, column in zip(values, columns, strict=True) if value and value not in MARKS]
+    no_booleans = [(value, column) for value, column in filled if value.lower() not in ("true", "false")]
+    return no_booleans if any(column.kind == "category" for _, column in no_booleans) else filled
 
 
 def _counts_up(values: Sequence[str], columns: Sequence[_Column]) -> bool:
@@ -212,7 +222,7 @@ def _below_names(
 def _check_titles(titles: Sequence[TextRecord], width: int, path: str) -> None:
     """Raises SourceError, since no names follow these lines, so that the last may be that of the names, broken."""
     record = next((record for record in titles if not record.values), titles[-1])  # a broken one leaves those below in doubt
-    count = f"has {len(record.values)} values, and most have {width}" if len(record.values) != width else "has too few names"
+    count = f"has {show_count(len(record.values), 'value')}, and most have {width}" if len(record.values) != width else "has too few names"
     fault = count if record.values else "has a quote that is stray or does not close"
     raise SourceError(
         f"{path}: line {record.line:,} {fault}, and no names of columns follow; mend it, or leave it out with --skip-rows {record.line}"
