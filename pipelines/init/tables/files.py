@@ -10,7 +10,7 @@ from pipelines.errors import SourceError
 from pipelines.init.media.classes import folder_splits
 from pipelines.init.tables.cell_tables import read_excel, read_sqlite
 from pipelines.init.tables.delimited_table import read_delimited
-from pipelines.init.tables.json_table import read_json
+from pipelines.init.tables.json_table import has_json, read_json
 from pipelines.init.tables.parquet_table import read_parquet
 from pipelines.init.tables.table import SampledTable
 
@@ -120,4 +120,6 @@ def _read(paths: list[str], data: str, kind: Format, is_sure: bool, skip_rows: i
         return read_excel(paths, data, skip_rows)
     if kind == "sqlite":
         return read_sqlite(paths, data)
-    return read_json(paths, data) if kind == "json" else read_delimited(paths, data, is_sure, skip_rows)
+    if kind == "json" or has_json(paths[0]):  # whose files may have any name
+        return read_json(paths, data)
+    return read_delimited(paths, data, is_sure, skip_rows)

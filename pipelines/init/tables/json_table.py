@@ -1,8 +1,11 @@
 """The table of files of JSON: a record a line, or an array of records."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -11,14 +14,27 @@ from pipelines.errors import SourceError
 from pipelines.init.tables.cells import MOST_BROKEN
 from pipelines.init.tables.column_names import FieldPath, selecting_query, sql_name, sql_path, tensor_column_names
 from pipelines.init.tables.encoding import find_encoding
-from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_text
+from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_beginning, sample_text
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import as_text, type_column
 
 MOST_FIELDS = 200
 """Different fields of an object beyond which they are no columns."""
-OBJECTS, MAP, MIXED = "array<struct>", "map", "mixed"
+OBJECTS, MAP, MIXED, REPEATED = "array<struct>", "map", "mixed", "repeated key"
 """In place of a type: no column of a schema holds the values."""
+_LEADING_LINES = 5
+"""Lines that show that a file has JSON, whatever its name."""
+
+
+class _Field(NamedTuple):
+    """A field of the records, in all of the spellings of its key."""
+
+    path: FieldPath
+    values: list[Any]
+    spellings: list[str]
+    """All that differ from the path's last name only in case, and that name."""
+    is_repeated: bool = False
+    """Whether an object has several of them, and so no one value."""
 
 
 def read_json(paths: list[str], data: str) -> SampledTable:
@@ -42,21 +58,43 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     share = broken / (len(records) + broken)
     if share > MOST_BROKEN:
         raise SourceError(f"{data}: {100 * share:.0f} % of the lines are no JSON objects; mend the file, or give one of JSON lines")
-    values = dict(_flatten((), records))
-    raw_names = [".".join(path) for path in values]
-    new_names = dict(zip(values, tensor_column_names(raw_names), strict=True))
-    typed = {path: _type(new_names[path], values[path], is_complete) for path in values}
-    read_columns = {path: column for path, column in typed.items() if column.ddl not in (OBJECTS, MAP, MIXED)}
+    fields = list(_flatten((), records))
+    raw_names = [".".join(field.path) for field in fields]
+    new_names = tensor_column_names(raw_names)
+    typed = {field.path: _type(name, field, is_complete) for name, field in zip(new_names, fields, strict=True)}
+    read_columns = {path: column for path, column in typed.items() if column.ddl not in (OBJECTS, MAP, MIXED, REPEATED)}
     schema = _schema({path: column.ddl for path, column in read_columns.items()})
     select = selecting_query({column.name: sql_path(path) for path, column in read_columns.items()})
     options = {"options": {"multiLine": True}} if is_document else {}
     settings = {"format": "json", "path": data, "schema": schema, **options}
     all_rows = round(rows * len(paths) / len(read))
     columns = [ColumnFacts(column) for column in typed.values()]
-    raw_by_name = dict(zip(new_names.values(), raw_names, strict=True))
+    raw_by_name = dict(zip(new_names, raw_names, strict=True))
     nested = [column.name for path, column in read_columns.items() if len(path) > 1]
-    doubts = (f"objects are taken apart by the query, and the model takes their fields, such as {nested[0]}",) if nested else ()
-    return SampledTable(settings, columns, all_rows, is_complete, select=select, broken=share, doubts=doubts, raw_names=raw_by_name)
+    doubts = [doubt for name, field in zip(raw_names, fields, strict=True) if (doubt := _doubt_of_spellings(name, field))]
+    if nested:
+        doubts.append(f"objects are taken apart by the query, and the model takes their fields, such as {nested[0]}")
+    return SampledTable(settings, columns, all_rows, is_complete, select=select, broken=share, doubts=tuple(doubts), raw_names=raw_by_name)
+
+
+def has_json(path: str) -> bool:
+    """Whether the first lines of a file are JSON objects, or it begins with an array of them."""
+    beginning = sample_beginning(path, 2**20).data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not beginning.startswith(b"{"):
+        return re.match(rb"\[\s*\{", beginning) is not None
+    lines = list(islice((line for line in beginning.splitlines() if line.strip()), _LEADING_LINES))
+    return all(_record(line) is not None for line in lines)
+
+
+def _doubt_of_spellings(name: str, field: _Field) -> str:
+    """A doubt about keys that differ only in case, which ETL takes for the same."""
+    further = " and ".join(spelling for spelling in field.spellings if spelling != field.path[-1])
+    if field.is_repeated:
+        return (
+            f"{name} and {further} are left out: they differ only in case, ETL takes them for the same key, and some objects have both; "
+            "to use them, rename one in the file"
+        )
+    return f"{name} is also written {further}: both are one column" if further else ""
 
 
 def read_json_document(sample: TextSample, path: str) -> list[dict[str, Any] | None]:
@@ -78,18 +116,25 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _flatten(path: FieldPath, objects: Sequence[dict[str, Any] | None]) -> Iterator[tuple[FieldPath, list[Any]]]:
-    """The values of each field of some objects, and of the fields of fields that are objects themselves, by their paths. A field that a
-    record lacks is None. Objects of very many fields are no columns: their names are values."""
-    names = list(dict.fromkeys(name for fields in objects if fields for name in fields))
-    for name in names:
-        values = [None if fields is None else fields.get(name) for fields in objects]
+def _flatten(path: FieldPath, objects: Sequence[dict[str, Any] | None]) -> Iterator[_Field]:
+    """Each field of some objects, and the fields of fields that are objects themselves. The value of a field that a record lacks is None.
+    Objects of very many fields are no columns: their names are values. Names that differ only in case are one, as for ETL."""
+    counts = Counter(name for fields in objects if fields for name in fields)
+    spellings: dict[str, list[str]] = {}
+    for name in counts:
+        spellings.setdefault(name.lower(), []).append(name)
+    for written in spellings.values():
+        name = max(written, key=counts.__getitem__)  # the most frequent
+        if len(written) > 1 and any(sum(other in fields for other in written) > 1 for fields in objects if fields):
+            yield _Field((*path, name), [None] * len(objects), written, is_repeated=True)
+            continue
+        values = [None if fields is None else next((fields[other] for other in written if other in fields), None) for fields in objects]
         fields_of_values = {field for value in values if isinstance(value, dict) for field in value}
         is_object = {type(value) for value in values if value is not None} == {dict}
         if is_object and 0 < len(fields_of_values) <= MOST_FIELDS:
             yield from _flatten((*path, name), values)
         else:
-            yield (*path, name), values
+            yield _Field((*path, name), values, written)
 
 
 def _schema(types: Mapping[FieldPath, str]) -> str:
@@ -105,8 +150,11 @@ def _type_of_field(types: Mapping[FieldPath, str]) -> str:
     return types[()] if () in types else f"struct<{_schema(types)}>"
 
 
-def _type(name: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
+def _type(name: str, field: _Field, is_complete: bool) -> TypedColumn:
     """The column with the type of all of its values."""
+    values = field.values
+    if field.is_repeated:
+        return TypedColumn(name, REPEATED, pa.nulls(len(values)))
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return TypedColumn(name, "boolean", pa.array(values, pa.bool_()))
