@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,8 @@ class MomentPart:
 def moment_parts(
     columns: Sequence[ColumnFacts], is_split_by_time: bool, expression: Callable[[ColumnFacts], str], derived: Collection[str] = ()
 ) -> Iterator[MomentPart]:
-    """The parts of each moment that vary, and the seconds between moments of one row. Days and short years are left out if the rows are
+    """The parts of each moment that vary, and the seconds between moments of one row. Of moments that are months or years, the day of the
+    week says nothing. Days and short years are left out if the rows are
     split by time, since those of the test are never seen in training. `expression` is the SQL of a moment; months and hours of those that
     are `derived` from columns are such columns themselves."""
     for column in columns:
@@ -64,7 +65,8 @@ def moment_parts(
             yield MomentPart(f"{column.name}_day", f"datediff({expression(column)}, DATE '1970-01-01')", False, nulls)
         for part, arrow_part in own_parts.items():
             is_seasonal = part != "month" or not is_split_by_time or _spans_years(column)
-            if is_seasonal and len(pc.unique(arrow_part(values))) > 1:
+            is_calendar = part == "dayofweek" and _are_months(values)
+            if is_seasonal and not is_calendar and len(pc.unique(arrow_part(values))) > 1:
                 yield MomentPart(f"{column.name}_{part}", f"{part}({expression(column)})", True, nulls)
     times = [column for column in columns if pa.types.is_timestamp(column.typed.values.type)][: _MOST_DURATIONS + 1]
     for first, second in itertools.pairwise(times):
@@ -236,6 +238,12 @@ def _made_of_parts(name: str, parts: Sequence[ColumnFacts], used_names: set[str]
     names = ", ".join(column.name for column in parts)
     name = free_name(name, used_names)
     return ColumnFacts(TypedColumn(name, "string", moments, _braces(sql), f"{name} is made of {names}"))
+
+
+def _are_months(moments: pa.Array) -> bool:
+    """Whether the moments stand for months, quarters or years: all are the same day of a month, or all the last one."""
+    next_days = pc.add(moments, pa.scalar(timedelta(days=1), pa.duration("us")))
+    return any(len(pc.unique(pc.day(days))) == 1 for days in (moments, next_days)) and len(pc.unique(pc.month(moments))) > 1
 
 
 def _spans_years(column: ColumnFacts) -> bool:
