@@ -30,6 +30,12 @@ NUMBERS = {
     "euros": ["12,50 €", "3,00 €", "1.000,00 €", "€"],
     "other minus": ["−5.5", "3", "-2"],
     "apostrophes": ["1'234.50", "12", "1’000"],
+    "units": ["12 kg", "3.5kg", "1,5 kg", "kg", "12 k"],
+    "units without blanks": ["12kg", "3.5kg", "kg", "kg3"],
+    "units and thousands": ["1,200 km/h", "-7 km/h", "1.5.5 km/h"],
+    "a sign as unit": ["3,5 °C", "12°C", "C"],
+    "unit and its plural": ["1 year", "20 years", "2 ears"],
+    "a letter as unit": ["5m", "7.5m", "m5", "5mm"],
     "decimal comma": ["0,5", "-3,25", "1.5", ",5"],
     "java's": ["$1", "$2.5", "1d", "0x1p3", "NaN", "inf", "1e400", "\t3"],
 }

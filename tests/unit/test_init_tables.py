@@ -21,6 +21,7 @@ from pipelines.errors import ConfigError, LockstepError, SourceError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.tables.dialect import HEAD_BYTES
+from pipelines.init.tables.files import find_table
 from pipelines.init.tables.sample import sample_text
 from pipelines.init.yaml_text import yaml_text
 
@@ -86,6 +87,29 @@ def test_aligned_values_are_split_by_the_query(random: np.random.Generator, tmp_
     result = draft(str(tmp_path / "t.txt"), "")
     assert table_settings(result)["format"] == "text" and "split(trim(value), '\\\\s+')" in result.sections["source"]["query"]
     assert result.sections["dataset"]["target"] == {"c3": "standardize"}
+
+
+def test_aligned_lines_of_another_width_are_told_and_the_names_are_no_row(random: np.random.Generator, tmp_path: Path) -> None:
+    lines = [f"  {a: .3f}   {b: .3f}   {a + b: .3f}\n" for a, b in random.normal(size=(ROWS, 2))]
+    (tmp_path / "t.txt").write_text("".join(["  a   b   y\n", *lines[:9], "  1.5   2\n", *lines[9:], "  7\n"]))
+    result = draft(str(tmp_path / "t.txt"))
+    assert f"{tmp_path}/t.txt: line 11 has 2 values, and most have 3: it and 1 more are left out by the query" in result.assumptions
+    assert "WHERE size(cells) = 3 AND array_join(cells, ' ') <> 'a b y'" in result.sections["source"]["query"]
+    assert "max_quarantined" not in result.sections["source"]
+
+
+@pytest.mark.parametrize("names", ["null,NaN,y", "true,null,y", "NA,None,y", "y,true,n/a", "a,NULL,null"])
+@pytest.mark.parametrize("kinds", [("number", "number", "class"), ("class", "boolean", "class"), ("number", "boolean", "class")])
+def test_words_such_as_null_and_true_are_names_too(names: str, kinds: tuple[str, ...], random: np.random.Generator, tmp_path: Path) -> None:
+    values = {"number": random.normal(size=ROWS).round(3), "boolean": random.choice(["true", "false"], ROWS)}
+    values["class"] = random.choice(["red", "green"], ROWS)
+    rows = "".join(f"{','.join(map(str, row))}\n" for row in zip(*(values[kind] for kind in kinds), strict=True))
+    (tmp_path / "t.csv").write_text(f"{names}\n{rows}")
+    table = find_table(str(tmp_path / "t.csv"))
+    assert table and table.settings["options"]["header"] and table.rows == ROWS
+    (tmp_path / "t.csv").write_text(f"{'NA,' * (len(kinds) - 1)}red\n{rows}")
+    table = find_table(str(tmp_path / "t.csv"))
+    assert table and "header" not in table.settings.get("options", {}) and table.rows == ROWS + 1
 
 
 @pytest.mark.parametrize(
@@ -262,6 +286,10 @@ def test_dates_become_parts_and_rows_in_order_a_time_split(columns: dict[str, Va
     ordered = draft(write_csv(tmp_path / "ordered.csv", {"day": days, **columns}))
     assert ordered.sections["dataset"]["split"] == {"time": "day", "validation": "2020-11-16", "test": "2020-12-26"}
     assert "day_day" not in features(ordered) and "day_dayofweek" in features(ordered)
+    months = random.permutation(np.resize(days[:400].astype("datetime64[M]").astype("datetime64[D]"), ROWS))
+    for moments in (months, months + np.timedelta64(14, "D"), months - np.timedelta64(1, "D")):
+        parts = features(draft(write_csv(tmp_path / "months.csv", {"day": moments, **columns})))
+        assert "day_month" in parts and "day_dayofweek" not in parts
     german = [f"{day.astype(object):%d.%m.%Y}" for day in random.permutation(days)]
     assert "to_date(day, 'dd.MM.yyyy')" in draft(write_csv(tmp_path / "german.csv", {"day": german, **columns})).sections["source"]["query"]
 
@@ -562,6 +590,32 @@ def test_objects_of_json_become_columns_and_lists_of_them_are_said(columns: dict
     assert "objects are taken apart by the query, and the model takes their fields, such as user_age" in result.assumptions
 
 
+def test_keys_of_json_that_differ_in_case_are_one_column_or_none(columns: dict[str, Values], tmp_path: Path) -> None:
+    """One, if each object has one of them; ETL refuses objects that have both."""
+    path = tmp_path / "t.jsonl"
+    lines = [{"Age" if number % 5 else "age": number, "a": columns["a"][number], "y": columns["y"][number]} for number in range(ROWS)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = draft(str(path))
+    assert table_settings(result)["schema"] == "Age int, a double, y string"
+    assert "Age is also written age: both are one column" in result.assumptions
+    both = [{"user": {"Age": number, "age": number % 7, "home": 1}, **line} for number, line in enumerate(lines)]
+    path.write_text("".join(json.dumps({"AGE": 1, **line}) + "\n" for line in both))
+    result = draft(str(path))
+    assert table_settings(result)["schema"] == "user struct<home int>, a double, y string"
+    assert "Left out: user_Age, of type repeated key" in result.comments["dataset", "features"]
+    (doubt,) = (line for line in result.assumptions if line.startswith("AGE and age and Age are left out"))
+    assert doubt.endswith("to use them, rename one in the file")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.txt", "t.dat"])
+def test_json_of_any_name_is_json(columns: dict[str, Values], tmp_path: Path, name: str) -> None:
+    rows = [{"a": columns["a"][number], "y": columns["y"][number]} for number in range(ROWS)]
+    (tmp_path / name).write_text("\n\n" + "".join(json.dumps(row) + "\n" for row in rows))
+    assert table_settings(draft(str(tmp_path / name))) == {"format": "json", "path": f"{tmp_path}/{name}", "schema": "a double, y string"}
+    (tmp_path / name).write_text(json.dumps(rows, indent=1))
+    assert table_settings(draft(str(tmp_path / name)))["options"] == {"multiLine": True}
+
+
 def test_a_large_file_is_sampled_at_even_distances(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("".join(f"{number}\n" for number in range(200_000)))
@@ -598,7 +652,7 @@ def bad_data(folder: Path, columns: dict[str, Values]) -> dict[str, tuple[str, .
         "one row": (f"{folder}/one row.csv", "y", "has 1 row, too few"),
         "no rows": (f"{folder}/no rows.csv", "y", "no rows"),
         "empty": (f"{folder}/empty.csv", "y", "is empty"),
-        "broken": (f"{folder}/broken.csv", "y", "40 % of the records are broken (line 5 has 1 values, and most have 3)"),
+        "broken": (f"{folder}/broken.csv", "y", "40 % of the records are broken (line 5 has 1 value, and most have 3)"),
         "no json": (f"{folder}/no json.jsonl", "y", "100 % of the lines are no JSON objects"),
         "mixed": (f"{folder}/mixed.csv", "c3", "mixes encodings: most lines are UTF-8, and line 301"),
         "two kinds": (f"{folder}/two", "y", "files of different kinds, such as t.csv and t.parquet"),

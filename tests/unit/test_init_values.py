@@ -80,6 +80,11 @@ def numbers(random: np.random.Generator) -> dict[str, Values]:
         (["1'234.50", "9"], [1234.5, 9], "a is a number without apostrophes"),
         (["0,123", "2,500"], [0.123, 2.5], "a is a number, with a decimal comma"),
         (["800", "5.910"], [800, 5910], "a is a number without thousands points, with a decimal comma"),
+        (["12 kg", "3.5kg"], [12, 3.5], "a is a number without kg"),
+        (["1,200 km/h", "-7 km/h"], [1200, -7], "a is a number without km/h and thousands commas"),
+        (["3,5 °C", "12 °C"], [3.5, 12], "a is a number without °C, with a decimal comma"),
+        (["1 year", "20 years"], [1, 20], "a is a number without year and years"),
+        (["5m", "7m"], [5, 7], "a is a number without m"),
     ],
 )
 def test_numbers_have_marks_that_are_taken_off_and_said(texts: list[str], values: list[float], assumption: str) -> None:
@@ -93,6 +98,19 @@ def test_numbers_have_marks_that_are_taken_off_and_said(texts: list[str], values
 )
 def test_codes_and_mixtures_stay_texts(texts: list[str]) -> None:
     assert type_texts(texts)[0].values.to_pylist() == texts
+
+
+def test_numbers_with_several_units_and_dates_in_two_orders_are_texts_and_told() -> None:
+    (column,) = type_texts(["12 kg", "3 lb"] * 9)
+    assert column.ddl == "string" and column.doubt == "a is text, since different words stand behind its numbers: kg, lb"
+    for addresses in (["007 kg", "008 kg"], ["1 Main", "2 High", "3 Mill", "4 Oak", "5 Elm", "6 Ash"]):
+        assert type_texts(addresses)[0].doubt == "" and type_texts(addresses)[0].ddl == "string"
+    (column,) = type_texts(["*", *["12 kg", "3 kg"] * 99])
+    assert column.doubt == "a is a number without kg; 1 of the 199 values of a, such as '*', is none and becomes NULL"
+    for day_first, month_first in (("13/02/2024", "02/13/2024"), ("13.2.24 05:07", "2.13.24 05:07")):
+        (column,) = type_texts([day_first, month_first] * 9)
+        doubt = f"a is text, since its dates have the day first, as {day_first}, and the month first, as {month_first}"
+        assert column.ddl == "string" and column.doubt == doubt
 
 
 def test_three_digits_behind_every_comma_are_a_doubt_that_other_columns_decide() -> None:
@@ -132,6 +150,13 @@ MOMENTS = {
     "13 Mar 2021": date(2021, 3, 13),
     "march 13, 2021": date(2021, 3, 13),
     "13-Mar-21": date(2021, 3, 13),
+    "Mar-1-2021": date(2021, 3, 1),
+    "MAR-13-2021 05:07": datetime(2021, 3, 13, 5, 7),
+    "1-Mar-2021": date(2021, 3, 1),
+    "Mar 1, 2021": date(2021, 3, 1),
+    "13/Mar/2021": date(2021, 3, 13),
+    "2021-Mar-13": date(2021, 3, 13),
+    "2021 Mar 1": date(2021, 3, 1),
     "2021-03": date(2021, 3, 1),
     "Mar 2021": date(2021, 3, 1),
     "2020Q2": date(2020, 4, 1),

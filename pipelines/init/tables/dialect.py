@@ -39,7 +39,7 @@ NUMBER = re.compile(
 """A number in any of the forms that people write, with a sign of money or percent."""
 MOMENT = re.compile(
     r"[0-9]{1,4}[-/.][0-9A-Za-z]{1,9}[-/.][0-9]{1,4}(?:[ T][0-9]{1,2}:[0-9]{2}.*)?|[0-9]{1,2}:[0-9]{2}(?::[0-9.]+)?(?: ?[AaPp][Mm])?"
-    r"|[A-Z][a-z]{2,8}[.]? [0-9]{1,2}, [0-9]{4}"
+    r"|[A-Z][a-z]{2,8}[.]? [0-9]{1,2}, [0-9]{4}|[A-Za-z]{3,9}[-/][0-9]{1,2}[-/][0-9]{4}"
 )
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 

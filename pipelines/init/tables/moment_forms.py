@@ -6,7 +6,7 @@ ISO 8601 writes has no pattern, since Spark reads it by its type.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -41,8 +41,8 @@ _LETTERS = {
 }
 _DATES = (
     "yyyy/MM/dd", "yyyy.MM.dd", "dd/MM/yyyy", "MM/dd/yyyy", "dd.MM.yyyy", "dd-MM-yyyy", "MM-dd-yyyy", "dd/MM/yy", "MM/dd/yy", "dd.MM.yy",
-    "dd MMM yyyy", "dd-MMM-yyyy", "dd-MMM-yy", "dd MMMM yyyy", "dd. MMMM yyyy", "MMM dd, yyyy", "MMM dd yyyy",
-    "MMMM dd, yyyy", "MMMM dd yyyy", "yyyyMMdd",
+    "dd MMM yyyy", "dd-MMM-yyyy", "dd-MMM-yy", "dd/MMM/yyyy", "dd MMMM yyyy", "dd. MMMM yyyy", "MMM dd, yyyy", "MMM dd yyyy",
+    "MMM-dd-yyyy", "MMM/dd/yyyy", "MMMM dd, yyyy", "MMMM dd yyyy", "yyyy-MMM-dd", "yyyy MMM dd", "yyyyMMdd",
 )  # fmt: skip
 _TIMES = (
     "", " HH:mm", " HH:mm:ss", " HH:mm:ss.SSS", " hh:mm a", " hh:mm:ss a", " hh:mma", "'T'HH:mm", "'T'HH:mm:ss", "'T'HHmmss", " HHmmss",
@@ -239,6 +239,22 @@ def _choose_order(texts: pa.Array, form: MomentForm, other: MomentForm, hints: C
     return first, second, ""
 
 
+def find_order_conflict(filled: pa.Array) -> tuple[str, str] | None:
+    """Of texts that are dates, of which some have the day before the month and others the month before the day, one of either."""
+    first = filled.slice(0, _FIRST)
+    marks = _most_frequent_marks(first.slice(0, _FIRST_DISTINCT).to_pylist())
+    day_first = [pattern for pattern in _patterns_by_marks().get(marks, ()) if re.match(r"dd?\WMM?\b", pattern)]
+    for pattern in day_first:
+        form, other = pattern_form(pattern), pattern_form(pattern.translate(str.maketrans("dM", "Md")))
+        looks = [share_of_looks(first, look) for look in (form.look, other.look, f"{form.look}|{other.look}")]
+        if looks[2] < 1 - MOST_WRONG or max(looks[:2]) >= 1 - MOST_WRONG:
+            continue
+        only = [first.filter(pc.is_null(by.moments(first))) for by in (other, form)]
+        if all(map(len, only)):
+            return only[0][0].as_py(), only[1][0].as_py()
+    return None
+
+
 def _is_in_order(moments: pa.Array) -> bool:
     """Whether nearly no row is before the one above it, or nearly none after."""
     values = moments.drop_null().cast(pa.timestamp("us")).cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -259,7 +275,7 @@ def _fitting_forms(filled: pa.Array) -> list[MomentForm]:
     if not first or sum(bool(re.search("[0-9]", text)) and 6 <= len(text) <= 40 for text in first) < most:
         return []
     iso = [MomentForm(look) for look in (_ISO_DATE, _ISO_TIME, *_QUARTERS)]
-    marks, _ = Counter(_marks(text) for text in first).most_common(1)[0]
+    marks = _most_frequent_marks(first)
     forms = [*iso, *(pattern_form(pattern) for pattern in _patterns_by_marks().get(marks, ()))]
     return [form for form in forms if sum(bool(re.search(form.look, text)) for text in first) >= most]
 
@@ -278,6 +294,10 @@ def _patterns_by_marks() -> dict[str, list[str]]:
         for zone in ("Z", "+00:00", "-00:00") if "XXX" in pattern else ("",):
             by_marks.setdefault(_marks(pattern.replace("'", "").replace("XXX", zone)), []).append(pattern)
     return by_marks
+
+
+def _most_frequent_marks(texts: Sequence[str]) -> str:
+    return Counter(map(_marks, texts)).most_common(1)[0][0]
 
 
 def _marks(text: str) -> str:

@@ -4,7 +4,7 @@ A form is a way to write the digits, of `STYLES`, and the marks of `UNITS` and `
 numbers is another entry. The SQL takes off what is no digit and casts; a text that does not look so is NULL.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +21,13 @@ UNITS = ("$", "€", "£", "¥", "₹", "%", "USD", "EUR", "GBP", "CHF", "JPY", 
 """What may stand before or behind a number, and is taken off."""
 SCALES = {"k": ("e3", "thousands"), "K": ("e3", "thousands"), "M": ("e6", "millions"), "B": ("e9", "billions")}
 """Letters behind a number that multiply it."""
+_LETTER = r"°\p{L}"
+_NUMBER_AND_WORD = f"^[+−-]?[0-9][0-9.,'’{BLANKS}]*(?P<word>[{_LETTER}][{_LETTER}/²³]*)$"
+"""A number and the word of its unit, such as 3.5 km/h; the word has no characters that expressions read otherwise."""
+_CODE = r"[0-9]\p{Lu}$"
+"""The end of a code such as 12D, which is no quantity."""
+_MOST_WORDS = 5
+"""Different words behind numbers that may be units; more are parts of addresses or codes."""
 _MINUS = "−"
 _APOSTROPHES = "'’"
 DECIMAL_POINT, DECIMAL_COMMA = "decimal point", "decimal comma"
@@ -96,9 +103,8 @@ class NumberForm:
 
     def _look_of_any(self, characters: str) -> str:
         """An expression of any run of the characters, and of units of several letters."""
-        words = "".join(f"|{unit}" for unit in self.units if len(unit) > 1)
-        run = f"[{characters}]*" if characters else ""
-        return f"(?:{run[:-1]}{words})*" if words else run
+        parts = [*([f"[{characters}]"] if characters else []), *(unit for unit in self.units if len(unit) > 1)]
+        return f"{parts[0]}*" if len(parts) == 1 and characters else f"(?:{'|'.join(parts)})*" if parts else ""
 
     @property
     def sql(self) -> str:
@@ -137,7 +143,7 @@ class NumberForm:
     @property
     def said(self) -> str:
         """How it differs from a plain number, for a reader; empty if it does not."""
-        without = [part for part in (*self.units, self.style.name) if part]
+        without = [part for part in (*sorted(self.units, key=len), self.style.name) if part]
         parts = [f" without {' and '.join(without)}"] if without else []
         parts += [", with a decimal comma"] if self.style.point == "," else []
         parts += [f", {letter} for {name}" for letter, (_, name) in SCALES.items() if letter in self.scales]
@@ -205,9 +211,10 @@ class NumberReading:
 def read_numbers(filled: pa.Array, hints: Collection[str] = ()) -> NumberReading | None:
     """How nearly all of the texts are numbers; None if they are none. `hints` are what other columns decide."""
     first = filled.slice(0, _FIRST)
-    if not len(filled) or share_of_looks(first, _MAY_BE_A_NUMBER) < 0.9:
+    words = find_unit_words(filled)
+    if not len(filled) or not (_is_one_unit(words) or share_of_looks(first, _MAY_BE_A_NUMBER) >= 0.9):
         return None
-    forms = [form for form in _forms(first, _characters(filled)) if share_of_looks(first, form.look) >= 0.98]
+    forms = [form for form in _forms(first, _characters(filled), words) if share_of_looks(first, form.look) >= 0.98]
     shares = {form: share_of_looks(filled, form.look) for form in forms}
     best = max(shares.values(), default=0.0)
     if best < 1 - MOST_WRONG or share_of_looks(filled, "^[^0-9]*0[0-9]") > MOST_WRONG:
@@ -226,6 +233,22 @@ def read_numbers(filled: pa.Array, hints: Collection[str] = ()) -> NumberReading
     return NumberReading(form, form.style.decimals if shows_decimals else "", wrong=wrong[form.style])
 
 
+def find_unit_words(filled: pa.Array) -> list[str]:
+    """The few words that stand behind nearly all of the texts' numbers, the longest first, such as kg; none, if money or thousands do."""
+    are_marked = share_of_looks(filled.slice(0, _FIRST), _MAY_BE_A_NUMBER) >= 0.9
+    if are_marked or share_of_looks(filled, _NUMBER_AND_WORD) < 1 - MOST_WRONG or share_of_looks(filled, _CODE) > MOST_WRONG:
+        return []
+    counts = pc.value_counts(pc.struct_field(pc.extract_regex(filled, _NUMBER_AND_WORD), "word").drop_null()).to_pylist()
+    frequent = {count["values"]: count["counts"] for count in counts if count["counts"] > MOST_WRONG * len(filled)}
+    are_all = len(frequent) <= _MOST_WORDS and sum(frequent.values()) >= (1 - MOST_WRONG) * len(filled)
+    return sorted(frequent, key=lambda word: (-len(word), word)) if are_all else []
+
+
+def _is_one_unit(words: Sequence[str]) -> bool:
+    """Whether there is one word, or it and its plural."""
+    return len(words) == 1 or (len(words) == 2 and words[0] == f"{words[1]}s")
+
+
 def share_of_looks(filled: pa.Array, pattern: str) -> float:
     """The share of the texts that match; 0 if none of the first thousand does."""
     first = pc.match_substring_regex(filled.slice(0, _FIRST), pattern)
@@ -240,10 +263,11 @@ def _characters(filled: pa.Array) -> frozenset[str]:
     return frozenset("".join(pc.unique(filled.slice(0, _FIRST)).to_pylist() + pc.unique(marked).to_pylist()))
 
 
-def _forms(first: pa.Array, characters: frozenset[str]) -> list[NumberForm]:
-    """The forms that the texts may have."""
-    units = tuple(unit for unit in UNITS if set(unit) <= characters and pc.any(pc.match_substring(first, unit)).as_py())
-    scales = "".join(letter for letter in SCALES if letter in characters and share_of_looks(first, f"[0-9][{BLANKS}]?{letter}") > 0)
+def _forms(first: pa.Array, characters: frozenset[str], words: Sequence[str]) -> list[NumberForm]:
+    """The forms that the texts may have, whose numbers have one of these words behind them, if there are any."""
+    units = tuple(words) or tuple(unit for unit in UNITS if set(unit) <= characters and pc.any(pc.match_substring(first, unit)).as_py())
+    letters = "" if words else "".join(SCALES)
+    scales = "".join(letter for letter in letters if letter in characters and share_of_looks(first, f"[0-9][{BLANKS}]?{letter}") > 0)
     last_sign = share_of_looks(first, f"[0-9][^0-9]*[+{_MINUS}-]$") > 0
     return [
         NumberForm(style, characters, units, scales, {"(", ")"} <= characters, last_sign)

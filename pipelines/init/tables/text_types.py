@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pipelines.data.features.auto.column_facts import TypedColumn
 from pipelines.init.tables.column_names import sql_name
 from pipelines.init.tables.dialect import MARKS
-from pipelines.init.tables.moment_forms import MomentReading, read_moments
-from pipelines.init.tables.number_forms import DECIMAL_POINT, MOST_WRONG, NumberReading, read_numbers, share_of_looks
+from pipelines.init.tables.moment_forms import MomentReading, find_order_conflict, read_moments
+from pipelines.init.tables.number_forms import DECIMAL_POINT, MOST_WRONG, NumberReading, find_unit_words, read_numbers, share_of_looks
 
 _WHOLE = r"^[+-]?[0-9]+$"
 _FRACTION = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$"
@@ -85,7 +85,17 @@ def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, h
         return replace(reading, column=as_text(reading.column)) if has_marks else reading
     if not has_marks and share_of_looks(filled, _BOOLEAN) == 1:
         return TextReading(TypedColumn(name, "boolean", pc.equal(pc.utf8_lower(texts), "true")))
-    return TextReading(TypedColumn(name, "string", texts, doubt=_nearly_numbers(name, filled)))
+    return TextReading(TypedColumn(name, "string", texts, doubt=_doubt_of_text(name, filled)))
+
+
+def _doubt_of_text(name: str, filled: pa.Array) -> str:
+    """A doubt about texts that are nearly numbers, numbers with several units, or dates in two orders."""
+    if conflict := find_order_conflict(filled):
+        day_first, month_first = conflict
+        return f"{name} is text, since its dates have the day first, as {day_first}, and the month first, as {month_first}"
+    if len(words := find_unit_words(filled)) > 1:
+        return f"{name} is text, since different words stand behind its numbers: {', '.join(sorted(words))}"
+    return _nearly_numbers(name, filled)
 
 
 def _nearly_numbers(name: str, filled: pa.Array) -> str:
