@@ -61,7 +61,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The table of metrics that a notebook shows."""
-        lines = (f"model {self.model}", f"run {self.run_id}", f"{self.rows:,} rows in {self.seconds:.1f} s of training")
+        lines = (f"model {self.model}", f"run {self.run_id}", f"{show_count(self.rows, 'row')} in {self.seconds:.1f} s of training")
         return html_summary("training", metrics_table(self.metrics), lines)
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.runtime.progress import Progress, is_json
 from pipelines.tasks.metrics.values import Value, format_value, missing_reasons, numbers_only
 from pipelines.tasks.targets.decision import describe_decision
@@ -128,7 +129,8 @@ def result_summary(run_id: str, experiment: str, uri: str, trained: Mapping[str,
     best = f"best epoch, {trained['best_epoch']} of {trained['epochs']}"
     return "\n".join(
         [
-            f"{rows:,} rows in {steps:,} steps and {seconds:.1f} s of training: {rows / max(seconds, 1e-9):,.0f} rows/s",
+            f"{show_count(rows, 'row')} in {show_count(steps, 'step')} and {seconds:.1f} s of training: "
+            f"{rows / max(seconds, 1e-9):,.0f} rows/s",
             *(f"{best}: {_split_line(trained['metrics'], split)}" for split in splits),
             *([describe_decision(trained["decision"])] if trained.get("decision") else []),
             f"model {model}",

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.config import Config, parse
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.config.train.base import PLACEMENT, BalanceSettings
 from pipelines.config.train.strategies import strategy_kinds_with
 from pipelines.config.train.train import Train
@@ -53,7 +54,7 @@ def verify(config: Config, run_id: str, steps: int | None = None) -> bool:
     with cluster(rerun_config.train):
         gpus = uses_gpus(rerun_config.train)
         warn_of_missing_cpus(rerun_config.train)
-        scope = f"the first {steps:,} steps" if steps else "all steps"
+        scope = f"the first {show_count(steps, 'step')}" if steps else "all steps"
         progress.say(f"verifying {scope} of run {run_id}; workers: {rerun_config.train.workers}")
         try:
             write_initial_weights(initial, directory)

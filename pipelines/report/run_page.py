@@ -96,7 +96,7 @@ def _count_workers(train: Mapping[str, Any]) -> str:
 def _optimizer_facts(data: RunData, train: Mapping[str, Any], task: str | None) -> Facts:
     run, settings = data.run, KINDS.get(task or "")
     is_network = settings is None or not settings.needs_own_strategy
-    optimizer = f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {train.get('global_batch', '?')} rows per step"
+    optimizer = f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {show_count(train.get('global_batch', '?'), 'row')} per step"
     kind = strategy_section(train.get("strategy", "?")).get("kind", "?")
     return [
         ("strategy", f"{kind}, {_count_workers(train)}, {show_count(train.get('shards', '?'), 'shard')}"),

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.config.effects import has_effect
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.versions.manifest import Manifest
 
 
@@ -27,7 +28,7 @@ def _training_words(config: Config) -> Iterator[str]:
     yield from (config.task.kind, train.strategy.kind)
     yield f"{train.optimizer} with lr {train.lr:g}" if has_effect(config, "train.optimizer") else f"lr {train.lr:g}"
     if has_effect(config, "train.global_batch"):
-        yield f"batches of {train.global_batch:,} rows"
+        yield f"batches of {show_count(train.global_batch, 'row')}"
 
 
 def describe_etl(config: Config, manifest: Manifest, seconds: float, page: str = "") -> str:

@@ -249,7 +249,7 @@ def test_an_empty_file_among_others_is_a_row_without_content(spark: SparkSession
 def test_files_that_spark_would_pass_over_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/a.jpg").write_bytes(b"a")
-    with pytest.raises(SourceError, match=r"source.tables.t: .* holds 1 files, of which Spark reads 0; set options: \{recursiveFileLookup"):
+    with pytest.raises(SourceError, match=r"source.tables.t: .* holds 1 file, of which Spark reads 0; set options: \{recursiveFileLookup"):
         read_tables(spark, source(t={"format": "binaryFile", "path": str(tmp_path)}))
     (tmp_path / "b.jpg").write_bytes(b"b")
     settings = {"format": "binaryFile", "path": str(tmp_path), "options": {"recursiveFileLookup": True}}

@@ -131,8 +131,8 @@ def test_keys_of_json(spark: SparkSession, tmp_path: Path) -> None:
         ("t: not a JSON object of these columns' types", "[]", f"{table['path']}:6"),
     ]
     assert tables.notes == (
-        "source.tables.t: 1 rows have no key of its schema, so that all of their columns are NULL",
-        "source.tables.t: keys that its schema does not name are left out: x 2 times, plna 1 times (did you mean plan?)",
+        "source.tables.t: 1 row has no key of its schema, so that all columns there are NULL",
+        "source.tables.t: keys that its schema does not name are left out: x 2 times, plna 1 time (did you mean plan?)",
     )
     document = {**table, "path": write(tmp_path, "b.json", f"[{lines[0]},\n{lines[1]}]"), "options": {"multiLine": True}}
     assert read_tables(spark, source(t=document)).handed_on == {"t": 2}

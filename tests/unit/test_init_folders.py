@@ -196,7 +196,7 @@ def _divide_masks(folder: Path) -> None:
         ),
         (
             lambda folder: (folder / "dog").rename(folder / "cat_masks"),
-            "12 masks have 1 values, such as 0, and 2 to 30",
+            "12 masks have 1 value, such as 0, and 2 to 30",
             None,
         ),
         (_divide_masks, "cat_masks holds masks or boxes, not a class", None),

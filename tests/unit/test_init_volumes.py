@@ -297,7 +297,7 @@ def test_what_would_be_quarantined_is_told_and_allowed(tmp_path: Path) -> None:
         ),
         (
             rewrite("labels/*", volume(np.zeros(SHAPE, np.uint8))),
-            "24 labels have 1 values, such as 0, and 2 to 255 can stand for classes; save labels with a value for each class",
+            "24 labels have 1 value, such as 0, and 2 to 255 can stand for classes; save labels with a value for each class",
             write_volumes,
         ),
         (

@@ -65,8 +65,8 @@ def test_unknown_keys_are_counted_and_rows_without_a_known_one() -> None:
     _, _, unknown, keyless = look('{"plna": 1, "n": 2}', '{"plna": {"n": 1}}', '{"user": {"nmae": ""}}', "{}", '{"counts": {"any": {}}}')
     assert unknown == {"plna": 2, "nmae": 1} and keyless == [False, True, False, True, False]
     assert list(key_notes("t", [json.dumps(unknown), json.dumps({"plna": 1, "x": 5, "": 7})], 2, ["plan", "n", "name"])) == [
-        "source.tables.t: 2 rows have no key of its schema, so that all of their columns are NULL",
-        "source.tables.t: keys that its schema does not name are left out: x 5 times, plna 3 times (did you mean plan?), nmae 1 times "
+        "source.tables.t: 2 rows have no key of its schema, so that all columns there are NULL",
+        "source.tables.t: keys that its schema does not name are left out: x 5 times, plna 3 times (did you mean plan?), nmae 1 time "
         "(did you mean name?), and others 7 times",
     ]
 

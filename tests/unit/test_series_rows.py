@@ -72,7 +72,8 @@ def test_p7_the_last_rows_of_series_are_predicted_as_rows_with_windows(predictor
     assert answer["prediction"].loc[[10, 13]].tolist() == pytest.approx(expected, rel=1e-6)
     reasons = answer[REFUSED].tolist()
     assert [reasons[number] for number in (0, 3)] == [None, None]
-    assert reasons[1] == "0 rows of its series are before it, and source.windows needs 2" and reasons[5].startswith("1 rows")
+    assert reasons[1] == "0 rows of its series are before it, and source.windows needs 2"
+    assert reasons[5].startswith("1 row of its series is")
 
 
 def test_requests_are_series_of_their_own(predictor: Predictor) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import AwareDatetime, Field, ValidationError
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list, show_count
 from pipelines.config.section import Section
 from pipelines.data.versions.balance import Balance
 from pipelines.data.versions.checksummed_json import seal, unseal
@@ -156,8 +156,8 @@ class Manifest(Section):
 
     def _repr_html_(self) -> str:
         """The table of splits, columns and refused rows that a notebook shows."""
-        rows = {split: f"{summary.rows:,} rows" for split, summary in self.splits.items()}
-        refused = {f"refused: {reason}": f"{count:,} rows" for reason, count in self.quarantined.items()}
+        rows = {split: show_count(summary.rows, "row") for split, summary in self.splits.items()}
+        refused = {f"refused: {reason}": show_count(count, "row") for reason, count in self.quarantined.items()}
         columns = name_list([f"{name} ({fitted.feature.get('encoder', '')})" for name, fitted in self.encoders.items()])
         lines = (f"digest {self.digest[:12]}", *self.warnings, *self.notes)
         return html_summary(f"{self.name} {self.version}", {**rows, **refused, "columns": columns}, lines)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list, show_count
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import LEAST_ROWS
@@ -132,7 +132,7 @@ def _most_frequent(faults: Sequence[str]) -> tuple[str, int]:
 def image_choice(look: Look, shape: tuple[int, int, int], largest: int) -> ChosenSettings:
     """The encoder of images, which brings all to one shape."""
     scaled = f", scaled to {largest}" if max(look.height, look.width) > largest else ""
-    reason = f"channels, height, width: the median of {look.opened} images is {look.height} x {look.width}{scaled}"
+    reason = f"channels, height, width: the median of {show_count(look.opened, 'image')} is {look.height} x {look.width}{scaled}"
     return ChosenSettings({"encoder": "image", "shape": list(shape)}, reason)
 
 

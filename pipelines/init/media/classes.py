@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list, show_count
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Request
 from pipelines.init.media.contents import FoundFile
@@ -75,7 +75,7 @@ def find_classes(path: str, files: Sequence[FoundFile]) -> Classes:
     inside = [file for file in files if len(file.folders) == depth]
     outside = tuple(file.name for file in files if len(file.folders) != depth)
     if len(outside) > len(files) / 20:
-        counts = name_list([f"{count:,} files {number} folders deep" for number, count in sorted(depths.items())])
+        counts = name_list([f"{show_count(count, 'file')} {show_count(number, 'folder')} deep" for number, count in sorted(depths.items())])
         raise ConfigError(f"{path}: {counts}; move them so that each class is a folder, and all of these lie equally deep")
     classes = _folder_classes(inside, depth, outside) or _name_classes(inside, outside)
     if classes is None:
@@ -130,7 +130,7 @@ def split_setting(splits: Sequence[str], train_rows: int, column: str, counts: C
 def split_reason(splits: Sequence[str], counts: Counter[str]) -> str:
     if not splits:
         least = min(counts, key=lambda name: (counts[name], name))
-        return f"{least} has {counts[least]} rows only" if counts[least] < FEW_ROWS else "by a hash of the row"
+        return f"{least} has {show_count(counts[least], 'row')} only" if counts[least] < FEW_ROWS else "by a hash of the row"
     return f"as the data have it: {name_list(list(splits))}" + ("" if "validation" in splits else "; a share of train selects the epoch")
 
 

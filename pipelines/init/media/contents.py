@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list, show_count
 from pipelines.errors import ConfigError
 
 Item = TypeVar("Item")
@@ -144,7 +144,7 @@ def refuse_unreadable(contents: FolderContents) -> None:
     """Raise ConfigError if most files are of a format that no encoder reads."""
     ending, count = Counter(file.ending for file in contents.files).most_common(1)[0]
     if ending in UNREADABLE and count > len(contents.files) / 2:
-        raise ConfigError(f"{contents.path}: {count:,} files of {ending}, but {UNREADABLE[ending]}")
+        raise ConfigError(f"{contents.path}: {show_count(count, 'file')} of {ending}, but {UNREADABLE[ending]}")
 
 
 def spread(items: Sequence[Item], most: int) -> list[Item]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list, show_count
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import Classes, list_values, refuse_target, split_reason, split_setting
 from pipelines.init.media.contents import FolderContents
@@ -46,12 +46,13 @@ def draft_files(
     if learning.unreadable_share > 0.01:
         source["max_quarantined"] = round(min(2 * learning.unreadable_share, 1.0), 2)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
+    files, trained = (show_count(count, learning.unit.removesuffix("s")) for count in (classes.files, rows))
     comments: dict[KeyPath, str] = {
         ("dataset", "split"): split_reason(classes.splits, classes.counts),
         ("dataset", "features", learning.feature): learning.encoder_reason,
         ("dataset", "target"): f"{len(classes.counts):,} classes",
         ("source", "query"): f"The class is {classes.reason}.",
-        ("train",): f"about {rows:,} {learning.unit} for training",
+        ("train",): f"about {trained} for training",
     }
     if "max_quarantined" in source:
         comments["source", "max_quarantined"] = f"{learning.unreadable_share:.0%} of the {learning.unit} that were tried cannot be read"
@@ -68,7 +69,7 @@ def draft_files(
             "task": learning.task,
             "train": learning.train,
         },
-        introduction=(f"{classes.files:,} {learning.unit} of {len(classes.counts):,} classes: {_shown_classes(classes)}.",),
+        introduction=(f"{files} of {len(classes.counts):,} classes: {_shown_classes(classes)}.",),
         comments={
             path: comment for path, comment in comments.items() if comment and (path != ("source", "max_quarantined") or path[1] in source)
         },
@@ -115,7 +116,8 @@ def _doubts(contents: FolderContents, classes: Classes) -> list[str]:
     if few:
         doubts.append(f"{name_list(few[:3])} {'have' if len(few) > 1 else 'has'} fewer than 10 files: a split may have none of them")
     if classes.outside:
-        doubts.append(f"{len(classes.outside)} files outside the folders of classes are left out, such as {classes.outside[0]}")
+        are = "file outside the folders of classes is" if len(classes.outside) == 1 else "files outside the folders of classes are"
+        doubts.append(f"{len(classes.outside)} {are} left out, such as {classes.outside[0]}")
     if contents.about:
         doubts.append(f"{contents.about[0]} is about the data, and left out")
     return doubts

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list, show_count
 from pipelines.data.sources.files.idx_format import Header, read_header, read_rows
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import Draft, KeyPath, Request
@@ -45,7 +45,7 @@ def draft_idx(request: Request) -> Draft | None:
         ("dataset", "split"): split_reason(splits, classes),
         ("dataset", "features", "image"): "channels, height, width of the files",
         ("dataset", "target"): f"{len(classes)} classes",
-        ("train",): f"about {rows:,} images for training",
+        ("train",): f"about {show_count(rows, 'image')} for training",
     }
     dataset = {
         "path": f"data/{request.name}",

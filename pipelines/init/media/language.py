@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import folder_splits
@@ -103,7 +104,7 @@ def draft_language(request: Request) -> Draft | None:
     task: dict[str, Any] = {"kind": "language", "layers": 4, "heads": 4, "width": 128}
     return Draft(
         {"name": request.name, "source": source, "dataset": dataset, "task": task, "train": train},
-        (f"Text of {corpus.bytes:,} bytes, in {files_text}. The model predicts each token from the previous ones.",),
+        (f"Text of {show_count(corpus.bytes, 'byte')}, in {files_text}. The model predicts each token from the previous ones.",),
         comments,
         tuple(_doubts(contents, corpus)),
     )
@@ -202,9 +203,9 @@ def _training(windows: int) -> tuple[dict[str, Any], str]:
     epochs = min(max(round(STEPS * batch / max(windows, 1)), 1), 40)
     schedule = {"lr": 4e-3 if batch == BATCH else 2e-3, "schedule": "cosine", "warmup": 0.05}
     if windows > STEPS * batch:
-        reason = f"about {windows:,} windows for training: more max_steps make a better model"
+        reason = f"about {show_count(windows, 'window')} for training: more max_steps make a better model"
         return {"workers": 2, "epochs": 1, "max_steps": STEPS, "global_batch": batch, **schedule}, reason
-    return {"workers": 2, "epochs": epochs, "global_batch": batch, **schedule}, f"about {windows:,} windows for training"
+    return {"workers": 2, "epochs": epochs, "global_batch": batch, **schedule}, f"about {show_count(windows, 'window')} for training"
 
 
 def _doubts(contents: FolderContents, corpus: Corpus) -> list[str]:

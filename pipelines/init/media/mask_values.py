@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.features.media.nifti import UnreadableError
 from pipelines.errors import ConfigError
 
@@ -63,9 +64,9 @@ def count_values(path: str, masks: Iterable[tuple[str, bytes]], files: MaskFiles
     if not 2 <= len(counts) <= files.most_values:
         examples = ", ".join(map(str, sorted(counts)[:_EXAMPLES]))
         raise ConfigError(
-            f"{path}: {len(shapes)} {files.unit}s have {len(counts)} values, such as {examples}, and 2 to {files.most_values} can stand "
-            f"for classes; save {files.unit}s with a value for each class, without smoothed edges; if they are no {files.unit}s, rename "
-            "their folder"
+            f"{path}: {len(shapes)} {files.unit}s have {show_count(len(counts), 'value')}, such as {examples}, and 2 to "
+            f"{files.most_values} can stand for classes; save {files.unit}s with a value for each class, without smoothed edges; if they "
+            f"are no {files.unit}s, rename their folder"
         )
     return MaskValues(counts, tuple(shapes))
 

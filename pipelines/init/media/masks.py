@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.config.features import MaskSettings
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.features.media.masks import Mask, read_values
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.annotated import (
@@ -68,7 +69,7 @@ def draft_masks(request: Request) -> Draft | None:
             task=ChosenSettings(_task(size), "flips: where a mirrored image could be one too"),
             train=train_settings(rows, images=3_000, most_epochs=100, batch=4 if rows < 1_000 else 8, rate=3e-3),
             rows=AnnotatedRows(rows, len(sample), faults, files.lone_images, files.lone_masks),
-            introduction=(f"{rows:,} images with masks of {len(values.counts)} classes.",),
+            introduction=(f"{show_count(rows, 'image')} with masks of {len(values.counts)} classes.",),
             assumptions=(background,),
         ),
     )

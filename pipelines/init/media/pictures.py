@@ -8,6 +8,7 @@ from statistics import median
 
 import PIL.Image
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.features.orientation import orientation, shown_size
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
@@ -54,7 +55,7 @@ def draft_pictures(request: Request) -> Draft | None:
         "images",
         "image",
         {"encoder": "image", "shape": list(look.shape)},
-        f"channels, height, width: the median of {look.opened} images is {look.height} x {look.width}"
+        f"channels, height, width: the median of {show_count(look.opened, 'image')} is {look.height} x {look.width}"
         + (f", scaled to {LARGEST_SIDE} for the small network" if max(look.height, look.width) > LARGEST_SIDE else ""),
         {"kind": "vision", "network": "small", "dropout": 0.4},
         image_training(rows),

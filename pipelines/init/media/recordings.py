@@ -32,7 +32,8 @@ def draft_recordings(request: Request) -> Draft | None:
     rows = train_rows(classes.train_files or classes.files, classes.splits)
     frames = int(seconds / HOP_SECONDS)
     count = f"{len(refused)} of {len(table.sample)} recordings"
-    assumptions = [f"{count} are no WAV files of {rate:,} Hz, such as {name}: quarantined" for name in refused[:1]]
+    are = "is no WAV file" if len(refused) == 1 else "are no WAV files"
+    assumptions = [f"{count} {are} of {rate:,} Hz, such as {name}: quarantined" for name in refused[:1]]
     if longest > MOST_SECONDS:
         assumptions.append(f"only the first {MOST_SECONDS:g} s of a recording are used; 1 in 100 has more than {longest:.0f} s")
     learning = Learning(

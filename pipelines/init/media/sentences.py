@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.did_you_mean import name_list, show_count
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import (
     LISTED_CLASSES,
@@ -110,7 +110,7 @@ def _draft(
         ("dataset", "split"): split_reason(splits, classes),
         ("dataset", "features", "sentence"): encoder_reason,
         ("dataset", "target"): name_list([f"{label} {count:,} times" for label, count in classes.most_common(3)]),
-        ("train",): f"about {rows:,} sentences for training",
+        ("train",): f"about {show_count(rows, 'sentence')} for training",
     }
     dataset = {
         "path": f"data/{request.name}",

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipelines.config.features import MaskSettings, VolumeSettings
 from pipelines.config.features.dense import MOST_CLASSES
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.features.media.masks import Mask
 from pipelines.data.features.media.nifti import Grid, UnreadableError, extent, read_grid, read_nifti
 from pipelines.data.features.media.volumes import Volume
@@ -60,7 +61,7 @@ def draft_volumes(request: Request) -> Draft | None:
             train=train_settings(rows, images=3_000, most_epochs=100, batch=4 if rows < 1_000 else 8, rate=2e-3),
             rows=AnnotatedRows(rows, len(sample), faults, files.lone_images, files.lone_masks),
             introduction=(
-                f"{rows:,} volumes with labels of {len(label['classes'])} classes.",
+                f"{show_count(rows, 'volume')} with labels of {len(label['classes'])} classes.",
                 "Reading them needs nibabel: pip install 'lockstep-pipelines[medical]'",
             ),
             assumptions=(*folders.assumptions, *_doubts(label, grid, unread=rows - len(labels))),

@@ -174,7 +174,8 @@ def _split(table: SampledTable, target: TargetChoice, roles: Roles, order: RowOr
     if roles.group:  # whose rows may have several classes, which strata refuse
         return {**shares, "group": roles.group}, f"equal {roles.group} go to one split"
     if fewest := target.fewest_rows(table.rows):
-        return {**shares, "stratify": target.column.name}, f"a class has about {fewest:,} rows: each split gets its share of every class"
+        reason = f"a class has about {show_count(fewest, 'row')}: each split gets its share of every class"
+        return {**shares, "stratify": target.column.name}, reason
     return shares, ""
 
 
@@ -268,7 +269,8 @@ def _reasons(roles: Roles, between: str) -> str:
 def _introduction(table: SampledTable, data: str) -> tuple[str, ...]:
     about = "" if table.is_complete else "about "
     basis = "" if table.is_complete else " The reasons below are from a sample of them."
-    return (f"{data}: {about}{table.rows:,} rows of {len(table.columns)} columns. Drafted by `lockstep init`, to be edited.{basis}",)
+    size = f"{show_count(table.rows, 'row')} of {show_count(len(table.columns), 'column')}"
+    return (f"{data}: {about}{size}. Drafted by `lockstep init`, to be edited.{basis}",)
 
 
 def _doubts(table: SampledTable, target: TargetChoice, roles: Roles) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import log2
 from typing import Any
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.features.auto.encoder_choice import Encoding
 from pipelines.init.media.texts import text_training
 from pipelines.init.tables.target import TargetChoice
@@ -23,7 +24,7 @@ MOST_EMBEDDED_COLUMNS = 300
 def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> tuple[dict[str, Any], dict[str, Any], str]:
     """The sections `task` and `train` of a table of so many rows, and the reason. Without a trial, a network."""
     workers = 1 if rows < 20_000 else 2
-    choice, reason = (trial.choice, trial.text) if trial else (NETWORK, f"for about {rows:,} rows")
+    choice, reason = (trial.choice, trial.text) if trial else (NETWORK, f"for about {show_count(rows, 'row')}")
     if trial and TREES not in trial.scores:
         reason += f"; trees are not tried: {NEEDED_FOR_TREES}"
     if choice == TREES:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 from pydantic import AwareDatetime, Field, ValidationError
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.config.section import Section
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import Attempt
@@ -74,8 +75,8 @@ class Predictions(Section):
 
     def summary(self, place: str) -> str:
         """The last lines of a command: where the predictions are, and the refused rows by reason."""
-        lines = [f"{place}/{self.snapshot}: {self.rows_out:,} of {self.rows_in:,} rows predicted in {len(self.files)} files"]
-        lines[0] += f" with model {self.model_digest[:12]}"
+        lines = [f"{place}/{self.snapshot}: {self.rows_out:,} of {show_count(self.rows_in, 'row')} predicted in "]
+        lines[0] += f"{show_count(len(self.files), 'file')} with model {self.model_digest[:12]}"
         if self.refused:
             lines += ["the others are kept in its quarantine, with their reasons:", *reason_lines(self.refused, {})]
         return "\n".join(lines)

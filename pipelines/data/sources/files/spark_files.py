@@ -2,6 +2,7 @@
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.config.source.options import spark_options
 from pipelines.config.source.source import Table
 from pipelines.data.sources.files.file_table import FileTable
@@ -27,7 +28,8 @@ class SparkFiles(FileTable[Table]):
         count, spark_count = len(self.files), count_input_files(rows)
         if spark_count != count and not _LEAVING_OUT & self.options.keys():
             raise SourceError(
-                f"{self.settings.path} holds {count} files, of which Spark reads {spark_count}; set options: {{recursiveFileLookup: true}}"
+                f"{self.settings.path} holds {show_count(count, 'file')}, of which Spark reads {spark_count}; set options: "
+                "{recursiveFileLookup: true}"
             )
         return spark_count
 

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
+from pipelines.config.messages.did_you_mean import show_count
 from pipelines.data.sources.conditions import any_misfit, first_misfit
 from pipelines.data.sources.text.numbers import doubt, is_number, is_refused, is_unbounded, number
 from pipelines.data.sources.text.parsed import CORRUPT, OWN_OPTIONS, PERMISSIVE, RECORD, REREAD, STRANGE, VALUES, Options, sound_record
@@ -152,7 +153,7 @@ def _fault_of_fields(fields: Column, schema: StructType, settings: Options, opti
     longest = F.lit(f"a value of more than {options.get('maxcharspercolumn')} characters, which maxCharsPerColumn allows")
     return F.coalesce(
         F.when((record_count == 1) & (count > 1), not_separated),
-        F.when(record_count.between(1, count - 1), F.lit(f"fewer than {count} columns")),
+        F.when(record_count.between(1, count - 1), F.lit(f"fewer than {show_count(count, 'column')}")),
         F.when(F.coalesce(record_count, F.lit(-1)) != count, F.lit(f"more than {count} columns")),
         first_misfit(values, lambda text, kind: _cannot_be(text, kind, settings, mark)),
         F.when(_is_too_long([fields[name] for name in names[:count]], options), longest),

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.messages.did_you_mean import show_count, suggestion
 from pipelines.data.sources.text.json_names import Names, shape
 from pipelines.data.sources.text.json_tokens import Keys, decode_key
 from pipelines.data.sources.text.parsed import KEYLESS, TEXT, UNKNOWN
@@ -140,14 +140,15 @@ def key_notes(table: str, batches: Iterable[str], keyless: int, names: Iterable[
     """Notes on a table's keys: unknown ones, as UNKNOWN of its batches counts them, and the number of rows without any key of the schema's
     `names`."""
     if keyless:
-        yield f"source.tables.{table}: {keyless:,} rows have no key of its schema, so that all of their columns are NULL"
+        have = f"{show_count(keyless, 'row')} {'has' if keyless == 1 else 'have'}"
+        yield f"source.tables.{table}: {have} no key of its schema, so that all columns there are NULL"
     unknown = Counter[str]()
     for text in batches:
         unknown.update(json.loads(text))
     if unknown:
         unnamed = unknown.pop(OTHERS, 0) + sum(count for _, count in unknown.most_common()[MOST_SHOWN:])
         counts = [
-            f"{key} {count:,} times" + (f" ({hint})" if (hint := suggestion(key, names)) else "")
+            f"{key} {show_count(count, 'time')}" + (f" ({hint})" if (hint := suggestion(key, names)) else "")
             for key, count in sorted(unknown.most_common(MOST_SHOWN), key=lambda pair: (-pair[1], pair[0]))
         ]
         more = f", and others {unnamed:,} times" if unnamed else ""
