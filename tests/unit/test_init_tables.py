@@ -89,6 +89,15 @@ def test_aligned_values_are_split_by_the_query(random: np.random.Generator, tmp_
     assert result.sections["dataset"]["target"] == {"c3": "standardize"}
 
 
+def test_aligned_values_may_have_quotes_behind_a_tab(random: np.random.Generator, tmp_path: Path) -> None:
+    rows = [f'{random.normal():<9.3f}{"?" if row == 7 else row % 5:<4} {row % 2}\t"name {row} of it"' for row in range(200)]
+    (tmp_path / "t.data").write_text("\n".join(rows) + "\n")
+    sections = draft_config(Request(str(tmp_path / "t.data"), "c3", "toy")).sections
+    query = sections["source"]["query"]
+    assert "regexp_extract_all(value" in query and "nullif(get(cells, 3), '?') AS c4" in query and "WHERE size(cells) = 4" in query
+    assert sections["dataset"]["features"]["c2"] == {"encoder": "standardize", "impute": "median"}
+
+
 def test_aligned_lines_of_another_width_are_told_and_the_names_are_no_row(random: np.random.Generator, tmp_path: Path) -> None:
     lines = [f"  {a: .3f}   {b: .3f}   {a + b: .3f}\n" for a, b in random.normal(size=(ROWS, 2))]
     (tmp_path / "t.txt").write_text("".join(["  a   b   y\n", *lines[:9], "  1.5   2\n", *lines[9:], "  7\n"]))

@@ -69,13 +69,13 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
     broken = sum(part.broken * len(part.table) for part in cells.values()) / max(len(table), 1)
     doubts = [*layout.doubts, *(part.doubt for part in cells.values() if part.doubt)]
     marks = missing_marks(table)
-    mark = marks[0] if marks and not dialect.is_aligned else ""
+    mark = marks[0] if marks else ""
     texts = {name: table[name].combine_chunks() for name in table.column_names}
     typed = [_without_dots(column) for column in type_columns(texts, mark, is_complete)]
     columns = [ColumnFacts(column) for column in typed]
     if dialect.is_aligned:
         settings: dict[str, Any] = {"format": "text", "path": data, **({"options": dialect.options} if dialect.options else {})}
-        query = line_values_query({column.name: column.ddl for column in typed}, layout.names)
+        query = line_values_query({column.name: column.ddl for column in typed}, layout.names, mark, bool(dialect.quote))
         return SampledTable(settings, columns, rows, is_complete, select=query, doubts=tuple(doubts))
     enforce = {} if not dialect.has_header or all(part.has_plain_names for part in cells.values()) else {"enforceSchema": True}
     options = {**dialect.options, **enforce, **({"nullValue": mark} if mark else {})}

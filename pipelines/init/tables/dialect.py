@@ -41,6 +41,8 @@ MOMENT = re.compile(
     r"[0-9]{1,4}[-/.][0-9A-Za-z]{1,9}[-/.][0-9]{1,4}(?:[ T][0-9]{1,2}:[0-9]{2}.*)?|[0-9]{1,2}:[0-9]{2}(?::[0-9.]+)?(?: ?[AaPp][Mm])?"
     r"|[A-Z][a-z]{2,8}[.]? [0-9]{1,2}, [0-9]{4}|[A-Za-z]{3,9}[-/][0-9]{1,2}[-/][0-9]{4}"
 )
+ALIGNED_CELL = r'"[^"]*"|[^\s]+'
+"""A value between blanks, for Python and for Java."""
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 
@@ -125,10 +127,10 @@ def find_dialect(data: bytes, encoding: str, is_cut: bool, skip: int = 0) -> tup
     best = max(score for (score, _, _), _ in scored)
     (score, share, width), dialect = next(scored_one for scored_one in scored if scored_one[0][0] >= best - 0.005)
     lines = [line for line in _LINE_BREAK.split(text.decode()) if line.strip()]
-    if dialect.separator == " " and _is_aligned(lines):
-        dialect = TableDialect(
-            separator=" ", quote="", is_aligned=True, width=Counter(len(line.split()) for line in lines).most_common(1)[0][0]
-        )
+    aligned_width = Counter(len(split_aligned(line)) for line in lines).most_common(1)[0][0] if lines else 0
+    if dialect.separator in (" ", "\t") and aligned_width > 1 and _is_aligned(lines, dialect.separator):
+        quote = '"' if re.search(r'(?:^|\s)"[^"]+"(?:\s|$)', text.decode()) else ""
+        dialect = TableDialect(separator=" ", quote=quote, is_aligned=True, width=aligned_width)
     elif score <= 0:
         dialect = TableDialect(divides=False)
     else:
@@ -155,10 +157,15 @@ def first_records(text: bytes, dialect: TableDialect) -> Iterator[TextRecord]:
         )
 
 
+def split_aligned(line: str) -> list[str]:
+    """The values of a line of aligned values; one in quotes may have blanks."""
+    return [cell.strip('"') for cell in re.findall(ALIGNED_CELL, line)]
+
+
 def split_records(texts: Iterable[str], dialect: TableDialect) -> Iterator[list[str]]:
     """The values of each sound record."""
     if dialect.is_aligned:
-        yield from (text.split() for text in texts)
+        yield from (split_aligned(text) if dialect.quote else text.split() for text in texts)
         return
     joint = dialect.separator if len(dialect.separator) == 1 else _JOINT
     settings: dict[str, Any] = {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
@@ -257,11 +264,13 @@ def _quality(value: str) -> float:
     return 0.7 if re.search(r"[^\W\d]{3}", value) else 0.0
 
 
-def _is_aligned(lines: list[str]) -> bool:
-    """Whether lines that start or go on with several blanks have equally many values."""
-    widths = Counter(len(line.split()) for line in lines)
-    padded = sum(re.search(r"^ |  |\t", line) is not None for line in lines)
-    return padded > max(1, 0.01 * len(lines)) and widths.most_common(1)[0][1] >= 0.9 * len(lines)
+def _is_aligned(lines: list[str], separator: str) -> bool:
+    """Whether lines that start or go on with several blanks have equally many values. Tabs divide them better, unless nearly all lines have
+    numbers with several blanks between them."""
+    widths = Counter(len(split_aligned(line)) for line in lines)
+    padding, least = (r"^ |  |\t", 0.01) if separator == " " else (r"[0-9] {2,}[0-9]", 0.9)
+    padded = sum(re.search(padding, line) is not None for line in lines)
+    return padded > max(1, least * len(lines)) and widths.most_common(1)[0][1] >= 0.9 * len(lines)
 
 
 def _has_blanks(read: list[TextRecord]) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.column_names import sql_name, sql_text
+from pipelines.init.tables.dialect import ALIGNED_CELL
 from pipelines.init.tables.table import SampledTable
 
 LINE_CHARACTERS = 120
@@ -54,17 +55,25 @@ class Query:
         return f"({' UNION ALL '.join(parts)})"
 
 
-def line_values_query(columns: Mapping[str, str], header: Sequence[str] = ()) -> str:
-    """The query of lines of aligned values, which are no CSV: types by name. A line of the names in the header is left out. It has {{}} for
-    the name of the table."""
-    values = [
-        f"try_cast(get(cells, {place}) AS {kind}) AS {sql_name(name)}" if kind != "string" else f"get(cells, {place}) AS {sql_name(name)}"
-        for place, (name, kind) in enumerate(columns.items())
-    ]
-    cells = "SELECT split(trim(value), '\\\\s+') AS cells FROM {} WHERE trim(value) <> ''"
-    names = sql_text(" ".join(header)).replace("{", "{{").replace("}", "}}")
-    is_no_header = f" AND array_join(cells, ' ') <> {names}" if header else ""
+def line_values_query(columns: Mapping[str, str], header: Sequence[str] = (), mark: str = "", has_quotes: bool = False) -> str:
+    """The query of lines of aligned values, which are no CSV: types by name, and {{}} for the name of the table.
+
+    It leaves out a line of the names in the header. `mark` stands for a missing value, and values may have quotes."""
+    values = []
+    for place, (name, kind) in enumerate(columns.items()):
+        cell = f"get(cells, {place})"
+        marked = f"nullif({cell}, {_literal(mark)})" if mark else cell
+        values.append(f"{f'try_cast({cell} AS {kind})' if kind != 'string' else marked} AS {sql_name(name)}")
+    split = "split(trim(value), '\\\\s+')"
+    if has_quotes:
+        split = f"transform(regexp_extract_all(value, {sql_text(ALIGNED_CELL)}, 0), cell -> trim(BOTH '\"' FROM cell))"
+    cells = f"SELECT {split} AS cells FROM {{}} WHERE trim(value) <> ''"
+    is_no_header = f" AND array_join(cells, ' ') <> {_literal(' '.join(header))}" if header else ""
     return f"SELECT {_lines(values)}\nFROM ({cells})\nWHERE size(cells) = {len(columns)}{is_no_header}"
+
+
+def _literal(text: str) -> str:
+    return sql_text(text).replace("{", "{{").replace("}", "}}")
 
 
 def _lines(expressions: list[str]) -> str:
