@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-BUNDLED = ("breast_cancer", "wine", "diabetes", "iris", "digits")
-"""Of scikit-learn; the target is the last column."""
+BUNDLED = ("breast_cancer", "wine", "diabetes", "iris", "digits", "linnerud")
+"""Of scikit-learn; the target is the last column, and those of linnerud are the last three."""
 Draw = np.random.Generator
 Made = tuple[pd.DataFrame, str]
 
@@ -104,6 +104,14 @@ def linear(draw: Draw) -> Made:
     return table.assign(y=(table.to_numpy() @ draw.normal(size=6) + draw.normal(size=4_000)).round(3)), "y"
 
 
+def several(draw: Draw) -> Made:
+    """Three numbers: a weighted sum, the same with a product, and a wave."""
+    table = numbers(draw, 3_000, 5)
+    total = table.x0 - 0.5 * table.x1 + 0.3 * draw.normal(size=len(table))
+    wave = np.sin(2 * table.x4) + 0.3 * draw.normal(size=len(table))
+    return table.assign(a=total.round(3), b=(total + table.x2 * table.x3).round(3), c=wave.round(3)), "a,b,c"
+
+
 def words(draw: Draw) -> Made:
     """Texts beside a number, which some words turn round."""
     vocabulary = np.array([f"word{number}" for number in range(300)])
@@ -116,7 +124,7 @@ def words(draw: Draw) -> Made:
 MADE: dict[str, Callable[[Draw], Made]] = {
     make.__name__: make
     for make in (
-        interactions, periodic, rare, panel, series, many_categories, categories, wide, duplicates, leak, trend, linear, words,
+        interactions, periodic, rare, panel, series, many_categories, categories, wide, duplicates, leak, trend, linear, several, words,
     )
 }  # fmt: skip
 
@@ -129,7 +137,7 @@ def write_table(name: str, folder: Path) -> tuple[Path, str]:
         from sklearn import datasets  # noqa: PLC0415
 
         bundle = getattr(datasets, f"load_{name}")(as_frame=True)
-        table, target = bundle.frame, "target"
+        table, target = bundle.frame, "target" if "target" in bundle.frame else ",".join(bundle.target_names)
     file = folder / f"{name}.csv"
     table.to_csv(file, index=False)
     return file, target

@@ -233,6 +233,38 @@ def test_a_trial_on_the_sample_chooses_trees_a_linear_model_or_a_network(target:
     )
 
 
+@pytest.mark.parametrize(("target", "hidden"), [("sums", []), ("waves", [128, 128])])
+def test_of_several_targets_a_trial_chooses_a_linear_model_or_a_network(
+    target: str, hidden: list[int], random: np.random.Generator, tmp_path: Path
+) -> None:
+    numbers = random.normal(size=(600, 20 if target == "sums" else 3)).round(3)
+    total = numbers.sum(axis=1)
+    first, second = (total, numbers[:, 0] - total) if target == "sums" else (np.cos(total), np.sin(total))
+    table = {**{f"x{number}": column for number, column in enumerate(numbers.T)}, "a": first.round(4), "b": second.round(4)}
+    result = draft(write_csv(tmp_path / "t.csv", table), "a,b")
+    assert result.sections["task"]["hidden"] == hidden
+    reason = result.comments[("train",)]
+    assert "R² on 600 rows of the sample, held out from small fits: a linear model" in reason and "trees predict one number" in reason
+
+
+def test_a_trial_tells_the_values_of_a_column_of_hundreds_apart(random: np.random.Generator, tmp_path: Path) -> None:
+    shops = random.integers(0, 300, 2_400)
+    levels = random.normal(size=300)[shops]
+    table = {"shop": [f"s{shop}" for shop in shops], "x": random.normal(size=2_400).round(3)}
+    result = draft(write_csv(tmp_path / "t.csv", {**table, "y": (levels + table["x"]).round(3)}))
+    assert result.sections["task"] == LINEAR, result.comments[("train",)]
+
+
+def test_a_trial_takes_hours_for_categories_as_the_draft_does(random: np.random.Generator, tmp_path: Path) -> None:
+    """An hour's level adds up with numbers, though hours in their order do not."""
+    hours = random.integers(0, 5_000, 1_000)
+    numbers = random.normal(size=(1_000, 6)).round(3)
+    level = 2 * random.normal(size=24)[hours % 24]
+    table = {"time": np.datetime64("2024-01-01T00:00:00") + hours.astype("timedelta64[h]"), **{f"x{n}": x for n, x in enumerate(numbers.T)}}
+    result = draft(write_csv(tmp_path / "t.csv", {**table, "y": (numbers.sum(axis=1) + level).round(3)}))
+    assert result.sections["task"] == LINEAR, result.comments[("train",)]
+
+
 def test_a_trial_takes_odd_numbers_and_classes_of_few_rows(
     random: np.random.Generator, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -350,6 +382,7 @@ def test_a_rare_class_has_no_weight_and_chooses_the_epoch_by_its_precision(colum
     rare = {"a": [*columns["a"]] * 5, "color": [*columns["color"]] * 5, "y": [number % 50 == 0 for number in range(5 * ROWS)]}
     result = draft(write_csv(tmp_path / "t.csv", rare))
     assert "class_weights" not in result.sections["task"] and result.sections["train"]["monitor"] == "average_precision"
+    assert "average precision on 2,000 rows of the sample" in result.comments[("train",)], "each row is held out"
     assert result.sections["dataset"]["split"]["stratify"] == "y" and "each split gets its share" in result.comments["dataset", "split"]
 
 

@@ -111,7 +111,7 @@ def _plan(table: SampledTable, request: Request) -> _Plan:
 def _columns_to_try(plan: _Plan) -> tuple[list[ColumnFacts], list[ColumnFacts]]:
     """The columns of a trial of models, and the texts among the features; no columns where the kind of the data decides on the model."""
     texts = [column for column in plan.roles.features if is_text_feature(column, plan.roles)]
-    if plan.target.further or _rating_sides(plan):
+    if _rating_sides(plan):
         return [], texts
     return [*(column for column in plan.roles.features if column not in texts), *(plan.series.columns if plan.series else [])], texts
 

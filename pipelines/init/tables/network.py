@@ -26,7 +26,7 @@ def task_and_training(target: TargetChoice, rows: int, trial: Trial | None) -> t
     workers = 1 if rows < 20_000 else 2
     choice, reason = (trial.choice, trial.text) if trial else (NETWORK, f"for about {show_count(rows, 'row')}")
     if trial and TREES not in trial.scores:
-        reason += f"; trees are not tried: {NEEDED_FOR_TREES}"
+        reason += "; trees predict one number" if target.further else f"; trees are not tried: {NEEDED_FOR_TREES}"
     if choice == TREES:
         outputs = target.column.distinct if target.kind == "classes" else 1
         return {"kind": "trees"}, {"workers": workers, **_rounds(outputs)}, reason

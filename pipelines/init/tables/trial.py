@@ -23,9 +23,11 @@ MOST_ROWS, MOST_VALUES = 20_000, 300_000
 MOST_CLASSES = 50
 """Classes beyond which boosting takes minutes: it grows a tree for each."""
 _FEW_ROWS = 3_000
-"""Rows below which each row is held out once, from three fits; of more, a quarter is held out once."""
+"""Rows below which each row is held out once, from three fits; of more, a quarter is, unless a class is rare: a quarter of its rows would
+say nothing."""
 _RESAMPLES = 100
 METRICS = {"two classes": "AUC", "classes": "accuracy", "number": "R²"}
+_OF_A_RARE_CLASS = "average precision"
 Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
 FITS: dict[str, Fit] = {TREES: fit_trees, LINEAR: fit_linear, NETWORK: fit_network}
 
@@ -42,7 +44,7 @@ class Trial:
     lead: float = 0.0
     """How far it is ahead of trees; negative if they are ahead."""
     standard_error: float = 0.0
-    """Of `lead`, by resampling the rows held out (Efron 1979)."""
+    """Of `lead`, by resampling the rows held out, or the groups (Efron 1979)."""
 
     @property
     def choice(self) -> str:
@@ -69,12 +71,13 @@ def try_models(
     group: ColumnFacts | None = None,
 ) -> Trial | None:
     """Fit models on some rows of the sample, and score them on the others: on the last ones by `time`, or on other values of `group`.
+    Several numbers have a score together, and no trees, which predict one.
 
     `texts` are none of the `features`. None if there are too few rows, also of a class, too many classes, or no feature that varies."""
     from threadpoolctl import threadpool_limits  # noqa: PLC0415, with scikit-learn, which takes a second
 
     true = _target_numbers(target)
-    rows = np.flatnonzero(~np.isnan(true))
+    rows = np.flatnonzero(~np.isnan(true.reshape(len(true), -1)).any(1))
     if len(rows) < LEAST_ROWS or (target.has_classes and target.column.distinct > MOST_CLASSES):
         return None
     most = max(min(MOST_ROWS, MOST_VALUES // max(len(features), 1)), 1_000)
@@ -90,52 +93,67 @@ def try_models(
         inputs = TrialInputs.from_columns(features, texts, rows, has_days=time is None)
         if not inputs.count:
             return None
-        folds = list(_folds(rows, time, group))
+        folds = list(_folds(rows, time, group, is_each_held_out=len(rows) < _FEW_ROWS or target.has_rare_class))
         held_out = np.concatenate([test for _, test in folds])
         predicted = dict[str, np.ndarray]()
         for name, fit in FITS.items():
+            if name == TREES and target.further:
+                continue
             try:
                 parts = [fit(inputs.select(train, test), true[train], test, target.has_classes) for train, test in folds]
             except ImportError:  # LightGBM without its libraries
                 continue
             predicted[name] = np.concatenate(parts)
-    return _compare(predicted, true[held_out], target)
+    units = np.arange(len(held_out)) if group is None else _codes(group)[rows][held_out]
+    return _compare(predicted, true[held_out], target, units)
 
 
-def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetChoice) -> Trial | None:
-    """The scores of the predictions, and how certain their difference is. None if the rows held out have one class only."""
-    if len(np.unique(true)) < 2:
+def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetChoice, units: np.ndarray) -> Trial | None:
+    """The scores of the predictions, and how certain their difference is: rows of one of the `units`, as of a person, err alike and are
+    resampled together. None if the rows held out have one class or number only."""
+    if np.any(np.all(true == true[0], axis=0)):
         return None
-    scores = {name: _score(values, true, target.kind) for name, values in predicted.items()}
+    metric = _OF_A_RARE_CLASS if target.has_rare_class and target.kind == "two classes" else METRICS[target.kind]
+    scores = {name: _score(values, true, metric) for name, values in predicted.items()}
     rivals = [name for name in scores if name != TREES]
     best_other = max(rivals, key=lambda name: scores[name])
-    trial = Trial(METRICS[target.kind], scores, len(true), best_other)
+    trial = Trial(metric, scores, len(true), best_other)
     if TREES not in scores:
         return trial
     random, leads = np.random.default_rng(0), list[float]()
+    by_unit = np.argsort(units, kind="stable")
+    rows_of_units = np.split(by_unit, np.flatnonzero(np.diff(units[by_unit])) + 1)
     while len(leads) < _RESAMPLES:
-        resampled = random.integers(0, len(true), len(true))
+        resampled = np.concatenate([rows_of_units[unit] for unit in random.integers(0, len(rows_of_units), len(rows_of_units))])
         if len(np.unique(true[resampled])) > 1:
-            other, trees = (_score(predicted[name][resampled], true[resampled], target.kind) for name in (best_other, TREES))
+            other, trees = (_score(predicted[name][resampled], true[resampled], metric) for name in (best_other, TREES))
             leads.append(other - trees)
     return replace(trial, lead=scores[best_other] - scores[TREES], standard_error=float(np.std(leads)))
 
 
-def _score(predicted: np.ndarray, true: np.ndarray, kind: str) -> float:
-    """AUC of the probabilities of the second class, accuracy of the classes' probabilities, or R² of numbers."""
-    if kind == "two classes":
+def _score(predicted: np.ndarray, true: np.ndarray, metric: str) -> float:
+    """AUC of the probabilities of the second class or average precision of the rarer one, accuracy of the classes' probabilities, or R² of
+    numbers, the mean of several."""
+    positive = true == 1
+    if metric == _OF_A_RARE_CLASS:
+        from sklearn.metrics import average_precision_score  # noqa: PLC0415
+
+        is_rarer = positive if 2 * positive.sum() < len(true) else ~positive
+        return float(average_precision_score(is_rarer, predicted[:, 1] if is_rarer is positive else predicted[:, 0]))
+    if metric == "AUC":
         from scipy.stats import rankdata  # noqa: PLC0415
 
-        positive = true == 1
         ranks = rankdata(predicted[:, 1])[positive].sum()
         count = int(positive.sum())
         return float((ranks - count * (count + 1) / 2) / (count * (len(true) - count)))
-    if kind == "classes":
+    if metric == "accuracy":
         return float(np.mean(predicted.argmax(1) == true))
-    return float(1 - np.mean((true - predicted) ** 2) / np.var(true))
+    return float(np.mean(1 - np.mean((true - predicted) ** 2, 0) / np.var(true, 0)))
 
 
-def _folds(rows: np.ndarray, time: ColumnFacts | None, group: ColumnFacts | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _folds(
+    rows: np.ndarray, time: ColumnFacts | None, group: ColumnFacts | None, is_each_held_out: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Places of the rows to fit on, and of those to score on."""
     count = len(rows)
     if time is not None:
@@ -145,7 +163,7 @@ def _folds(rows: np.ndarray, time: ColumnFacts | None, group: ColumnFacts | None
     keys = np.arange(count) if group is None else np.unique(_codes(group)[rows], return_inverse=True)[1]
     draws = np.random.default_rng(0).permutation(keys.max() + 1)[keys]
     parts = 3 if count < _FEW_ROWS else 4
-    for part in range(parts if count < _FEW_ROWS else 1):
+    for part in range(parts if is_each_held_out else 1):
         is_held_out = draws % parts == part
         yield np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
 
@@ -156,7 +174,10 @@ def _codes(column: ColumnFacts) -> np.ndarray:
 
 
 def _target_numbers(target: TargetChoice) -> np.ndarray:
-    """The value, or of classes their rank by frequency; of two classes 1 for the positive one is not needed, since AUC is symmetric."""
+    """The value, or a column for each of several, or of classes their rank by frequency; of two classes 1 for the positive one is not
+    needed, since AUC is symmetric."""
+    if target.further:
+        return np.stack([finite_numbers(column) for column in target.columns], axis=1)
     if not target.has_classes:
         return finite_numbers(target.column)
     codes = _codes(target.column).astype(float)

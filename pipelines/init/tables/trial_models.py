@@ -78,6 +78,6 @@ def fit_network(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_cla
     if has_classes:
         network = neural_network.MLPClassifier(**settings).fit(values[inputs.train], true)
         return np.asarray(network.predict_proba(values[test]))
-    mean, deviation = true.mean(), true.std() or 1.0
+    mean, deviation = true.mean(0), np.where(true.std(0) > 0, true.std(0), 1.0)
     regressor = neural_network.MLPRegressor(**settings).fit(values[inputs.train], (true - mean) / deviation)
     return np.asarray(regressor.predict(values[test])) * deviation + mean
