@@ -153,34 +153,34 @@ def target_kind(config: Config, target: TensorColumn) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What others have on the test split, by one metric."""
+    """What the other models have on the test split, by one metric."""
 
     metric: str
-    others: dict[str, float]
+    rivals: dict[str, float]
     by_chance: float
     """The standard error of the best other's metric, as a share of it."""
 
     @classmethod
     def from_predictions(cls, metric: str, true: np.ndarray, predicted: Columns, unit: float, naive: dict[str, float]) -> "Comparison":
         """`naive` are scores of forecasts that are known already, in `unit`s as encoded."""
-        others = {name: unit * score(metric, true, values) for name, values in predicted.items()}
-        best = (min if metric in SMALLER_IS_BETTER else max)(others, key=lambda name: others[name])
+        rivals = {name: unit * score(metric, true, values) for name, values in predicted.items()}
+        best = (min if metric in SMALLER_IS_BETTER else max)(rivals, key=lambda name: rivals[name])
         draw, resampled = np.random.default_rng(0), list[float]()
         while len(resampled) < RESAMPLES:
             rows = draw.integers(0, len(true), len(true))
             if metric in SMALLER_IS_BETTER or len(np.unique(true[rows])) > 1:
                 resampled.append(unit * score(metric, true[rows], predicted[best][rows]))
         least = 1 / len(true) if metric == "accuracy" else 0.0  # a row is what can differ, also where all are right
-        return cls(metric, others | naive, max(float(np.std(resampled)), least) / others[best])
+        return cls(metric, rivals | naive, max(float(np.std(resampled)), least) / rivals[best])
 
     def share(self, drafted: float) -> float:
         """The draft's metric as a share of the best other's; of an error, the reverse."""
         if self.metric in SMALLER_IS_BETTER:
-            return min(self.others.values()) / drafted
-        return drafted / max(self.others.values())
+            return min(self.rivals.values()) / drafted
+        return drafted / max(self.rivals.values())
 
     def row(self, drafted: list[float]) -> Row:
-        scores = {"drafted": mean(drafted), **self.others}
+        scores = {"drafted": mean(drafted), **self.rivals}
         return {
             "metric": self.metric,
             **{name: float(f"{score:.4g}") for name, score in scores.items()},
