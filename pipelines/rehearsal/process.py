@@ -77,7 +77,7 @@ class _Begun:
     values: Mapping[str, Any]
     sampled: SampledTables
 
-    def has_data_of(self, values: Mapping[str, Any]) -> bool:
+    def is_same_dataset(self, values: Mapping[str, Any]) -> bool:
         """Whether ETL would do the same for this config."""
         return all(self.values[section] == values[section] for section in ("source", "dataset"))
 
@@ -130,9 +130,9 @@ class Rehearsal:
         """Try the config, unless `begin` had one of the same data, and return what is to be said of the outcome.
 
         Raises the LockstepError with which ETL or training would refuse it, and SourceError if they would refuse too many rows."""
-        if self._begun and not self._begun[-1].has_data_of(values):
+        if self._begun and not self._begun[-1].is_same_dataset(values):
             self._receive()
-        if not self._begun or not self._begun[-1].has_data_of(values):
+        if not self._begun or not self._begun[-1].is_same_dataset(values):
             self.begin(values)
         sampled, folder = self._begun[-1].sampled, self._version_folder(len(self._begun) - 1)
         config = with_absolute_paths(parse(deepcopy(dict(values)), self._origin), home())

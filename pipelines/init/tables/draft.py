@@ -76,7 +76,7 @@ def _too_few_rows(table: SampledTable, data: str) -> str:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is decided before a model is chosen."""
+    """The decisions before the choice of a model."""
 
     name: str
     table: SampledTable
