@@ -191,7 +191,7 @@ def _divide_masks(folder: Path) -> None:
         ),
         (
             lambda folder: _move(folder, "dog/?.png", "."),
-            "10 files 0 folders deep, 14 files 1 folders deep; move them so that each class is a folder",
+            "10 files 0 folders deep, 14 files 1 folder deep; move them so that each class is a folder",
             lambda folder: _move(folder, "?.png", "dog"),
         ),
         (
