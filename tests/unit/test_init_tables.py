@@ -646,7 +646,7 @@ def test_keys_of_json_that_differ_in_case_are_one_column_or_none(columns: dict[s
     assert table_settings(result)["schema"] == "user struct<home int>, a double, y string"
     assert "Left out: user_Age, of type repeated key" in result.comments["dataset", "features"]
     (doubt,) = (line for line in result.assumptions if line.startswith("AGE and age and Age are left out"))
-    assert doubt.endswith("to use them, rename one in the file")
+    assert doubt.endswith("with other names in the file they are columns")
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.txt", "t.dat"])

@@ -92,7 +92,7 @@ def _doubt_of_spellings(name: str, field: _Field) -> str:
     if field.is_repeated:
         return (
             f"{name} and {further} are left out: they differ only in case, ETL takes them for the same key, and some objects have both; "
-            "to use them, rename one in the file"
+            "with other names in the file they are columns"
         )
     return f"{name} is also written {further}: both are one column" if further else ""
 
