@@ -313,9 +313,24 @@ def test_several_targets_are_numbers_that_one_network_predicts(numbers: dict[str
 def test_a_number_far_from_all_others_is_named(numbers: dict[str, Values], random: np.random.Generator, tmp_path: Path) -> None:
     marked = np.where(random.random(ROWS) < 0.05, -999, numbers["a"])
     balance = np.where(random.random(ROWS) < 0.05, -1, 3)
-    lines = draft(tmp_path, {**numbers, "marked": marked.tolist(), "balance": balance.tolist()}).assumptions
-    (line,) = [line for line in lines if "-999 of marked" in line]
-    assert "nullif(marked, -999) AS marked in source.query" in line and not any("balance" in line for line in lines)
+    result = draft(tmp_path, {**numbers, "marked": marked.tolist(), "balance": balance.tolist()})
+    (line,) = [line for line in result.assumptions if "-999 of marked" in line]
+    assert "give nullif(marked, -999) AS marked in source.query, and its feature impute: median" in line
+    assert not any("balance" in line for line in result.assumptions)
+    # the remedy
+    values = from_yaml(yaml_text(result))
+    values["source"]["query"] = "SELECT * EXCEPT (marked), nullif(marked, -999) AS marked FROM toy"
+    values["dataset"]["features"]["marked"] = {"encoder": "standardize", "impute": "median"}
+    parse(values, "toy.yaml")
+    assert query_values("SELECT nullif(y, -999) AS y FROM t", [-999, 3]) == [None, 3]
+
+
+def test_a_linear_model_of_many_columns_has_small_weights(random: np.random.Generator, tmp_path: Path) -> None:
+    values = random.normal(size=(ROWS // 2, 150))
+    columns = {f"a{number}": values[:, number].round(4) for number in range(150)}
+    noisy, exact = (values[:, :50].sum(1) + noise * random.normal(size=len(values)) for noise in (12, 0))
+    assert draft(tmp_path, {**columns, "y": noisy.round(3)}).sections["train"]["weight_decay"] == 1
+    assert "weight_decay" not in draft(tmp_path, {**columns, "y": exact.round(3)}).sections["train"]
 
 
 def test_objects_inside_of_an_object_are_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.trial_inputs import TrialInputs, finite_numbers, number_inputs
-from pipelines.init.tables.trial_models import LINEAR, NETWORK, TREES, fit_linear, fit_network, fit_trees
+from pipelines.init.tables.trial_models import LINEAR, NETWORK, TREES, fit_linear, fit_network, fit_trees, ridge_penalty
 
 LEAST_ROWS = 50
 LEAST_ROWS_OF_A_CLASS = 10
@@ -43,6 +43,8 @@ class Trial:
     """The best model besides trees; empty without trees."""
     lead: float = 0.0
     """How far it is ahead of trees; negative if they are ahead."""
+    penalty: float = 0.0
+    """Of squared weights, per row, if a linear model of numbers is chosen."""
     standard_error: float = 0.0
     """Of `lead`, by resampling the rows held out, or the groups (Efron 1979)."""
 
@@ -105,7 +107,11 @@ def try_models(
                 continue
             predicted[name] = np.concatenate(parts)
     units = np.arange(len(held_out)) if group is None else _codes(group)[rows][held_out]
-    return _compare(predicted, true[held_out], target, units)
+    trial = _compare(predicted, true[held_out], target, units)
+    if trial and trial.choice == LINEAR and not target.has_classes:
+        everything = np.arange(len(rows))
+        trial = replace(trial, penalty=ridge_penalty(inputs.select(everything, everything), true))
+    return trial
 
 
 def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetChoice, units: np.ndarray) -> Trial | None:

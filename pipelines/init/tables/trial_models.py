@@ -10,6 +10,7 @@ TREES, LINEAR, NETWORK = "boosted trees", "a linear model", "a small network"
 _ROUNDS, _RATE, _PATIENCE = 300, 0.1, 25
 _TREES_IN_ALL = 600
 """Of all classes together."""
+_PENALTIES = np.logspace(-1, 4, 6)
 _STEPS = 3_000
 """Of the network, at most."""
 
@@ -56,7 +57,14 @@ def fit_linear(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_clas
     if has_classes:
         classifier = linear_model.LogisticRegression(max_iter=100).fit(values[inputs.train], true)
         return np.asarray(classifier.predict_proba(values[test]))
-    return np.asarray(linear_model.RidgeCV(np.logspace(-1, 4, 6)).fit(values[inputs.train], true).predict(values[test]))
+    return np.asarray(linear_model.RidgeCV(_PENALTIES).fit(values[inputs.train], true).predict(values[test]))
+
+
+def ridge_penalty(inputs: TrialInputs, true: np.ndarray) -> float:
+    """The penalty of squared weights, per row, with which a linear model of a number predicts rows left out best."""
+    from sklearn import linear_model  # noqa: PLC0415
+
+    return float(linear_model.RidgeCV(_PENALTIES).fit(inputs.linear_inputs()[inputs.train], true).alpha_) / len(inputs.train)
 
 
 def fit_network(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_classes: bool) -> np.ndarray:
