@@ -82,7 +82,7 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
 
         request = Request(path_in_config(data, home()), target, pipeline_name(output), skip_rows)
         if trial:
-            request = replace(request, announce=lambda sections: trial.begin(plain_values(Draft(sections))))
+            request = replace(request, announce=lambda sections: trial.announce(plain_values(Draft(sections))))
         draft = draft_config(request)
         outcome = write_config(draft, output, trial.try_draft if trial else partial(_check_draft, str(output)))
     return replace(draft, assumptions=(*draft.assumptions, *outcome))

@@ -171,7 +171,7 @@ def test_a_draft_whose_data_changed_since_it_was_announced_is_tried_again(tmp_pa
     other_data = values | {"dataset": values["dataset"] | {"split": {"train": 0.5, "validation": 0.25, "test": 0.25}}}
     for final, requests in [(values | {"train": {**values["train"], "epochs": 3}}, 1), (other_data, 2)]:
         with RehearsalHere("toy.yaml") as rehearsal:
-            rehearsal.begin(values)
+            rehearsal.announce(values)
             assert rehearsal.try_draft(final) == ()
             assert len(rehearsal.requests) == requests
 
