@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image
 
 from pipelines.data.features.arrays import MAX_PIXELS, is_bytes
@@ -36,12 +37,19 @@ def describe_samples(survey: Survey) -> dict[str, Any]:
     table = survey.samples.get(SPLITS[0])
     if not count or table is None:
         return {"columns": [], "rows": [], "pictures": []}
-    names = [name for name in table.column_names if not name.startswith("__")][:_MOST_COLUMNS]
+    names = [name for name in table.column_names if not name.startswith("__") and _has_values(survey, table.schema.field(name))]
+    names = names[:_MOST_COLUMNS]
     rows = table.select(names).slice(0, count).to_pylist()
     pictures: list[dict[str, str]] = []
     with suppress(DatasetError, OSError):  # the version is on a disk that has gone, or is none of ETL's
         pictures = list(_pictures(survey, count))
     return {"columns": names, "rows": [[_text(row[name]) for name in names] for row in rows], "pictures": pictures}
+
+
+def _has_values(survey: Survey, sampled: pa.Field) -> bool:
+    """Whether the sample has values of the column; of pictures and other nested values it only has whether they are there."""
+    raw = schema_from_text(survey.manifest.raw_schema)
+    return not (pa.types.is_boolean(sampled.type) and sampled.name in raw.names and not pa.types.is_boolean(raw.field(sampled.name).type))
 
 
 def sample_record(survey: Survey, reason: str) -> dict[str, str]:
