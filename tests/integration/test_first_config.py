@@ -158,7 +158,7 @@ def test_what_training_would_refuse_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
     write_table(tmp_path / "churn.csv")
     values = from_yaml(yaml_text(draft_config(Request(os.fspath(tmp_path / "churn.csv"), "left", "toy"))))
-    values["train"]["global_batch"] = 2 * ROWS
+    values |= {"task": {"kind": "tabular"}, "train": {"global_batch": 2 * ROWS}}
     with RehearsalHere("toy.yaml") as rehearsal, pytest.raises(TrainingError, match=r"toy\.yaml is not written.*global_batch"):
         rehearsal.try_draft(values)
 
