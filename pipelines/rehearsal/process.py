@@ -133,9 +133,9 @@ class Rehearsal:
         """Try the config, unless `begin` had one of the same data, and return what is to be said of the outcome.
 
         Raises the LockstepError with which ETL or training would refuse it, and SourceError if they would refuse too many rows."""
-        if self._begun and not self._begun[-1].is_same_dataset(values):
-            self._receive()
-        if not self._begun or not self._begun[-1].is_same_dataset(values):
+        if not (self._begun and self._begun[-1].is_same_dataset(values)):
+            if self._begun:
+                self._receive()
             self.begin(values)
         sampled, folder = self._begun[-1].sampled, self._version_folder(len(self._begun) - 1)
         config = with_absolute_paths(parse(deepcopy(dict(values)), self._origin), home())

@@ -64,6 +64,11 @@ def sql_text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def escape_braces(sql: str) -> str:
+    """SQL as a part of a template, which has {} for what is put in."""
+    return sql.replace("{", "{{").replace("}", "}}")
+
+
 def sql_path(path: FieldPath) -> str:
     """The field as an expression of Spark SQL."""
     return ".".join(map(sql_name, path))

@@ -11,7 +11,7 @@ from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import Cells, read_cells
-from pipelines.init.tables.column_names import sql_name, sql_text
+from pipelines.init.tables.column_names import escape_braces, sql_name, sql_text
 from pipelines.init.tables.dialect import TableDialect, TextRecord, find_dialect
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.layout import Layout, find_layout
@@ -107,7 +107,7 @@ def _is_not(values: Mapping[str, str], ddl: Mapping[str, str] | None = None) -> 
     """The condition, as text to be formatted, of rows that differ from these values. `ddl` has the types of columns, by default texts."""
     texts = {name: sql_text(text) if not ddl or ddl[name] == "string" else text for name, text in values.items() if text}
     condition = f"NOT ({' AND '.join(f'{sql_name(name)} <=> {text}' for name, text in texts.items())})"
-    return condition.replace("{", "{{").replace("}", "}}")
+    return escape_braces(condition)
 
 
 def _without_total(table: pa.Table) -> tuple[pa.Table, dict[str, str] | None]:

@@ -47,7 +47,7 @@ def missing_value_doubts(columns: Sequence[ColumnFacts]) -> Iterator[str]:
     for column in columns:
         if column.kind != "number" or column.distinct < 3:
             continue
-        for mark in {column.numbers[0], column.numbers[-1]}:
+        for mark in (column.numbers[0], column.numbers[-1]):
             others = column.numbers[column.numbers != mark]
             share = 1 - len(others) / len(column.numbers)
             gap = min(abs(mark - others[0]), abs(mark - others[-1]))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.init.tables.column_names import sql_text
+from pipelines.init.tables.column_names import escape_braces, sql_text
 from pipelines.init.tables.number_forms import MOST_WRONG, share_of_looks
 
 DAY_FIRST, MONTH_FIRST = "day before month", "month before day"
@@ -90,7 +90,7 @@ class MomentForm:
     def sql(self) -> str:
         """The moment in Spark SQL, with {0} for the text; empty if the type alone reads it."""
         if self.look in _QUARTERS:
-            look = sql_text(re.sub(r"\?P<[a-z]+>", "", self.look)).replace("{", "{{").replace("}", "}}")
+            look = escape_braces(sql_text(re.sub(r"\?P<[a-z]+>", "", self.look)))
             year, quarter = _QUARTERS[self.look]
             return f"CASE WHEN {{0}} RLIKE {look} THEN make_date(CAST({year} AS int), 3 * CAST({quarter} AS int) - 2, 1) END"
         return f"{'try_to_date' if self.is_date else 'try_to_timestamp'}({{0}}, {sql_text(self.pattern)})" if self.pattern else ""

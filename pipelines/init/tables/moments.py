@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.features.auto.column_roles import has_identifier_name
 from pipelines.data.features.auto.encoder_choice import free_name
-from pipelines.init.tables.column_names import MOST_CHARACTERS, sql_name
+from pipelines.init.tables.column_names import MOST_CHARACTERS, escape_braces, sql_name
 from pipelines.init.tables.moment_forms import pattern_form
 from pipelines.init.tables.number_forms import MOST_WRONG, share_of_looks
 from pipelines.init.tables.table import SampledTable
@@ -132,14 +132,10 @@ def _moment_of_day(day: ColumnFacts, time: ColumnFacts) -> ColumnFacts | None:
     form = pattern_form(f"yyyy-MM-dd {pattern}")
     texts = pc.binary_join_element_wise(*(column.typed.values.cast(pa.string()) for column in (day, time)), " ")
     day_sql = (day.typed.sql or "{0}").replace("{}", "{0}")
-    sql = form.sql.replace("{0}", f"concat(CAST({day_sql} AS string), ' ', {_braces(sql_name(time.name))})")
+    sql = form.sql.replace("{0}", f"concat(CAST({day_sql} AS string), ' ', {escape_braces(sql_name(time.name))})")
     doubt = f"{day.name} and {time.name} are one moment, under the name {day.name}"
     doubts = "; ".join(filter(None, (day.typed.doubt, doubt)))
     return ColumnFacts(TypedColumn(day.name, day.typed.ddl, form.moments(texts), sql, doubts))
-
-
-def _braces(sql: str) -> str:
-    return sql.replace("{", "{{").replace("}", "}}")
 
 
 def _is_in_order(column: ColumnFacts) -> bool:
@@ -237,7 +233,7 @@ def _made_of_parts(name: str, parts: Sequence[ColumnFacts], used_names: set[str]
     sql = f"CAST({timestamp} AS date)" if form.is_date else timestamp
     names = ", ".join(column.name for column in parts)
     name = free_name(name, used_names)
-    return ColumnFacts(TypedColumn(name, "string", moments, _braces(sql), f"{name} is made of {names}"))
+    return ColumnFacts(TypedColumn(name, "string", moments, escape_braces(sql), f"{name} is made of {names}"))
 
 
 def _are_months(moments: pa.Array) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.init.tables.column_names import sql_text
+from pipelines.init.tables.column_names import escape_braces, sql_text
 
 MOST_WRONG = 0.01
 """Share of texts that a column of numbers may have: they are refused or NULL, and of refused rows a version may have 1 %."""
@@ -109,7 +109,7 @@ class NumberForm:
     @property
     def sql(self) -> str:
         """The number in Spark SQL, with {0} for the text; NULL of a text that is none."""
-        look = sql_text(self.look).replace("{", "{{").replace("}", "}}")
+        look = escape_braces(sql_text(self.look))
         return f"CASE WHEN {{0}} RLIKE {look} THEN {self.cast} END"
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
-from pipelines.init.tables.column_names import sql_name, sql_text
+from pipelines.init.tables.column_names import escape_braces, sql_name, sql_text
 from pipelines.init.tables.dialect import ALIGNED_CELL
 from pipelines.init.tables.table import SampledTable
 
@@ -62,18 +62,14 @@ def line_values_query(columns: Mapping[str, str], header: Sequence[str] = (), ma
     values = []
     for place, (name, kind) in enumerate(columns.items()):
         cell = f"get(cells, {place})"
-        marked = f"nullif({cell}, {_literal(mark)})" if mark else cell
+        marked = f"nullif({cell}, {escape_braces(sql_text(mark))})" if mark else cell
         values.append(f"{f'try_cast({cell} AS {kind})' if kind != 'string' else marked} AS {sql_name(name)}")
     split = "split(trim(value), '\\\\s+')"
     if has_quotes:
         split = f"transform(regexp_extract_all(value, {sql_text(ALIGNED_CELL)}, 0), cell -> trim(BOTH '\"' FROM cell))"
     cells = f"SELECT {split} AS cells FROM {{}} WHERE trim(value) <> ''"
-    is_no_header = f" AND array_join(cells, ' ') <> {_literal(' '.join(header))}" if header else ""
+    is_no_header = f" AND array_join(cells, ' ') <> {escape_braces(sql_text(' '.join(header)))}" if header else ""
     return f"SELECT {_lines(values)}\nFROM ({cells})\nWHERE size(cells) = {len(columns)}{is_no_header}"
-
-
-def _literal(text: str) -> str:
-    return sql_text(text).replace("{", "{{").replace("}", "}}")
 
 
 def _lines(expressions: list[str]) -> str:

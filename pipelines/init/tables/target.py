@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
-from pipelines.init.tables.column_names import column_names, sql_name, sql_text
+from pipelines.init.tables.column_names import column_names, escape_braces, sql_name, sql_text
 from pipelines.init.tables.dialect import MARKS
 from pipelines.init.tables.table import SampledTable
 
@@ -201,7 +201,7 @@ def _two_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
         return TargetChoice(column, "two classes", "binary", f"two classes, the rarer {100 * share:.2g} % of the rows", sql, rare, doubts)
     positive, is_told = _positive(column, values)
     negative = next(value for value in values if value != positive)
-    literal = _show_number(positive) if column.kind == "number" else sql_text(str(positive)).replace("{", "{{").replace("}", "}}")
+    literal = _show_number(positive) if column.kind == "number" else escape_braces(sql_text(str(positive)))
     percent = 100 * rows[list(values).index(positive)] / sum(rows)
     reason = f"two classes: {_show(positive)} is true, in {percent:.2g} % of the rows, and {_show(negative)} false"
     if not is_told:

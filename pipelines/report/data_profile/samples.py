@@ -71,24 +71,24 @@ def sample_record(survey: Survey, reason: str) -> dict[str, str]:
 def _pictures(survey: Survey, count: int) -> Iterator[dict[str, str]]:
     manifest = survey.manifest
     raw = schema_from_text(manifest.raw_schema)
-    drawn = {
+    is_file_by_feature = {
         name: is_bytes(raw.field(fitted.inputs[0]).type)
         for name, fitted in manifest.encoders.items()
         if fitted.column.role == "feature"
         and fitted.inputs[0] in raw.names
         and _is_picture(fitted.column, raw.field(fitted.inputs[0]).type)
     }
-    if not drawn:
+    if not is_file_by_feature:
         return
     version = open_version(f"{survey.config.dataset.path}/{manifest.version}")
     targets = [name for name, fitted in manifest.encoders.items() if fitted.column.role == "target" and not fitted.column.shape]
-    columns = [manifest.encoders[name].column for name in (*drawn, *targets)]
+    columns = [manifest.encoders[name].column for name in (*is_file_by_feature, *targets)]
     group = version.split_row_groups(SPLITS[0])[:1]
     for values in read_stored_columns(version.filesystem, version.root, group, columns):
         truths = {name: restore_encoder(manifest.encoders[name]) for name in targets}
         for row in range(min(count, len(values[columns[0].name]))):
             caption = ", ".join(f"{name} {_truth(encoder, values[name][row])}" for name, encoder in truths.items())
-            for name, has_bytes in drawn.items():
+            for name, has_bytes in is_file_by_feature.items():
                 pixels = as_picture(values[name][row], manifest.encoders[name].column.shape)
                 pixels = pixels[::-1] if has_bytes and values[name].ndim == 3 else pixels  # a spectrogram, with low frequencies first
                 picture = Image.fromarray((pixels * 255).astype(np.uint8))
