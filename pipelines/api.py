@@ -76,15 +76,15 @@ def init(data: str | Path, target: str = "", output: str | Path = "", rehearse: 
 
     output = config_path(data, output)
     check_output(output)
-    with Rehearsal(str(output)) if rehearse else nullcontext() as trial:  # its Spark starts while this process imports what drafts
+    with Rehearsal(str(output)) if rehearse else nullcontext() as rehearsal:  # its Spark starts while this process imports what drafts
         from pipelines.init.draft import Draft, Request
         from pipelines.init.drafting import draft_config
 
         request = Request(path_in_config(data, home()), target, pipeline_name(output), skip_rows)
-        if trial:
-            request = replace(request, announce=lambda sections: trial.announce(plain_values(Draft(sections))))
+        if rehearsal:
+            request = replace(request, announce=lambda sections: rehearsal.announce(plain_values(Draft(sections))))
         draft = draft_config(request)
-        outcome = write_config(draft, output, trial.try_draft if trial else partial(_check_draft, str(output)))
+        outcome = write_config(draft, output, rehearsal.try_draft if rehearsal else partial(_check_draft, str(output)))
     return replace(draft, assumptions=(*draft.assumptions, *outcome))
 
 

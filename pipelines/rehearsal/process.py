@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -30,13 +29,14 @@ MOST_SECONDS = 180.0
 """Of a trial; a busy machine may take a minute."""
 _PARTIAL_SLACK = 3.0
 """How many times the permitted share of refused rows a part of the rows may have: its first lines and its last ones are the worst."""
-_SPARK_ARGUMENTS = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
+_SPARK_ARGUMENTS = "--master local[1] --conf spark.sql.codegen.wholeStage=false --conf spark.ui.enabled=false pyspark-shell"
+"""One task at a time needs one Python worker, and generated code would be compiled for a few rows."""
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a Java that ends after seconds: it compiles what it runs once, and has one collector. It takes a sixth less processor time in all."""
 
 
 @dataclass(frozen=True)
-class TrialRequest:
+class RehearsalRequest:
     """A config as plain values, and where its sample is read."""
 
     values: Mapping[str, Any]
@@ -51,7 +51,7 @@ class TrialRequest:
 
 
 @dataclass(frozen=True)
-class TrialResult:
+class RehearsalResult:
     """The outcome of ETL over the sample."""
 
     rows: int = 0
@@ -61,18 +61,20 @@ class TrialResult:
     samples: Mapping[str, str] = field(default_factory=dict)
     """A record by reason."""
     error: str = ""
-    """Why ETL or training would refuse the draft; empty if they would not."""
+    """Why ETL would refuse the draft; empty if it would not."""
     error_class: str = ""
     unavailable: str = ""
-    """Why the trial could not be made, such as a missing Java; empty if it was."""
+    """Why ETL did not run, such as a missing Java; empty if it did."""
 
 
 @dataclass(frozen=True)
-class _Begun:
-    """A draft that the process tries."""
+class _SentDraft:
+    """A draft that the process tries, or has tried."""
 
     values: Mapping[str, Any]
     sampled: SampledTables
+    folder: Path
+    """Of the dataset version."""
 
     def is_same_dataset(self, values: Mapping[str, Any]) -> bool:
         """Whether ETL would do the same for this config."""
@@ -84,8 +86,8 @@ class Rehearsal:
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
-        self._begun: list[_Begun] = []
-        """The last of them is tried, or has been."""
+        self._sent: _SentDraft | None = None
+        self._is_too_slow = False
 
     def __enter__(self) -> "Rehearsal":
         self._folder = tempfile.TemporaryDirectory(prefix="lockstep-init-")
@@ -94,8 +96,11 @@ class Rehearsal:
         environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
         package_folder = str(Path(pipelines.__file__).parents[1])
         path = os.pathsep.join([package_folder, *filter(None, [environment.get("PYTHONPATH")])])
-        java_options = environment.get("SPARK_SUBMIT_OPTS") or _JAVA_OPTIONS
+        scratch = Path(self._folder.name, "scratch")  # whoever is killed removes nothing
+        scratch.mkdir()
+        java_options = f'{environment.get("SPARK_SUBMIT_OPTS") or _JAVA_OPTIONS} -Djava.io.tmpdir="{scratch}"'
         environment |= {"PYTHONPATH": path, "PYSPARK_SUBMIT_ARGS": _SPARK_ARGUMENTS, "SPARK_SUBMIT_OPTS": java_options}
+        environment |= {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
         pipe = subprocess.PIPE
         # In a session of its own, a signal of the terminal reaches only this process, which then kills all of the other's.
         self._process = subprocess.Popen(
@@ -116,96 +121,99 @@ class Rehearsal:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
+    def _give_up(self) -> None:
+        self._is_too_slow = True
+        self._kill()
+
     def announce(self, values: Mapping[str, Any]) -> None:
         """Begin with a config that may still change. What is wrong with it, `try_draft` says."""
         with suppress(LockstepError):
-            self.begin(values)
-
-    def begin(self, values: Mapping[str, Any]) -> None:
-        """Have ETL try a config, given as plain values, on a sample of its data."""
-        config = with_absolute_paths(parse(deepcopy(dict(values)), self._origin), home())
-        folder = self._version_folder(len(self._begun))
-        sampled = sample_tables(config.source, folder.with_name(f"{folder.name}-sample"))
-        self._begun.append(_Begun(values, sampled))
-        self._send(TrialRequest(values, self._origin, str(folder), sampled.paths, bool(sampled.unread)))
+            self._begin(values)
 
     def try_draft(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Try the config, unless `begin` had one of the same data, and return what is to be said of the outcome.
+        """Try the config, given as plain values, unless one of the same data was announced, and return what is to be said of the outcome.
 
         Raises the LockstepError with which ETL or training would refuse it, and SourceError if they would refuse too many rows."""
-        if not (self._begun and self._begun[-1].is_same_dataset(values)):
-            if self._begun:
-                self._receive()
-            self.begin(values)
-        sampled, folder = self._begun[-1].sampled, self._version_folder(len(self._begun) - 1)
-        config = with_absolute_paths(parse(deepcopy(dict(values)), self._origin), home())
         with _naming_draft(self._origin):
-            check_training = _training_checks(config)
-            result = self._receive()
-            if result.unavailable:
-                return (f"the draft was not tried with ETL, since {result.unavailable}",)
-            if result.error:
-                kind: type[LockstepError] = getattr(errors, result.error_class)
-                raise kind(result.error)
-            if sampled.is_complete:
-                check_training(use_samples(config, str(folder), {}))
-        limit = config.source.max_quarantined * (1 if sampled.is_complete else _PARTIAL_SLACK)
+            if self._sent and not self._sent.is_same_dataset(values):
+                self._receive()
+                self._sent = None
+            sent = self._sent or self._begin(values)
+            result = self._check(values, sent)
+        if result.unavailable:
+            return (f"the draft was not tried with ETL, since {result.unavailable}",)
+        limit = self._read(values).source.max_quarantined * (1 if sent.sampled.is_complete else _PARTIAL_SLACK)
         if sum(result.refused.values()) > limit * result.rows:
             share = f"{sum(result.refused.values()):,} of {result.rows:,} rows"
             raise SourceError(
                 f"{self._origin} is not written, since ETL would refuse {share}; mend the data, or write a config by hand, with "
                 "source.max_quarantined:\n" + "\n".join(_refusal_lines(result))
             )
-        return tuple(_outcome_lines(result, sampled))
+        return tuple(_outcome_lines(result, sent.sampled))
 
-    def _version_folder(self, number: int) -> Path:
-        return Path(self._folder.name, f"version-{number}")
+    def _begin(self, values: Mapping[str, Any]) -> _SentDraft:
+        """Have ETL try a config on a sample of its data."""
+        folder = Path(tempfile.mkdtemp(prefix="draft-", dir=self._folder.name))
+        sampled = sample_tables(self._read(values).source, folder / "sample")
+        self._sent = _SentDraft(values, sampled, folder / "version")
+        self._send(RehearsalRequest(values, self._origin, str(self._sent.folder), sampled.paths, bool(sampled.unread)))
+        return self._sent
 
-    def _send(self, request: TrialRequest) -> None:
+    def _check(self, values: Mapping[str, Any], sent: _SentDraft) -> RehearsalResult:
+        """The outcome of ETL. Raises what it or a training of its version would raise."""
+        from pipelines.data.versions.folds import open_fold  # noqa: PLC0415
+        from pipelines.launch.checks import check_before_etl, check_training  # noqa: PLC0415, loads torch while ETL runs
+
+        config = self._read(values)
+        check_before_etl(config)
+        result = self._receive()
+        if result.error:
+            kind: type[LockstepError] = getattr(errors, result.error_class)
+            raise kind(result.error)
+        if sent.sampled.is_complete and not result.unavailable:
+            sampled_config = use_samples(config, str(sent.folder), {})
+            check_training(sampled_config, open_fold(sampled_config))
+        return result
+
+    def _read(self, values: Mapping[str, Any]) -> Config:
+        """The config of plain values, which parsing changes."""
+        return with_absolute_paths(parse(deepcopy(dict(values)), self._origin), home())
+
+    def _send(self, request: RehearsalRequest) -> None:
         assert self._process.stdin is not None, "it is a pipe"
         with suppress(BrokenPipeError):  # it has ended, as `_receive` says
             self._process.stdin.write(json.dumps(asdict(request), default=str) + "\n")
             self._process.stdin.flush()
 
-    def _receive(self) -> TrialResult:
+    def _receive(self) -> RehearsalResult:
         """The result, as soon as it is there: the end of Java takes a second more."""
         assert self._process.stdout is not None, "it is a pipe"
-        began, limit = time.monotonic(), Timer(MOST_SECONDS, self._kill)
+        limit = Timer(MOST_SECONDS, self._give_up)
         limit.start()
         try:
             for line in self._process.stdout:
                 if line.startswith("{"):
-                    return TrialResult(**json.loads(line))
+                    return RehearsalResult(**json.loads(line))
         finally:
             limit.cancel()
         self._process.wait()
-        if time.monotonic() - began >= MOST_SECONDS:
-            return TrialResult(unavailable=f"the trial took more than {MOST_SECONDS:g} seconds")
+        if self._is_too_slow:
+            return RehearsalResult(unavailable=f"the trial took more than {MOST_SECONDS:g} seconds")
         self._errors.seek(0)
         last_line = next(iter(self._errors.read().decode(errors="replace").strip().splitlines()[-1:]), "")
-        return TrialResult(unavailable=f"the trial ended with {self._process.returncode} ({last_line[:300]})")
+        return RehearsalResult(unavailable=f"the trial ended with {self._process.returncode} ({last_line[:300]})")
 
 
 @contextmanager
 def _naming_draft(origin: str) -> Iterator[None]:
-    """Around what may refuse the draft."""
+    """Names the draft in what refuses it."""
     try:
         yield
     except LockstepError as error:
         raise type(error)(f"the draft of {origin} is not written, since ETL or training would refuse it: {error}") from error
 
 
-def _training_checks(config: Config) -> Callable[[Config], None]:
-    """Check the config before ETL, and return what checks it on the version of its samples. Loads torch, meanwhile ETL runs in the other
-    process."""
-    from pipelines.data.versions.folds import open_fold  # noqa: PLC0415
-    from pipelines.launch.checks import check_before_etl, check_training  # noqa: PLC0415
-
-    check_before_etl(config)
-    return lambda sampled: check_training(sampled, open_fold(sampled))
-
-
-def _outcome_lines(result: TrialResult, sampled: SampledTables) -> list[str]:
+def _outcome_lines(result: RehearsalResult, sampled: SampledTables) -> list[str]:
     if sampled.unread:
         return [
             f"ETL takes the rows of {', '.join(sampled.unread)}, which are too many to be tried; the query and its columns were checked"
@@ -213,7 +221,7 @@ def _outcome_lines(result: TrialResult, sampled: SampledTables) -> list[str]:
     return [f"ETL refuses {line}" for line in _refusal_lines(result)]
 
 
-def _refusal_lines(result: TrialResult) -> list[str]:
+def _refusal_lines(result: RehearsalResult) -> list[str]:
     """A line for each of the most frequent reasons."""
     by_frequency = sorted(result.refused.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"{count:,} of {result.rows:,} rows tried: {reason}{_sample(result, reason)}" for reason, count in by_frequency[:MOST_REASONS]]
@@ -221,7 +229,7 @@ def _refusal_lines(result: TrialResult) -> list[str]:
     return [*lines, f"{sum(count for _, count in rarer):,} for {len(rarer):,} other reasons"] if rarer else lines
 
 
-def _sample(result: TrialResult, reason: str) -> str:
+def _sample(result: RehearsalResult, reason: str) -> str:
     record = result.samples.get(reason, "")
     return f", such as {''.join(letter if letter.isprintable() else ' ' for letter in record[:80])}" if record else ""
 
@@ -232,7 +240,7 @@ def main() -> None:
     from pipelines.spark.early_start import started_early  # noqa: PLC0415, only this process loads Spark
 
     with started_early("lockstep init", *WORKER_MODULES):
-        from pipelines.rehearsal.etl_trial import try_config  # noqa: PLC0415, while Spark starts
+        from pipelines.rehearsal.etl_stages import try_config  # noqa: PLC0415, while Spark starts
 
         for line in sys.stdin:
-            print(json.dumps(asdict(try_config(TrialRequest(**json.loads(line))))), flush=True)
+            print(json.dumps(asdict(try_config(RehearsalRequest(**json.loads(line))))), flush=True)

@@ -19,7 +19,7 @@ from pipelines.data.sources.files.globs import glob_root
 from pipelines.init.tables.parquet_table import sample_row_groups
 from pipelines.init.tables.sample import sample_beginning, sample_text
 
-MOST_BYTES = 4 * 2**20
+MOST_BYTES = 2**20
 """Of the text or Parquet of a table, beyond which a sample is tried. Spark reads it in a second or two."""
 MOST_FILE_BYTES = 16 * 2**20
 """Of whole files: pictures, recordings, workbooks, archives."""

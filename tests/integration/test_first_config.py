@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,8 +27,8 @@ from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
 from pipelines.init.yaml_text import yaml_text
 from pipelines.rehearsal import process as rehearsal_process
-from pipelines.rehearsal.etl_trial import try_config
-from pipelines.rehearsal.process import Rehearsal, TrialRequest, TrialResult
+from pipelines.rehearsal.etl_stages import try_config
+from pipelines.rehearsal.process import Rehearsal, RehearsalRequest, RehearsalResult
 
 ROWS = 600
 
@@ -100,10 +101,10 @@ def test_equal_rows_of_nested_records_go_to_one_split_though_they_are_numbered(t
     assert sum(map(len, rows.values())) == 600 and sum(len(set(values.tolist())) for values in rows.values()) == 400
 
 
-def trial_of_draft(path: Path, target: str) -> TrialResult:
+def rehearsal_of_draft(path: Path, target: str) -> RehearsalResult:
     """What ETL makes of the draft of a file."""
     draft = draft_config(Request(os.fspath(path), target, "toy"))
-    return try_config(TrialRequest(from_yaml(yaml_text(draft)), "toy.yaml", os.fspath(path.parent / "version")))
+    return try_config(RehearsalRequest(from_yaml(yaml_text(draft)), "toy.yaml", os.fspath(path.parent / "version")))
 
 
 @pytest.mark.usefixtures("spark")
@@ -121,7 +122,7 @@ def test_columns_that_spark_does_not_read_are_left_out_of_the_draft(tmp_path: Pa
         "left": length > random.normal(size=ROWS),
     }
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    result = trial_of_draft(tmp_path / "t.parquet", "left")
+    result = rehearsal_of_draft(tmp_path / "t.parquet", "left")
     assert (result.rows, dict(result.refused), result.error) == (ROWS, {}, "")
 
 
@@ -130,7 +131,7 @@ def test_a_trial_says_what_etl_refuses_and_what_training_would(tmp_path: Path) -
     write_table(tmp_path / "churn.csv")
     with (tmp_path / "churn.csv").open("a") as file:
         file.write("k9999;basic\n")
-    result = trial_of_draft(tmp_path / "churn.csv", "left")
+    result = rehearsal_of_draft(tmp_path / "churn.csv", "left")
     assert (result.rows, result.error) == (ROWS + 1, "") and list(result.refused.values()) == [1]
     assert "fewer than 6 columns" in next(iter(result.refused)) and "k9999" in next(iter(result.samples.values()))
 
@@ -140,16 +141,16 @@ class RehearsalHere(Rehearsal):
 
     def __init__(self, origin: str) -> None:
         super().__init__(origin)
-        self.requests: list[TrialRequest] = []
+        self.requests: list[RehearsalRequest] = []
 
     def __enter__(self) -> "RehearsalHere":
         super().__enter__()
         return self
 
-    def _send(self, request: TrialRequest) -> None:
+    def _send(self, request: RehearsalRequest) -> None:
         self.requests.append(request)
 
-    def _receive(self) -> TrialResult:
+    def _receive(self) -> RehearsalResult:
         return try_config(self.requests[-1])
 
 
@@ -207,13 +208,16 @@ def test_a_trial_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: py
 
 
 def test_a_draft_that_etl_would_refuse_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a real Spark in a process of its own, which ends with `init`."""
+    """By a real Spark in a process of its own, which ends with `init` and leaves no file."""
     monkeypatch.setenv("LOCKSTEP_HOME", os.fspath(tmp_path))
     values = np.random.default_rng(5).normal(size=ROWS)
     pq.write_table(pa.table({"Age": values, "age": 2 * values, "left": values > 0}), tmp_path / "t.parquet")
+    temporary = tmp_path / "temporary files"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", os.fspath(temporary))
     with pytest.raises(SourceError, match=r"t\.yaml is not written, since ETL or training would refuse it: .*Age and age are one to Spark"):
         api.init(tmp_path / "t.parquet", "left", tmp_path / "t.yaml")
-    assert not (tmp_path / "t.yaml").exists()
+    assert not (tmp_path / "t.yaml").exists() and not list(temporary.iterdir())
     assert not [command for command in commands_of_children() if "rehearsal.process" in command]
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipelines.data.sources.files.content import COMPRESSED, content, file_errors
 from pipelines.data.sources.text.records import RECORD_BYTES
 
-SAMPLE_BYTES = 64 * 2**20
+SAMPLE_BYTES = 32 * 2**20
 PIECES = 64
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 

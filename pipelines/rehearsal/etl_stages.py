@@ -11,7 +11,7 @@ from pipelines.errors import LockstepError, MismatchError
 from pipelines.etl.make import make
 from pipelines.etl.query import analyse
 from pipelines.etl.read import collect_sources
-from pipelines.rehearsal.process import TrialRequest, TrialResult
+from pipelines.rehearsal.process import RehearsalRequest, RehearsalResult
 from pipelines.rehearsal.sampled_tables import use_samples
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.progress import Stages
@@ -20,29 +20,29 @@ from pipelines.spark.session import restored_settings, session, temporary_cache
 _VERSION = "0" * 12
 
 
-def try_config(request: TrialRequest) -> TrialResult:
+def try_config(request: RehearsalRequest) -> RehearsalResult:
     """Run the stages of ETL on the sample."""
     try:
         return _make_version(request)
     except MismatchError as error:
-        return TrialResult(unavailable=str(error))
+        return RehearsalResult(unavailable=str(error))
     except LockstepError as error:
-        return TrialResult(error=str(error), error_class=type(error).__name__)
+        return RehearsalResult(error=str(error), error_class=type(error).__name__)
 
 
-def _make_version(request: TrialRequest) -> TrialResult:
+def _make_version(request: RehearsalRequest) -> RehearsalResult:
     """Raises the LockstepErrors of the stages. How many rows are refused is for the caller to judge, since a sample has other shares."""
     config = with_absolute_paths(parse(dict(request.values), request.origin), home())
     try:
         with driver_errors():
             spark = session("lockstep init")
     except LockstepError as error:
-        return TrialResult(unavailable=str(error))
+        return RehearsalResult(unavailable=str(error))
     tables = raw_tables(config.source)
     with driver_errors(), restored_settings(), temporary_cache(spark):
         warnings = analyse(spark, config, tables)
         if request.only_analysis:
-            return TrialResult()
+            return RehearsalResult()
         sampled = use_samples(config, request.folder, request.sampled_paths)
         tables = raw_tables(sampled.source)
         sources = collect_sources(sampled.source, tables, lambda table: table.identity(spark))
@@ -53,4 +53,4 @@ def _make_version(request: TrialRequest) -> TrialResult:
             attempt.filesystem, attempt.root, written.manifest, report.row_groups, report.quarantine, sources, report.raw_rows
         )
     assert manifest.balance is not None, "ETL counts its rows"
-    return TrialResult(manifest.balance.parsed, dict(report.refused), dict(report.samples))
+    return RehearsalResult(manifest.balance.parsed, dict(report.refused), dict(report.samples))
