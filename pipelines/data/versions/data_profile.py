@@ -14,6 +14,11 @@ TEXT_LENGTH = 120
 """Characters that a sample keeps of a text."""
 
 
+def has_marks_only(sampled: pa.DataType, raw: pa.DataType) -> bool:
+    """Whether a sample has no values of a column, and only says which rows have one: so it is of bytes and nested values."""
+    return pa.types.is_boolean(sampled) and not pa.types.is_boolean(raw)
+
+
 @dataclass(frozen=True)
 class SparkStage:
     """One of Spark's stages, as Spark's own status has it."""

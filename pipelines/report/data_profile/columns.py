@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from pipelines.data.features.raw import is_list, is_text
-from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey, ValueCounts
+from pipelines.data.versions.data_profile import TEXT_LENGTH, Survey, ValueCounts, has_marks_only
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.report.data_profile.coding import Bins, Categories, as_numbers, as_texts, count_codes, count_distinct, is_free_text
@@ -59,7 +59,7 @@ def _values(column: str, kind: pa.DataType, values: Mapping[str, pa.ChunkedArray
     counts = survey.counts.get(column)
     chart = None
     if values:
-        has_values = not types.is_boolean(next(iter(values.values())).type) or types.is_boolean(kind)
+        has_values = not has_marks_only(next(iter(values.values())).type, kind)
         chart = _chart_from_counts(counts, kind) if counts is not None and has_values else None
         chart = chart or _chart_from_sample(kind, values, {split: _is_all(split, survey) for split in values})
     return {"missing": _missing_shares(column, values, survey), "chart": chart}
@@ -112,7 +112,7 @@ def _chart_from_counts(counts: ValueCounts, kind: pa.DataType) -> dict[str, Any]
 def _chart_from_sample(kind: pa.DataType, values: Mapping[str, pa.ChunkedArray], is_all: Mapping[str, bool]) -> dict[str, Any] | None:
     """A chart of bins or of categories; None for bytes and nested values."""
     fitted = next(iter(values.values()))
-    if (types.is_boolean(fitted.type) and not types.is_boolean(kind)) or not len(fitted) - fitted.null_count:
+    if has_marks_only(fitted.type, kind) or not len(fitted) - fitted.null_count:
         return None
     if types.is_boolean(fitted.type) or (is_text(fitted.type) and not is_free_text(fitted)):
         chart = _category_shares(values, Categories.fit(as_texts(fitted), NAMES))

@@ -19,7 +19,7 @@ from pipelines.data.features.arrays import MAX_PIXELS, is_bytes
 from pipelines.data.features.encoding import restore_encoder
 from pipelines.data.features.media.picture_files import FAULTS
 from pipelines.data.versions.columns import read_stored_columns
-from pipelines.data.versions.data_profile import Survey
+from pipelines.data.versions.data_profile import Survey, has_marks_only
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.data.versions.schema import TensorColumn, schema_from_text
 from pipelines.data.versions.versions import open_version
@@ -47,9 +47,9 @@ def describe_samples(survey: Survey) -> dict[str, Any]:
 
 
 def _has_values(survey: Survey, sampled: pa.Field) -> bool:
-    """Whether the sample has values of the column; of pictures and other nested values it only has whether they are there."""
+    """Whether the sample has values of the column."""
     raw = schema_from_text(survey.manifest.raw_schema)
-    return not (pa.types.is_boolean(sampled.type) and sampled.name in raw.names and not pa.types.is_boolean(raw.field(sampled.name).type))
+    return sampled.name not in raw.names or not has_marks_only(sampled.type, raw.field(sampled.name).type)
 
 
 def sample_record(survey: Survey, reason: str) -> dict[str, str]:
