@@ -1,4 +1,7 @@
-"""Reads the raw tables and runs the query over them. Malformed records go to the quarantine, and series are checked to be in order."""
+"""Reads the raw tables and runs the query over them. Malformed records go to the quarantine, and series are checked to be in order.
+
+`collect_sources` lists the files of the tables, and `check_unchanged` finds out whether any has changed since.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,6 +78,7 @@ def check_unchanged(tables: RawTables, before: Sources) -> None:
 
 
 def collect_sources(source: Source, tables: RawTables, read_files: Callable[[RawTable[Any]], tuple[SourceFile, ...]]) -> Sources:
+    """The files of each table, which `read_files` lists. Raises SourceError, with the name of the table, if that fails."""
     sources = {}
     for name, table in tables.items():
         with naming_table(name), source_errors(source):

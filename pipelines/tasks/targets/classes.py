@@ -89,7 +89,7 @@ class BinaryTarget(ClassificationTarget):
         self.decision = Decision()
 
     def replace_decision(self, decision: Decision) -> "BinaryTarget":
-        """A copy that decides so."""
+        """A copy whose predictions follow this decision."""
         decided = copy(self)
         decided.decision = decision
         return decided
