@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import Config
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.features import encoder_notes
 from pipelines.data.features.auto.choice import Choice
 from pipelines.data.features.auto.exact import describe_choice

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config import Config
 from pipelines.config.dataset.window_rules import window_faults
-from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.data.features import check_columns
 from pipelines.data.features.auto.patterns import name_columns
 from pipelines.data.sources.base import RawTables

@@ -27,7 +27,8 @@ from pyspark.sql.window import WindowSpec
 from pipelines.config.dataset.dataset import ByFraction, Split
 from pipelines.config.dataset.folds import ByFold
 from pipelines.config.dataset.windows import FUTURE, HISTORY, Statistic, WindowSettings, lag_name, rolling_name
-from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.splits.splits import exact_column, split_number
 

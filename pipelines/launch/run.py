@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines import tracking
 from pipelines.config import Config
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrackingError, TrainingError

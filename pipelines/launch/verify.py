@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from pipelines.config import Config, parse
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.config.train.base import PLACEMENT, BalanceSettings
 from pipelines.config.train.strategies import strategy_kinds_with
 from pipelines.config.train.train import Train

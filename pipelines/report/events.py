@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.report.charts import Mark
 from pipelines.report.run_data import RunData, TrainingAttempt
 from pipelines.report.style import GREY, ORANGE, PURPLE, RED

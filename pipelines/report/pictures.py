@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from pipelines.config.messages.counting import verb_for
 from pipelines.report.evaluation import CONTRIBUTIONS, WORST, WORST_ROWS, SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError
 from pipelines.report.figures.svg_figures import SvgFigure, draw_figures
@@ -133,7 +134,7 @@ def _explanation(is_raw: bool, key: Sequence[str], keys: Sequence[str]) -> str:
         return f"features as they were encoded, since no raw rows of the split were kept or can be read; {number}"
     if not keys:
         return number if key else f"{number}, since the dataset has no key"
-    return f"{', '.join(keys)} {'is' if len(keys) == 1 else 'are'} the key; {number}"
+    return f"{', '.join(keys)} {verb_for(len(keys))} the key; {number}"
 
 
 def _picture_column(split: SplitEvaluation) -> tuple[str, Sequence[int]]:

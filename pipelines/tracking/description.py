@@ -5,7 +5,7 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.config.effects import has_effect
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.data.versions.manifest import Manifest
 
 

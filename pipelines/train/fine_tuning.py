@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipelines.config.messages.did_you_mean import list_shapes, name_list
+from pipelines.config.messages.counting import list_shapes, name_list
 from pipelines.config.train.init_from import InitFrom
 from pipelines.errors import TrainingError
 from pipelines.train.strategies import check_weights_fit

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list, show_count, verb_for
 from pipelines.data.sources.text.records import Dialect, cut
 from pipelines.errors import ConfigError, SourceError
 from pipelines.etl.quality import check_rows_left
@@ -18,6 +18,11 @@ def test_few_names_are_all_shown_and_of_many_the_nearest() -> None:
     assert name_list(NAMES, "Column_599x").endswith(" and 596 more")
     assert name_list(NAMES) == "column_0, column_1, column_2, column_3 and 596 more"
     assert name_list(NAMES, "漢").endswith("column_3 and 596 more")
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 rows are"), (1, "1 row is"), (1_200, "1,200 rows are")])
+def test_a_count_agrees_with_its_noun_and_its_verb(count: int, text: str) -> None:
+    assert f"{show_count(count, 'row')} {verb_for(count)}" == text
 
 
 def test_a_wide_header_that_differs_is_told_by_its_first_difference() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.dataset.folds import ByFold, ByTimeFold
 from pipelines.config.dataset.windows import FUTURE, WindowSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 
 
 def window_faults(windows: WindowSettings, dataset: Dataset) -> Iterator[str]:

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from pipelines.config import features as config
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.plugins import import_class, is_class_path
 from pipelines.data.features.base import Encoder, Input, Packer
 from pipelines.data.features.raw import python_value

@@ -20,7 +20,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 from threadpoolctl import threadpool_limits
 
-from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.source.simulation import SEED, SimulationTable
 from pipelines.config.tasks.functions import code_digest, module_text
 from pipelines.data.sources.base import RawTable, Rows

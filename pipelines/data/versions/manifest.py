@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import AwareDatetime, Field, ValidationError
 
-from pipelines.config.messages.did_you_mean import name_list, show_count
+from pipelines.config.messages.counting import name_list, show_count
 from pipelines.config.section import Section
 from pipelines.data.versions.balance import Balance
 from pipelines.data.versions.checksummed_json import seal, unseal

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import name_list, show_count
+from pipelines.config.messages.counting import name_list, show_count
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import LEAST_ROWS

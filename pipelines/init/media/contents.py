@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.config.messages.did_you_mean import name_list, show_count
+from pipelines.config.messages.counting import name_list, show_count
 from pipelines.errors import ConfigError
 
 Item = TypeVar("Item")

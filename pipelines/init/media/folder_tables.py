@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import name_list, show_count
+from pipelines.config.messages.counting import name_list, show_count
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import Classes, list_values, refuse_target, split_reason, split_setting
 from pipelines.init.media.contents import FolderContents

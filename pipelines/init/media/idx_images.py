@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.messages.did_you_mean import name_list, show_count
+from pipelines.config.messages.counting import name_list, show_count
 from pipelines.data.sources.files.idx_format import Header, read_header, read_rows
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import Draft, KeyPath, Request

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import folder_splits

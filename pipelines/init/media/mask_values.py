@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.data.features.media.nifti import UnreadableError
 from pipelines.errors import ConfigError
 

@@ -8,7 +8,7 @@ from statistics import median
 
 import PIL.Image
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.data.features.orientation import orientation, shown_size
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import name_list, show_count
+from pipelines.config.messages.counting import name_list, show_count
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import (
     LISTED_CLASSES,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.errors import ConfigError
 from pipelines.init.media.contents import IMAGES, FolderContents, FoundFile, refuse_equal_names
 from pipelines.init.media.mask_pairs import MaskPairs, pair_files

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, free_name
 from pipelines.errors import ConfigError, SourceError

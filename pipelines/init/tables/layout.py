@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.errors import SourceError
 from pipelines.init.tables.dialect import MARKS, MOMENT, NUMBER, TableDialect, TextRecord
 

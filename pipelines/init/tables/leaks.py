@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.stats import rankdata
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.target import TargetChoice
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import log2
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.data.features.auto.encoder_choice import Encoding
 from pipelines.init.media.texts import text_training
 from pipelines.init.tables.target import TargetChoice

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, convert_column
 from pipelines.data.sources.files.content import file_errors
 from pipelines.errors import SourceError

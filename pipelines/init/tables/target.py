@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow.compute as pc
 
-from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
 from pipelines.init.tables.column_names import column_names, escape_braces, sql_name, sql_text

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, StructField, StructType
 
 from pipelines.config import Config
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.source.source import Source
 from pipelines.data.rowwise.translate import columns_in, rowwise, source_columns
 from pipelines.data.rowwise.untranslatable import UntranslatableError

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 from pydantic import AwareDatetime, Field, ValidationError
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.config.section import Section
 from pipelines.data.versions import storage
 from pipelines.data.versions.attempt import Attempt

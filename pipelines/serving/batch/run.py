@@ -23,7 +23,7 @@ from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from pipelines.config import Config
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.sources.tables import read_tables
 from pipelines.data.versions import storage

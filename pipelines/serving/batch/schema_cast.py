@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.features.raw import python_rows
 from pipelines.data.sources.text.parsed import PROBLEM, RECORD
 from pipelines.errors import ConfigError

@@ -10,7 +10,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config import Config, home
 from pipelines.config.load import with_absolute_paths
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.source.source import FileTableSettings, Table
 from pipelines.data.rowwise.translate import condition_columns, rowwise
 from pipelines.data.rowwise.untranslatable import UntranslatableError

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.functions import holds_code
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_number

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.dataset.windows import HISTORY, WindowSettings, lag_name, rolling_name
-from pipelines.config.messages.did_you_mean import name_list, show_count
+from pipelines.config.messages.counting import name_list, show_count, verb_for
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.schema import schema_from_text
 from pipelines.errors import SourceError
@@ -79,7 +79,7 @@ def add_windows_to_rows(rows: pa.Table, inputs: SeriesInputs) -> tuple[pa.Table,
     ]
     reasons: list[str | None] = [None] * len(rows)
     for row, before in zip(order[~is_complete].tolist(), position[~is_complete].tolist(), strict=True):
-        are = f"{show_count(before, 'row')} of its series {'is' if before == 1 else 'are'}"
+        are = f"{show_count(before, 'row')} of its series {verb_for(before)}"
         reasons[row] = f"{are} before it, and source.windows needs {windows.rows_before}"
     return pa.Table.from_arrays(columns, schema=inputs.columns), pa.array(reasons, pa.string())
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.serving import Registry
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.serving.model.columns import misfits, schema_of_values

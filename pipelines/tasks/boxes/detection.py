@@ -15,7 +15,7 @@ from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.features.boxes import NO_BOX
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.detection import DetectionSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError

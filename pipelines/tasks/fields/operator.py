@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanSquaredError, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.operator import OperatorSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, DatasetError

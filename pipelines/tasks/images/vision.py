@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.vision import VisionSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.segmentation import SegmentationSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError

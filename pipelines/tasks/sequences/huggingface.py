@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.huggingface import CONFIG
 from pipelines.config.tasks.huggingface import HuggingFaceSettings as Settings
 from pipelines.data.versions.schema import FREE, TensorColumn

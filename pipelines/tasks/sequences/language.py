@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.language import LanguageSettings as Settings
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError

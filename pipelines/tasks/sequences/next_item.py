@@ -14,7 +14,7 @@ from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.task import NextItemSettings as Settings
 from pipelines.data.versions.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError

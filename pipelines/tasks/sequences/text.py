@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.task import TextSettings as Settings
 from pipelines.data.versions.schema import FREE, TensorColumn
 from pipelines.errors import ConfigError

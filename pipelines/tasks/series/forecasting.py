@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.forecasting import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.task import SeriesTaskSettings as Settings
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

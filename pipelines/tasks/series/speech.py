@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.config.tasks.task import SpeechSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError

@@ -12,7 +12,8 @@ from torch.nn import functional
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, MetricCollection
 
 from pipelines.config import TaskSettings
-from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.errors import ConfigError
 from pipelines.tasks.constants import Constant
 from pipelines.tasks.data import Data

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.column_roles import has_sentences, is_array
 

@@ -15,7 +15,7 @@ from pipelines.config.features import (
     VocabularySettings,
     encoder_settings,
 )
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.features.auto.choice import Choice
 from pipelines.data.features.auto.column_roles import IDENTIFIER, IDENTIFIER_SHARE, many_texts
 from pipelines.data.features.auto.encoder_choice import category_encoder

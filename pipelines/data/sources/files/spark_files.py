@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.config.source.options import spark_options
 from pipelines.config.source.source import Table
 from pipelines.data.sources.files.file_table import FileTable

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.sources.distribute import distribute
 from pipelines.data.sources.files.content import file_errors, open_file
 from pipelines.errors import SourceError

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.sources.base import Rows
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.folder_columns import check_values, folder_columns, resolve_types

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.messages.did_you_mean import show_count, suggestion
+from pipelines.config.messages.counting import show_count, verb_for
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.data.sources.text.json_names import Names, shape
 from pipelines.data.sources.text.json_tokens import Keys, decode_key
 from pipelines.data.sources.text.parsed import KEYLESS, TEXT, UNKNOWN
@@ -140,7 +141,7 @@ def key_notes(table: str, batches: Iterable[str], keyless: int, names: Iterable[
     """Notes on a table's keys: unknown ones, as UNKNOWN of its batches counts them, and the number of rows without any key of the schema's
     `names`."""
     if keyless:
-        have = f"{show_count(keyless, 'row')} {'has' if keyless == 1 else 'have'}"
+        have = f"{show_count(keyless, 'row')} {verb_for(keyless, 'has', 'have')}"
         yield f"source.tables.{table}: {have} no key of its schema, so that all columns there are NULL"
     unknown = Counter[str]()
     for text in batches:
@@ -151,5 +152,5 @@ def key_notes(table: str, batches: Iterable[str], keyless: int, names: Iterable[
             f"{key} {show_count(count, 'time')}" + (f" ({hint})" if (hint := suggestion(key, names)) else "")
             for key, count in sorted(unknown.most_common(MOST_SHOWN), key=lambda pair: (-pair[1], pair[0]))
         ]
-        more = f", and others {unnamed:,} times" if unnamed else ""
+        more = f", and others {show_count(unnamed, 'time')}" if unnamed else ""
         yield f"source.tables.{table}: keys that its schema does not name are left out: {', '.join(counts)}{more}"

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.messages.did_you_mean import MOST_SHOWN
+from pipelines.config.messages.counting import MOST_SHOWN
 from pipelines.data.sources.text import csv_validation, documents, quoting
 from pipelines.data.sources.text.quoting import RecordEnds
 from pipelines.errors import SourceError
