@@ -16,7 +16,8 @@ from pipelines.config.load import parse
 from pipelines.config.reading import from_yaml
 from pipelines.init.draft import Draft, Request
 from pipelines.init.drafting import draft_config
-from pipelines.init.tables.column_names import renaming_query, sql_name, tensor_column_names
+from pipelines.init.sql import renaming_query, sql_name
+from pipelines.init.tables.column_names import tensor_column_names
 from pipelines.init.yaml_text import yaml_text
 
 ROWS = 400

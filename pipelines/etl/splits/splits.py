@@ -24,6 +24,7 @@ from xxhash import xxh64_intdigest
 from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Split
 from pipelines.config.dataset.folds import MOST_REPEATS, ByFold, ByTimeFold, FoldSplit
 from pipelines.data.sources.files.folder_columns import quote_name
+from pipelines.data.sources.spark_sql import sql_text
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.errors import SourceError
 from pipelines.etl.quality import REASON, accepted_rows, refuse
@@ -270,15 +271,9 @@ def hashable_sql(value: str, kind: DataType, depth: int = 0) -> str:
     if isinstance(kind, ArrayType) and not _is_plain(kind):
         return f"transform({value}, {inner} -> {hashable_sql(inner, kind.elementType, depth + 1)})"
     if isinstance(kind, StructType) and not _is_plain(kind):
-        fields = [hashable_sql(f"{value}[{_literal(field.name)}]", field.dataType, depth) for field in kind.fields]
-        return f"named_struct({', '.join(f'{_literal(field.name)}, {text}' for field, text in zip(kind.fields, fields, strict=True))})"
+        fields = [hashable_sql(f"{value}[{sql_text(field.name)}]", field.dataType, depth) for field in kind.fields]
+        return f"named_struct({', '.join(f'{sql_text(field.name)}, {text}' for field, text in zip(kind.fields, fields, strict=True))})"
     return value
-
-
-def _literal(text: str) -> str:
-    """A string literal of Spark SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _is_plain(kind: DataType) -> bool:

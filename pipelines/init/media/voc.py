@@ -10,7 +10,7 @@ from pipelines.init.media.classes import SPLITS, refuse_target
 from pipelines.init.media.contents import IMAGES, FolderContents, FoundFile, list_contents, spread
 from pipelines.init.media.file_table import folder_table
 from pipelines.init.media.objects import LabelledImages, draft_objects
-from pipelines.init.tables.column_names import sql_text
+from pipelines.data.sources.spark_sql import sql_text
 
 MOST_FILES = 5_000
 """The most XML files that are read for classes."""

@@ -15,7 +15,8 @@ from pipelines.data.sources.cells.cell_files import CellFault, FileReader
 from pipelines.data.sources.cells.database import DatabaseReader, table_sizes
 from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl, sheet_headers
 from pipelines.errors import SourceError
-from pipelines.init.tables.column_names import column_names, renaming_query, sql_name
+from pipelines.init.sql import renaming_query, sql_name
+from pipelines.init.tables.column_names import column_names
 from pipelines.init.tables.sample import even_files
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.text_types import as_text, type_column

@@ -1,7 +1,7 @@
-"""Names of columns, for schemas, SQL and features."""
+"""Names of columns, for schemas and features."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pipelines.config.dataset.dataset import check_column_name
 
@@ -9,15 +9,6 @@ _TYPED_NAME = re.compile(r"(.+):(?:token|float|token_seq|float_seq)")
 """A name with its type, as RecBole writes it."""
 MOST_CHARACTERS = 80
 """Of a name, to which drafts append what became of it."""
-FieldPath = tuple[str, ...]
-"""The name of a column, or the names from it to a field of its structs."""
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_KEYWORDS = re.compile(
-    "all|and|any|as|between|by|case|cast|cross|distinct|else|end|except|exists|false|from|full|group|having|in|inner|intersect|interval|is|"
-    "join|lateral|left|like|limit|natural|not|null|on|or|order|outer|right|select|then|true|union|unique|using|values|when|where|with",
-    re.IGNORECASE,
-)
-"""Words of SQL that need backticks as a name, here or there."""
 
 
 def column_names(header: Sequence[str | None], width: int) -> list[str]:
@@ -35,43 +26,9 @@ def tensor_column_names(names: Sequence[str]) -> list[str]:
     return [name if _fits_tensor(name) else _number_name(_plain_name(name) or "column", used_names) for name in names]
 
 
-def renaming_query(names: Mapping[str, str]) -> str:
-    """The query that gives columns these new names, with {} for its table; `*` if they have them."""
-    return selecting_query({new: sql_name(name) for name, new in names.items()})
-
-
-def selecting_query(expressions: Mapping[str, str]) -> str:
-    """The query that selects these expressions, each by the name of its column, with {} for its table; `*` if all are that name."""
-    if all(expression == sql_name(name) for name, expression in expressions.items()):
-        return "*"
-    named = ((expression, sql_name(name)) for name, expression in expressions.items())
-    selected = ", ".join(expression if expression == name else f"{expression} AS {name}" for expression, name in named)
-    return f"SELECT {selected.replace('{', '{{').replace('}', '}}')} FROM {{}}"
-
-
 def section_name(text: str) -> str:
     """The text in the characters that the name of a table or of an expectation may have in a config."""
     return re.sub(r"[^\w -]", "_", text)
-
-
-def sql_name(name: str) -> str:
-    """The name as an identifier of Spark SQL."""
-    return name if _PLAIN.fullmatch(name) and not _KEYWORDS.fullmatch(name) else f"`{name.replace('`', '``')}`"
-
-
-def sql_text(text: str) -> str:
-    """A text as a literal of Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def escape_braces(sql: str) -> str:
-    """SQL as a part of a template, which has {} for what is put in."""
-    return sql.replace("{", "{{").replace("}", "}}")
-
-
-def sql_path(path: FieldPath) -> str:
-    """The field as an expression of Spark SQL."""
-    return ".".join(map(sql_name, path))
 
 
 def _fits_tensor(name: str) -> bool:

@@ -11,7 +11,8 @@ from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import Cells, read_cells
-from pipelines.init.tables.column_names import escape_braces, sql_name, sql_text
+from pipelines.data.sources.spark_sql import sql_text
+from pipelines.init.sql import escape_braces, sql_name
 from pipelines.init.tables.dialect import TableDialect, TextRecord, find_dialect
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.layout import Layout, find_layout

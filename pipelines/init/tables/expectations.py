@@ -8,7 +8,8 @@ import numpy as np
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.encoder_choice import free_name
-from pipelines.init.tables.column_names import section_name, sql_name
+from pipelines.init.sql import sql_name
+from pipelines.init.tables.column_names import section_name
 
 _NEVER_NEGATIVE = re.compile(
     r"(^|_)(age|ages|count|counts|hours?|minutes?|seconds?|days?|years?|distance|duration|weight|height|length|width|size|area|price|"

@@ -12,7 +12,8 @@ import pyarrow as pa
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
 from pipelines.init.tables.cells import MOST_BROKEN
-from pipelines.init.tables.column_names import FieldPath, selecting_query, sql_name, sql_path, tensor_column_names
+from pipelines.init.sql import FieldPath, selecting_query, sql_name, sql_path
+from pipelines.init.tables.column_names import tensor_column_names
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_beginning, sample_text
 from pipelines.init.tables.table import SampledTable

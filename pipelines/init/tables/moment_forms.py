@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.init.tables.column_names import escape_braces, sql_text
+from pipelines.data.sources.spark_sql import sql_text
+from pipelines.init.sql import escape_braces
 from pipelines.init.tables.number_forms import MOST_WRONG, share_of_looks
 
 DAY_FIRST, MONTH_FIRST = "day before month", "month before day"

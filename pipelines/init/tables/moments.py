@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.features.auto.column_roles import has_identifier_name
 from pipelines.data.features.auto.encoder_choice import free_name
-from pipelines.init.tables.column_names import MOST_CHARACTERS, escape_braces, sql_name
+from pipelines.init.sql import escape_braces, sql_name
+from pipelines.init.tables.column_names import MOST_CHARACTERS
 from pipelines.init.tables.moment_forms import pattern_form
 from pipelines.init.tables.number_forms import MOST_WRONG, share_of_looks
 from pipelines.init.tables.table import SampledTable

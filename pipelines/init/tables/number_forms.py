@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.init.tables.column_names import escape_braces, sql_text
+from pipelines.data.sources.spark_sql import sql_text
+from pipelines.init.sql import escape_braces
 
 MOST_WRONG = 0.01
 """Share of texts that a column of numbers may have: they are refused or NULL, and of refused rows a version may have 1 %."""

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
-from pipelines.init.tables.column_names import escape_braces, sql_name, sql_text
+from pipelines.data.sources.spark_sql import sql_text
+from pipelines.init.sql import escape_braces, sql_name
 from pipelines.init.tables.dialect import ALIGNED_CELL
 from pipelines.init.tables.table import SampledTable
 

@@ -12,7 +12,9 @@ from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.errors import ConfigError
-from pipelines.init.tables.column_names import column_names, escape_braces, sql_name, sql_text
+from pipelines.data.sources.spark_sql import sql_text
+from pipelines.init.sql import escape_braces, sql_name
+from pipelines.init.tables.column_names import column_names
 from pipelines.init.tables.dialect import MARKS
 from pipelines.init.tables.table import SampledTable
 

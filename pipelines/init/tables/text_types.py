@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features.auto.column_facts import TypedColumn
-from pipelines.init.tables.column_names import sql_name
+from pipelines.init.sql import sql_name
 from pipelines.init.tables.dialect import MARKS
 from pipelines.init.tables.moment_forms import MomentReading, find_order_conflict, read_moments
 from pipelines.init.tables.number_forms import DECIMAL_POINT, MOST_WRONG, NumberReading, find_unit_words, read_numbers, share_of_looks
