@@ -28,9 +28,11 @@ def check_output(output: str | Path) -> None:
 
 def write_config(draft: Draft, output: str | Path, check: Check) -> tuple[str, ...]:
     """Write the draft to a new file, unless `check` raises, and return what that has to say."""
-    parse(plain_values(draft), str(output))
-    remarks = check(plain_values(draft))
-    if not create_file(output, yaml_text(draft).encode()):
+    text = yaml_text(draft)
+    values = from_yaml(text)
+    parse(values, str(output))
+    remarks = check(values)
+    if not create_file(output, text.encode()):
         check_output(output)
     return remarks
 

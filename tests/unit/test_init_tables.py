@@ -566,9 +566,10 @@ def test_folders_of_published_splits_are_tables(columns: dict[str, Values], tmp_
     assert sections["dataset"]["split"] == {"by": "split", "validation": 0.1}
 
 
-def test_a_folder_of_train_and_test_is_two_tables(columns: dict[str, Values], tmp_path: Path) -> None:
+@pytest.mark.parametrize("test", ["test", "eval", "T10k"])
+def test_a_folder_of_train_and_test_is_two_tables(columns: dict[str, Values], tmp_path: Path, test: str) -> None:
     write_csv(tmp_path / "people-train.csv", columns)
-    write_csv(tmp_path / "people-test.csv", {**columns, "y": [f"{value}." for value in columns["y"]]})
+    write_csv(tmp_path / f"people-{test}.csv", {**columns, "y": [f"{value}." for value in columns["y"]]})
     (tmp_path / "people.names").write_text("what the columns are")
     result = draft(str(tmp_path))
     assert list(result.sections["source"]["tables"]) == ["train", "test"]

@@ -58,7 +58,7 @@ class Stratum:
 
 
 NO_CUTS = Cuts(pa.schema(dict.fromkeys((STRATUM, FIRST_CUT, SECOND_CUT), pa.int64())).empty_table())
-"""Of rows that are only analysed."""
+"""Of no stratum: with it `assign_split` is analysed without the job that counts strata."""
 
 
 def find_cuts(rows: DataFrame, stratum: Column, value: Column, share: Column, shares: Sequence[Fraction], name: str) -> Cuts:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.config.messages.counting import name_list, show_count
+from pipelines.data.sources.spark_sql import sql_text
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Request
 from pipelines.init.media.contents import FoundFile
-from pipelines.data.sources.spark_sql import sql_text
 from pipelines.init.tables.target import FEW_ROWS
 
 SPLITS = {

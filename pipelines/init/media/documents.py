@@ -38,7 +38,7 @@ def draft_documents(request: Request) -> Draft | None:
     about_encoding = (f"the texts are not UTF-8: {encoding} is assumed",) if encoding else ()
     encoder, reason = term_encoder([text.text for text in texts])
     learning = Learning(
-        "texts",
+        "text",
         "text",
         encoder,
         f"{reason}, of {len(texts)} texts",

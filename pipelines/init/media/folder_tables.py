@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.messages.counting import name_list, show_count
+from pipelines.config.messages.counting import name_list, show_count, verb_for
 from pipelines.init.draft import Draft, KeyPath, Request
 from pipelines.init.media.classes import Classes, list_values, refuse_target, split_reason, split_setting
 from pipelines.init.media.contents import FolderContents
@@ -18,8 +18,8 @@ EPOCHS = ((100_000, 5), (10_000, 10), (1_000, 20), (0, 40))
 class Learning:
     """The feature of the model, and its training."""
 
-    unit: str
-    """The rows, in the plural."""
+    noun: str
+    """What a row is, in the singular."""
     feature: str
     encoder: Mapping[str, Any]
     encoder_reason: str
@@ -46,7 +46,7 @@ def draft_files(
     if learning.unreadable_share > 0.01:
         source["max_quarantined"] = round(min(2 * learning.unreadable_share, 1.0), 2)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
-    files, trained = (show_count(count, learning.unit.removesuffix("s")) for count in (classes.files, rows))
+    files, trained = (show_count(count, learning.noun) for count in (classes.files, rows))
     comments: dict[KeyPath, str] = {
         ("dataset", "split"): split_reason(classes.splits, classes.counts),
         ("dataset", "features", learning.feature): learning.encoder_reason,
@@ -55,7 +55,7 @@ def draft_files(
         ("train",): f"about {trained} for training",
     }
     if "max_quarantined" in source:
-        comments["source", "max_quarantined"] = f"{learning.unreadable_share:.0%} of the {learning.unit} that were tried cannot be read"
+        comments["source", "max_quarantined"] = f"{learning.unreadable_share:.0%} of the {learning.noun}s that were tried cannot be read"
     return Draft(
         sections={
             "name": request.name,
@@ -70,9 +70,7 @@ def draft_files(
             "train": learning.train,
         },
         introduction=(f"{files} of {len(classes.counts):,} classes: {_shown_classes(classes)}.",),
-        comments={
-            path: comment for path, comment in comments.items() if comment and (path != ("source", "max_quarantined") or path[1] in source)
-        },
+        comments={path: comment for path, comment in comments.items() if comment},
         assumptions=(*classes.assumptions, *table.assumptions, *_doubts(contents, classes), *learning.assumptions),
     )
 
@@ -114,10 +112,11 @@ def _doubts(contents: FolderContents, classes: Classes) -> list[str]:
     few = sorted(name for name, count in classes.counts.items() if count < 10) if classes.splits else []
     doubts = []
     if few:
-        doubts.append(f"{name_list(few[:3])} {'have' if len(few) > 1 else 'has'} fewer than 10 files: a split may have none of them")
+        doubts.append(f"{name_list(few[:3])} {verb_for(len(few), 'has', 'have')} fewer than 10 files: a split may have none of them")
     if classes.outside:
-        are = "file outside the folders of classes is" if len(classes.outside) == 1 else "files outside the folders of classes are"
-        doubts.append(f"{len(classes.outside)} {are} left out, such as {classes.outside[0]}")
+        count = len(classes.outside)
+        files = f"{show_count(count, 'file')} outside the folders of classes"
+        doubts.append(f"{files} {verb_for(count)} left out, such as {classes.outside[0]}")
     if contents.about:
         doubts.append(f"{contents.about[0]} is about the data, and left out")
     return doubts

@@ -52,7 +52,7 @@ def draft_pictures(request: Request) -> Draft | None:
     look = look_at_images(request.data, table)
     rows = train_rows(classes.train_files or classes.files, classes.splits)
     learning = Learning(
-        "images",
+        "image",
         "image",
         {"encoder": "image", "shape": list(look.shape)},
         f"channels, height, width: the median of {show_count(look.opened, 'image')} is {look.height} x {look.width}"

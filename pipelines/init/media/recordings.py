@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from statistics import median
 
+from pipelines.config.messages.counting import verb_for
 from pipelines.data.features.media.wav import Header, UnreadableSoundError, read_header
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
@@ -32,12 +33,12 @@ def draft_recordings(request: Request) -> Draft | None:
     rows = train_rows(classes.train_files or classes.files, classes.splits)
     frames = int(seconds / HOP_SECONDS)
     count = f"{len(refused)} of {len(table.sample)} recordings"
-    are = "is no WAV file" if len(refused) == 1 else "are no WAV files"
+    are = verb_for(len(refused), "is no WAV file", "are no WAV files")
     assumptions = [f"{count} {are} of {rate:,} Hz, such as {name}: quarantined" for name in refused[:1]]
     if longest > MOST_SECONDS:
         assumptions.append(f"only the first {MOST_SECONDS:g} s of a recording are used; 1 in 100 has more than {longest:.0f} s")
     learning = Learning(
-        "recordings",
+        "recording",
         "recording",
         {"encoder": "log_mel", "sample_rate": rate, "seconds": seconds, "mels": 40},
         f"the median length is {median(lengths):.2f} s, and 99 % have at most {longest:.2f} s",

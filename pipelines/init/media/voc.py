@@ -4,13 +4,13 @@ from pathlib import Path
 
 from pipelines.data.features.media.nifti import UnreadableError
 from pipelines.data.features.media.voc import Annotation, read_voc
+from pipelines.data.sources.spark_sql import sql_text
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.annotated import STEM, choose_folder, files_in
 from pipelines.init.media.classes import SPLITS, refuse_target
 from pipelines.init.media.contents import IMAGES, FolderContents, FoundFile, list_contents, spread
 from pipelines.init.media.file_table import folder_table
 from pipelines.init.media.objects import LabelledImages, draft_objects
-from pipelines.data.sources.spark_sql import sql_text
 
 MOST_FILES = 5_000
 """The most XML files that are read for classes."""

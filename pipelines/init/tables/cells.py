@@ -64,11 +64,11 @@ def read_cells(sample: TextSample, layout: Layout, path: str) -> Cells:
     share = broken / len(cut)
     if share > MOST_BROKEN:
         raise SourceError(f"{path}: {100 * share:.0f} % of the records are broken ({_first_fault(cut, dialect)}); mend the file")
-    place = "line" if sample.is_complete else "of those read, line"
+    of_those_read = "" if sample.is_complete else "of those read, "
     more = f" and {broken - 1:,} more are" if broken > 1 else " is"
     end = "left out by the query" if dialect.is_aligned else "refused by ETL"
-    doubt = f"{path}: {place} {_first_fault(cut, dialect)}: it{more} {end}" if broken else ""
-    return Cells(table, share, not dialect.has_header or names == written, int(repeated.sum()), doubt.replace("line line", "line"))
+    doubt = f"{path}: {of_those_read}{_first_fault(cut, dialect)}: it{more} {end}" if broken else ""
+    return Cells(table, share, not dialect.has_header or names == written, int(repeated.sum()), doubt)
 
 
 def _difference(header: Sequence[str], names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pipelines.data.sources.files.content import COMPRESSED
 from pipelines.errors import SourceError
-from pipelines.init.media.classes import folder_splits
+from pipelines.init.media.classes import SPLITS, folder_splits
 from pipelines.init.tables.cell_tables import read_excel, read_sqlite
 from pipelines.init.tables.delimited_table import read_delimited
 from pipelines.init.tables.json_table import has_json, read_json
@@ -25,9 +25,8 @@ ENDINGS: dict[str, Format] = {
 """Formats by the ending of a file; a single file of another one is CSV if its lines have equally many values."""
 _NOTES = re.compile(r"(readme|license|licence|copying|notice)\b.*|.*\.(md|names|rst|pdf|html?|info)", re.IGNORECASE)
 _SPLITS = {
-    "train": re.compile(r"(^|[^a-z])(train|training)([^a-z]|$)", re.IGNORECASE),
-    "validation": re.compile(r"(^|[^a-z])(val|valid|validation|dev)([^a-z]|$)", re.IGNORECASE),
-    "test": re.compile(r"(^|[^a-z])(test|testing)([^a-z]|$)", re.IGNORECASE),
+    split: re.compile(f"(^|[^a-z])({'|'.join(word for word in SPLITS if SPLITS[word] == split)})([^a-z]|$)", re.IGNORECASE)
+    for split in dict.fromkeys(SPLITS.values())
 }
 """Files of published splits, by their names."""
 
