@@ -19,7 +19,7 @@ from pipelines.init.sql import renaming_query, sql_name
 from pipelines.init.tables.column_names import column_names
 from pipelines.init.tables.sample import even_files
 from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.text_types import as_text, type_column
+from pipelines.init.tables.text_types import type_values
 
 SAMPLE_CELLS = 1_000_000
 """Of the first rows of the files; Excel's are read in five seconds."""
@@ -135,17 +135,11 @@ def _is_whole(value: Any) -> bool:
 
 
 def _type(name: str, sort: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
-    filled = [value for value in values if value is not None]
     match sort:
-        case "boolean":
-            return TypedColumn(name, "boolean", pa.array(values, pa.bool_()))
-        case "number" if all(_is_whole(value) and abs(value) < 2**63 for value in filled):
-            is_small = is_complete and all(abs(value) < 2**31 for value in filled)
-            return TypedColumn(name, "int" if is_small else "long", pa.array([value if value is None else int(value) for value in values]))
-        case "number":
-            return TypedColumn(name, "double", pa.array([value if value is None else float(value) for value in values], pa.float64()))
-        case "text":
-            return as_text(type_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
+        case "number" if all(_is_whole(value) and abs(value) < 2**63 for value in values if value is not None):
+            return type_values(name, [value if value is None else int(value) for value in values], is_complete)
+        case "boolean" | "number" | "text":
+            return type_values(name, values, is_complete)
         case "moment":
             moments = [value if isinstance(value, datetime) else value and datetime.combine(value, time()) for value in values]
             is_date = all(value is None or value.time() == time() for value in moments)

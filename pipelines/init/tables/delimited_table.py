@@ -6,13 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.messages.counting import show_count
+from pipelines.config.messages.counting import show_count, verb_for
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
+from pipelines.data.sources.spark_sql import sql_text
 from pipelines.data.sources.text.records import RECORD_BYTES
 from pipelines.errors import SourceError
-from pipelines.init.tables.cells import Cells, read_cells
-from pipelines.data.sources.spark_sql import sql_text
 from pipelines.init.sql import escape_braces, sql_name
+from pipelines.init.tables.cells import Cells, read_cells
 from pipelines.init.tables.dialect import TableDialect, TextRecord, find_dialect
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.layout import Layout, find_layout
@@ -86,17 +86,17 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
     if repeated := sum(part.repeated_headers for part in cells.values()):
         if all(column.ddl == "string" for column in typed):
             named = dict(zip(table.column_names, layout.names, strict=True))
-            conditions.append(_is_not(dict(list(named.items())[1:]) or named))  # the first may have a byte order mark
+            conditions.append(_exclusion(dict(list(named.items())[1:]) or named))  # the first may have a byte order mark
         else:
             broken += repeated / max(len(table) + repeated, 1)
-        are = "repeats the names of the columns, and is no row" if repeated == 1 else "repeat the names of the columns, and are no rows"
+        are = verb_for(repeated, "repeats the names of the columns, and is no row", "repeat the names of the columns, and are no rows")
         doubts.append(f"{show_count(repeated, 'line')} {are}")
     if total:
         ddl = {column.name: column.ddl for column in typed}
         if any(_number(text) is None and ddl[name] != "string" for name, text in total.items()):  # which the reader refuses
             broken += 1 / (len(table) + 1)
         else:
-            conditions.append(_is_not(total, ddl))
+            conditions.append(_exclusion(total, ddl))
         doubts.append(
             f"the last line ({', '.join(total.values())}) has totals of the lines before it, and is no row: the query leaves it out"
         )
@@ -104,7 +104,7 @@ def _table(cells: Mapping[str, Cells], layout: Layout, data: str, rows: int, is_
     return SampledTable(settings, columns, rows, is_complete, select=select, broken=broken, doubts=tuple(doubts))
 
 
-def _is_not(values: Mapping[str, str], ddl: Mapping[str, str] | None = None) -> str:
+def _exclusion(values: Mapping[str, str], ddl: Mapping[str, str] | None = None) -> str:
     """The condition, as text to be formatted, of rows that differ from these values. `ddl` has the types of columns, by default texts."""
     texts = {name: sql_text(text) if not ddl or ddl[name] == "string" else text for name, text in values.items() if text}
     condition = f"NOT ({' AND '.join(f'{sql_name(name)} <=> {text}' for name, text in texts.items())})"

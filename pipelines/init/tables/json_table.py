@@ -11,17 +11,17 @@ import pyarrow as pa
 
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.errors import SourceError
-from pipelines.init.tables.cells import MOST_BROKEN
 from pipelines.init.sql import FieldPath, selecting_query, sql_name, sql_path
+from pipelines.init.tables.cells import MOST_BROKEN
 from pipelines.init.tables.column_names import tensor_column_names
 from pipelines.init.tables.encoding import find_encoding
 from pipelines.init.tables.sample import SAMPLE_BYTES, TextSample, even_files, sample_beginning, sample_text
 from pipelines.init.tables.table import SampledTable
-from pipelines.init.tables.text_types import as_text, type_column
+from pipelines.init.tables.text_types import type_values
 
 MOST_FIELDS = 200
 """Different fields of an object beyond which they are no columns."""
-OBJECTS, MAP, MIXED, REPEATED = "array<struct>", "map", "mixed", "repeated key"
+OBJECTS, MAP, MIXED, REPEATED = NO_TYPES = ("array<struct>", "map", "mixed", "repeated key")
 """In place of a type: no column of a schema holds the values."""
 _LEADING_LINES = 5
 """Lines that show that a file has JSON, whatever its name."""
@@ -63,7 +63,7 @@ def read_json(paths: list[str], data: str) -> SampledTable:
     raw_names = [".".join(field.path) for field in fields]
     new_names = tensor_column_names(raw_names)
     typed = {field.path: _type(name, field, is_complete) for name, field in zip(new_names, fields, strict=True)}
-    read_columns = {path: column for path, column in typed.items() if column.ddl not in (OBJECTS, MAP, MIXED, REPEATED)}
+    read_columns = {path: column for path, column in typed.items() if column.ddl not in NO_TYPES}
     schema = _schema({path: column.ddl for path, column in read_columns.items()})
     select = selecting_query({column.name: sql_path(path) for path, column in read_columns.items()})
     options = {"options": {"multiLine": True}} if is_document else {}
@@ -157,19 +157,13 @@ def _type(name: str, field: _Field, is_complete: bool) -> TypedColumn:
     if field.is_repeated:
         return TypedColumn(name, REPEATED, pa.nulls(len(values)))
     kinds = {type(value) for value in values if value is not None}
-    if kinds == {bool}:
-        return TypedColumn(name, "boolean", pa.array(values, pa.bool_()))
-    if kinds == {int} and all(value is None or abs(value) < 2**63 for value in values):
-        small = is_complete and all(value is None or abs(value) < 2**31 for value in values)
-        return TypedColumn(name, "int" if small else "long", pa.array(values, pa.int64()))
-    if kinds and kinds <= {int, float}:
-        return TypedColumn(name, "double", pa.array([value if value is None else float(value) for value in values], pa.float64()))
-    if not kinds or kinds == {str}:
-        return as_text(type_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
+    if kinds in ({bool}, {str}) or kinds <= {int, float}:  # as those of no value are
+        return type_values(name, values, is_complete)
     if kinds == {list}:
         inner = {type(element) for value in values for element in value or ()}
         if inner == {str}:
             return TypedColumn(name, "array<string>", pa.array(values, pa.list_(pa.string())))
         if inner and inner <= {int, float}:
             return TypedColumn(name, "array<double>", pa.array(values, pa.list_(pa.float64())))
-    return TypedColumn(name, MAP if kinds == {dict} else OBJECTS if kinds == {list} else MIXED, pa.nulls(len(values)))
+        return TypedColumn(name, OBJECTS if inner == {dict} else MIXED, pa.nulls(len(values)))
+    return TypedColumn(name, MAP if kinds == {dict} else MIXED, pa.nulls(len(values)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from pipelines.config.messages.counting import show_count
+from pipelines.config.messages.counting import show_count, verb_for
 from pipelines.errors import SourceError
 from pipelines.init.tables.dialect import MARKS, MOMENT, NUMBER, TableDialect, TextRecord
 
@@ -101,15 +101,15 @@ def find_layout(dialect: TableDialect, read: Sequence[TextRecord], path: str, sk
     first = next((place for place, record in enumerate(leading) if _is_row(record, columns)), None)
     if first is None:
         first = next((place for place, record in enumerate(leading) if len(record.values) == width), 0)
-    titles = [record for record in leading[:first] if _could_be_names(record, width, columns) is None]
+    titles = [record for record in leading[:first] if _possible_names(record, width, columns) is None]
     names = [record for record in leading[:first] if record not in titles]
     if names:
-        return _below_names(dialect, leading[:first], names, leading[first].line if first < len(leading) else 0, columns)
+        return _layout_with_names(dialect, leading[:first], names, leading[first].line if first < len(leading) else 0, columns)
     if len(read) <= first + 1:
         return Layout(dialect, ())
     if not titles or dialect.is_aligned:
-        return _without_certain_names(dialect, read[first], read[first + 1], columns)
-    layout = _without_certain_names(replace(dialect, skip=read[first].line - 1), read[first], read[first + 1], columns)
+        return _layout_by_first_line(dialect, read[first], read[first + 1], columns)
+    layout = _layout_by_first_line(replace(dialect, skip=read[first].line - 1), read[first], read[first + 1], columns)
     if not layout.names or layout.doubts:
         _check_titles(titles, width, path)
     return layout
@@ -173,7 +173,7 @@ def _counts_up(values: Sequence[str], columns: Sequence[_Column]) -> bool:
     return len(steps) == 1 and steps != {0} and sum(column.is_outside(value) for value, column in numbers) > len(numbers) / 2
 
 
-def _could_be_names(record: TextRecord, width: int, columns: Sequence[_Column]) -> list[str] | None:
+def _possible_names(record: TextRecord, width: int, columns: Sequence[_Column]) -> list[str] | None:
     """The names that stand in a record above the rows; None if it has too few, or too many."""
     if len(record.values) < width and columns and columns[-1].values:
         return None
@@ -192,7 +192,7 @@ def fit_names(values: Sequence[str], width: int) -> list[str]:
     return names[:width] if len(names) == width + 1 and not names[-1] else names
 
 
-def _below_names(
+def _layout_with_names(
     dialect: TableDialect,
     leading: Sequence[TextRecord],
     rows_of_names: Sequence[TextRecord],
@@ -203,7 +203,7 @@ def _below_names(
     width = dialect.width
     if gaps := [place for place, (record, other) in enumerate(pairwise(rows_of_names), 1) if other.line > record.line + 1]:
         rows_of_names = rows_of_names[gaps[-1] :]  # behind the last blank line, as titles are not
-    all_names = [_could_be_names(record, width, columns) or [] for record in rows_of_names]
+    all_names = [_possible_names(record, width, columns) or [] for record in rows_of_names]
     best = max(range(len(all_names)), key=lambda place: (len({name for name in all_names[place] if name}), -place))
     names, record = tuple(all_names[best]), rows_of_names[best]
     before = [other for other in leading if other.line < record.line]
@@ -215,7 +215,7 @@ def _below_names(
         return Layout(replace(dialect, skip=skip, has_header=True), names, tuple(doubts))
     between = range(record.line + 1, first_row_line)
     lines = f"line {between[0]:,} stands" if len(between) == 1 else f"lines {between[0]:,} to {between[-1]:,} stand"
-    doubts.append(f"{lines} between the names and the rows, and {'is' if len(between) == 1 else 'are'} skipped")
+    doubts.append(f"{lines} between the names and the rows, and {verb_for(len(between))} skipped")
     return Layout(replace(dialect, skip=first_row_line - 1), names, tuple(doubts))
 
 
@@ -229,7 +229,7 @@ def _check_titles(titles: Sequence[TextRecord], width: int, path: str) -> None:
     )
 
 
-def _without_certain_names(dialect: TableDialect, record: TextRecord, following: TextRecord, columns: Sequence[_Column]) -> Layout:
+def _layout_by_first_line(dialect: TableDialect, record: TextRecord, following: TextRecord, columns: Sequence[_Column]) -> Layout:
     """The layout of a table whose first line may be a row: it is one if it has numbers as the others do, or values that occur again."""
     values = [value.strip() for value in record.values]
     if len(values) != len(columns):

@@ -49,7 +49,7 @@ _TIMES = (
     "", " HH:mm", " HH:mm:ss", " HH:mm:ss.SSS", " hh:mm a", " hh:mm:ss a", " hh:mma", "'T'HH:mm", "'T'HH:mm:ss", "'T'HHmmss", " HHmmss",
 )  # fmt: skip
 _MONTHS_OF_YEARS = ("yyyy-MM", "yyyy/MM", "MM/yyyy", "MM-yyyy", "MMM yyyy", "MMM-yyyy", "MMMM yyyy", "yyyy MMM", "yyyy-MMM")
-_OTHERS = ("yyyy-MM-dd'T'HH:mmXXX", "yyyy-MM-dd hh:mm a", "yyyy-MM-dd hh:mm:ss a")
+_FURTHER_ISO = ("yyyy-MM-dd'T'HH:mmXXX", "yyyy-MM-dd hh:mm a", "yyyy-MM-dd hh:mm:ss a")
 _ISO_DATE = "^(?P<year>[0-9]{4})-(?P<month>[01]?[0-9])-(?P<day>[0-3]?[0-9])$"
 _ISO_TIME = (
     "^(?P<year>[0-9]{4})-(?P<month>[01][0-9])-(?P<day>[0-3][0-9])[ T](?P<hour>[0-2][0-9]):(?P<minute>[0-5][0-9])"
@@ -98,7 +98,7 @@ class MomentForm:
 
     @property
     def order(self) -> str:
-        """DAY_FIRST or MONTH_FIRST, where it is not the names of months or a year before them that show it."""
+        """DAY_FIRST or MONTH_FIRST; empty where nothing is open: a year in front, a month's name or dots show it, or a part is missing."""
         places = [self.pattern.find(letter) for letter in ("d", "M", "yy")]
         if min(places) < 0 or "MMM" in self.pattern or places[2] == 0 or "." in self.pattern:
             return ""
@@ -244,15 +244,16 @@ def find_order_conflict(filled: pa.Array) -> tuple[str, str] | None:
     """Of texts that are dates, of which some have the day before the month and others the month before the day, one of either."""
     first = filled.slice(0, _FIRST)
     marks = _most_frequent_marks(first.slice(0, _FIRST_DISTINCT).to_pylist())
-    day_first = [pattern for pattern in _patterns_by_marks().get(marks, ()) if re.match(r"dd?\WMM?\b", pattern)]
-    for pattern in day_first:
-        form, other = pattern_form(pattern), pattern_form(pattern.translate(str.maketrans("dM", "Md")))
-        looks = [share_of_looks(first, look) for look in (form.look, other.look, f"{form.look}|{other.look}")]
-        if looks[2] < 1 - MOST_WRONG or max(looks[:2]) >= 1 - MOST_WRONG:
+    for pattern in _patterns_by_marks().get(marks, ()):
+        if not re.match(r"dd?\WMM?\b", pattern):
             continue
-        only = [first.filter(pc.is_null(by.moments(first))) for by in (other, form)]
-        if all(map(len, only)):
-            return only[0][0].as_py(), only[1][0].as_py()
+        day_first, month_first = pattern_form(pattern), pattern_form(pattern.translate(str.maketrans("dM", "Md")))
+        either = share_of_looks(first, f"{day_first.look}|{month_first.look}")
+        if either < 1 - MOST_WRONG or any(share_of_looks(first, form.look) >= 1 - MOST_WRONG for form in (day_first, month_first)):
+            continue
+        only_day_first, only_month_first = (first.filter(pc.is_null(form.moments(first))) for form in (month_first, day_first))
+        if len(only_day_first) and len(only_month_first):
+            return only_day_first[0].as_py(), only_month_first[0].as_py()
     return None
 
 
@@ -283,7 +284,7 @@ def _fitting_forms(filled: pa.Array) -> list[MomentForm]:
 
 def patterns() -> list[str]:
     """Patterns of Spark; of equally good ones, an earlier one is taken."""
-    long = [f"{date}{time}" for date in _DATES for time in _TIMES] + [*_MONTHS_OF_YEARS, *_OTHERS]
+    long = [f"{date}{time}" for date in _DATES for time in _TIMES] + [*_MONTHS_OF_YEARS, *_FURTHER_ISO]
     return list(dict.fromkeys(spelling for pattern in long for spelling in _spellings(pattern)))
 
 

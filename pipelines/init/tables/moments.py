@@ -33,12 +33,8 @@ _NAME_OF_A_MOMENT = re.compile(
 )
 _PARTS_OF_A_MOMENT = {"year": (1800, 2200), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59)}
 """Columns that make a moment together, and their least and largest values."""
-_TIMES_OF_DAY = {
-    "H:mm": "^(?:[01]?[0-9]|2[0-3]):[0-5][0-9]$",
-    "H:mm:ss": "^(?:[01]?[0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]$",
-    "H.mm.ss": "^(?:[01]?[0-9]|2[0-3])[.][0-5][0-9][.][0-5][0-9]$",
-}
-"""How times of day look that stand beside a date, by their pattern for Spark."""
+_TIMES_OF_DAY = ("H:mm", "H:mm:ss", "H.mm.ss")
+"""Patterns of Spark for times of day that stand beside a date."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +51,19 @@ def moment_parts(
     columns: Sequence[ColumnFacts], is_split_by_time: bool, expression: Callable[[ColumnFacts], str], derived: Collection[str] = ()
 ) -> Iterator[MomentPart]:
     """The parts of each moment that vary, and the seconds between moments of one row. Of moments that are months or years, the day of the
-    week says nothing. Days and short years are left out if the rows are
-    split by time, since those of the test are never seen in training. `expression` is the SQL of a moment; months and hours of those that
-    are `derived` from columns are such columns themselves."""
+    week says nothing. Days, and months of less than three years, are left out if the rows are split by time, since those of the test are
+    never seen in training. `expression` is the SQL of a moment; months and hours of those that are `derived` from columns are such columns
+    themselves."""
     for column in columns:
-        own_parts = {"dayofweek": pc.day_of_week} if column.name in derived else _PARTS
         values = column.filled.cast(pa.timestamp("us"))
         nulls = column.nulls > 0
         if not is_split_by_time:
             yield MomentPart(f"{column.name}_day", f"datediff({expression(column)}, DATE '1970-01-01')", False, nulls)
-        for part, arrow_part in own_parts.items():
-            is_seasonal = part != "month" or not is_split_by_time or _spans_years(column)
-            is_calendar = part == "dayofweek" and _are_months(values)
-            if is_seasonal and not is_calendar and len(pc.unique(arrow_part(values))) > 1:
+        for part, arrow_part in _PARTS.items():
+            is_column = part != "dayofweek" and column.name in derived
+            is_unseen_season = part == "month" and is_split_by_time and not _spans_years(column)
+            follows_from_month = part == "dayofweek" and _are_months(values)
+            if not (is_column or is_unseen_season or follows_from_month) and len(pc.unique(arrow_part(values))) > 1:
                 yield MomentPart(f"{column.name}_{part}", f"{part}({expression(column)})", True, nulls)
     times = [column for column in columns if pa.types.is_timestamp(column.typed.values.type)][: _MOST_DURATIONS + 1]
     for first, second in itertools.pairwise(times):
@@ -127,7 +123,8 @@ def _moment_of_day(day: ColumnFacts, time: ColumnFacts) -> ColumnFacts | None:
     """The moment of a date and a time of day; None if they are none."""
     if not pa.types.is_date(day.typed.values.type) or time.kind != "text" or time.typed.sql:
         return None
-    pattern = next((pattern for pattern, look in _TIMES_OF_DAY.items() if share_of_looks(time.filled, look) >= 1 - MOST_WRONG), "")
+    shares = {pattern: share_of_looks(time.filled, pattern_form(pattern).look) for pattern in _TIMES_OF_DAY}
+    pattern = next((pattern for pattern, share in shares.items() if share >= 1 - MOST_WRONG), "")
     if not pattern:
         return None
     form = pattern_form(f"yyyy-MM-dd {pattern}")
@@ -206,7 +203,7 @@ def _moment_of_parts(columns: Sequence[ColumnFacts], targets: Sequence[ColumnFac
         has_target = any(column is target for column in columns_of_parts for target in targets)
         if len(present) < 2 or has_target or not all(column and _is_part(column, *bounds) for column, bounds in present):
             continue
-        return _made_of_parts(f"{match[1]}{'time' if len(present) > 3 else 'date'}{match[2]}", columns_of_parts, set(by_name))
+        return _join_parts(f"{match[1]}{'time' if len(present) > 3 else 'date'}{match[2]}", columns_of_parts, set(by_name))
     return None
 
 
@@ -219,7 +216,7 @@ def _is_part(column: ColumnFacts, least: int, most: int) -> bool:
     )
 
 
-def _made_of_parts(name: str, parts: Sequence[ColumnFacts], used_names: set[str]) -> ColumnFacts | None:
+def _join_parts(name: str, parts: Sequence[ColumnFacts], used_names: set[str]) -> ColumnFacts | None:
     """The column that the query makes of the parts; None if they are no days of the calendar."""
     texts = pc.binary_join_element_wise(
         *(pc.utf8_lpad(column.typed.values.cast(pa.string()), 4 if place == 0 else 2, "0") for place, column in enumerate(parts)), " "

@@ -142,7 +142,7 @@ class NumberForm:
         return pc.if_else(is_negative, pc.negate(numbers), numbers) if self._is_negative_by_place else numbers
 
     @property
-    def said(self) -> str:
+    def difference(self) -> str:
         """How it differs from a plain number, for a reader; empty if it does not."""
         without = [part for part in (*sorted(self.units, key=len), self.style.name) if part]
         parts = [f" without {' and '.join(without)}"] if without else []
@@ -156,7 +156,7 @@ class NumberForm:
     @property
     def is_plain(self) -> bool:
         """Whether Spark reads such numbers by itself."""
-        return self.style is POINT and not (self.said or self._minus or self._blanks)
+        return self.style is POINT and not (self.difference or self._minus or self._blanks)
 
     @property
     def _is_negative_by_place(self) -> bool:

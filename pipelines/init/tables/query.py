@@ -9,7 +9,8 @@ from pipelines.init.sql import escape_braces, sql_name
 from pipelines.init.tables.dialect import ALIGNED_CELL
 from pipelines.init.tables.table import SampledTable
 
-LINE_CHARACTERS = 120
+SQL_CHARACTERS = 120
+"""Of a line of the query."""
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Query:
 
 
 def line_values_query(columns: Mapping[str, str], header: Sequence[str] = (), mark: str = "", has_quotes: bool = False) -> str:
-    """The query of lines of aligned values, which are no CSV: types by name, and {{}} for the name of the table.
+    """The query of lines of aligned values, which are no CSV: types by name, and {} for the name of the table.
 
     It leaves out a line of the names in the header. `mark` stands for a missing value, and values may have quotes."""
     values = []
@@ -77,7 +78,7 @@ def _lines(expressions: list[str]) -> str:
     """Expressions side by side, in lines of some length."""
     lines = [expressions[0]]
     for expression in expressions[1:]:
-        if len(lines[-1]) + len(expression) > LINE_CHARACTERS:
+        if len(lines[-1]) + len(expression) > SQL_CHARACTERS:
             lines[-1] += ","
             lines.append(f"  {expression}")
         else:

@@ -1,13 +1,15 @@
 """The Spark type of a column of texts: by the grammar of numbers of `pipelines.data.sources.text.numbers`, and by the forms of numbers and
-moments that the query makes some of."""
+moments that the query makes some of; and that of values which have types of their own, as those of JSON have."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.config.messages.counting import verb_for
 from pipelines.data.features.auto.column_facts import TypedColumn
 from pipelines.init.sql import sql_name
 from pipelines.init.tables.dialect import MARKS
@@ -53,6 +55,25 @@ def type_forms(columns: Sequence[TypedColumn]) -> list[TypedColumn]:
     return [as_text(typed[column.name]) if column.name in is_read else column for column in columns]
 
 
+def type_values(name: str, values: Sequence[Any], is_complete: bool) -> TypedColumn:
+    """The column of values that are all booleans, all numbers, or all texts, with None for NULL. Its texts may be numbers or moments."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return TypedColumn(name, "boolean", pa.array(values, pa.bool_()))
+    if kinds == {int} and all(value is None or abs(value) < 2**63 for value in values):
+        numbers = pa.array(values, pa.int64())
+        return TypedColumn(name, integer_type(numbers, is_complete), numbers)
+    if kinds and kinds <= {int, float}:
+        return TypedColumn(name, "double", pa.array([value if value is None else float(value) for value in values], pa.float64()))
+    return as_text(type_column(name, pa.array(values, pa.large_string()), "", is_complete).column)
+
+
+def integer_type(numbers: pa.Array, is_complete: bool) -> str:
+    """The type of whole numbers in Spark. Those of a sample may be larger in the whole file."""
+    bounds = pc.min_max(numbers).as_py()
+    return "int" if is_complete and max(map(abs, bounds.values())) < 2**31 else "long"
+
+
 def missing_marks(table: pa.Table) -> list[str]:
     """Texts that stand for missing values in columns that are numbers without them, the most frequent first; `?` in any column. NA among
     codes of two letters, such as EU and AS, is one of these, and no missing value of any column."""
@@ -72,7 +93,7 @@ def missing_marks(table: pa.Table) -> list[str]:
 
 
 def type_column(name: str, texts: pa.Array, null_mark: str, is_complete: bool, hints: Collection[str] = ()) -> TextReading:
-    """The column with the type of nearly all of its values; text if they have none. Numbers of a sample may be larger in the whole file."""
+    """The column with the type of nearly all of its values; text if they have none."""
     if null_mark:
         texts = pc.if_else(pc.equal(texts, null_mark), pa.scalar(None, pa.large_string()), texts)
     marked = pc.if_else(pc.is_in(texts, pa.array(MARKS, pa.large_string())), pa.scalar(None, pa.large_string()), texts)
@@ -104,8 +125,8 @@ def _nearly_numbers(name: str, filled: pa.Array) -> str:
     if not _NEARLY <= share < 1:
         return ""
     wrong = filled.filter(pc.invert(pc.match_substring_regex(filled, _FRACTION)))
-    counted = f"{len(wrong):,} of {len(filled):,} values are" if len(wrong) > 1 else f"1 of {len(filled):,} values is"
-    return f"{name} is text, since {counted} no number, such as {wrong[0].as_py()[:40]!r}"
+    are = f"{len(wrong):,} of {len(filled):,} values {verb_for(len(wrong))}"
+    return f"{name} is text, since {are} no number, such as {wrong[0].as_py()[:40]!r}"
 
 
 def as_text(column: TypedColumn) -> TypedColumn:
@@ -121,15 +142,15 @@ def _number(name: str, texts: pa.Array, filled: pa.Array, is_complete: bool, hin
             numbers = pc.utf8_ltrim(texts, "+").cast(pa.int64())
         except pa.ArrowInvalid:
             return None  # too many digits for a number of Spark, as in hashes
-        small = is_complete and max(abs(pc.max(numbers).as_py()), abs(pc.min(numbers).as_py())) < 2**31
-        return TextReading(TypedColumn(name, "int" if small else "long", numbers))
+        return TextReading(TypedColumn(name, integer_type(numbers, is_complete), numbers))
     share = share_of_looks(filled, _FRACTION)
     if share >= 1 - MOST_WRONG and share_of_looks(filled.slice(0, 1_000), _MAY_BE_THOUSANDS) < 1:
         is_number = pc.match_substring_regex(texts, _FRACTION)
         numbers = pc.utf8_trim(pc.if_else(is_number, texts, pa.scalar(None, pa.large_string())), " \t").cast(pa.float64())
         wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(numbers)))
-        misfits = f"{len(wrong):,} of {len(filled):,} values are none, such as {wrong[0].as_py()[:40]!r}" if len(wrong) else ""
-        doubt = f"{name} is a number, though {misfits}; records with them are refused" if misfits else ""
+        are = f"{len(wrong):,} of {len(filled):,} values {verb_for(len(wrong))}"
+        misfits = f"{are} none, such as {wrong[0].as_py()[:40]!r}; records with them are refused" if len(wrong) else ""
+        doubt = f"{name} is a number, though {misfits}" if misfits else ""
         return TextReading(TypedColumn(name, "double", numbers, doubt=doubt), DECIMAL_POINT)
     reading = read_numbers(filled, hints)
     return _number_of_form(name, texts, filled, reading) if reading else None
@@ -143,7 +164,8 @@ def _number_of_form(name: str, texts: pa.Array, filled: pa.Array, reading: Numbe
     else:
         column = TypedColumn(name, "string", form.numbers(texts), form.sql)
     reason = f", {reading.reason}" if reading.reason else ""
-    doubts = [f"{name} is a number{form.said or ' with a decimal point'}{reason}"] if form.said or reading.wrong or reason else []
+    difference = form.difference
+    doubts = [f"{name} is a number{difference or ' with a decimal point'}{reason}"] if difference or reading.wrong or reason else []
     doubts += [_wrong(name, texts, column.values)] if reading.wrong else []
     doubts += [f"otherwise write {reading.other.cast.format(sql_name(name))} in source.query"] if reading.other and reading.reason else []
     return TextReading(replace(column, doubt="; ".join(filter(None, doubts))), reading.decides, reading.other is not None)
@@ -185,5 +207,5 @@ def _wrong(name: str, texts: pa.Array, values: pa.Array) -> str:
     wrong = texts.filter(pc.and_(pc.is_valid(texts), pc.is_null(values)))
     if not len(wrong):
         return ""
-    are = "is none and becomes" if len(wrong) == 1 else "are none and become"
+    are = verb_for(len(wrong), "is none and becomes", "are none and become")
     return f"{len(wrong):,} of the {len(texts) - texts.null_count:,} values of {name}, such as {wrong[0].as_py()[:40]!r}, {are} NULL"
