@@ -25,6 +25,8 @@ Do = Callable[[Path], Any]
 ROWS = "a,color,y\n" + "".join(
     f"{number % 17},{'red' if number % 3 else 'blue'},{'yes' if number % 2 else 'no'}\n" for number in range(200)
 )
+NOTHING_VARIES = "id,same,y\n" + "".join(f"{number * 7},x,{'yes' if number % 2 else 'no'}\n" for number in range(200))
+"""Besides y, an identifier and a constant."""
 RECORDS = "".join(f'{{"a": {number % 17}, "y": {number % 2}}}\n' for number in range(200))
 
 
@@ -152,10 +154,8 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "too few for three splits; give a table": (lambda folder: draft(folder, ROWS[:100]), (sound,)),
     "no column besides {} is a feature": (
-        lambda folder: draft(
-            folder, "".join(line.partition(",")[2].replace("red", "x").replace("blue", "x") + "\n" for line in ROWS.splitlines())
-        ),
-        (sound,),
+        lambda folder: draft(folder, NOTHING_VARIES),
+        (sound, lambda folder: draft(folder, NOTHING_VARIES, target="id")),
     ),
     "has files of different kinds, such as {}; give": (
         lambda folder: draft(folder, ROWS, u_jsonl=RECORDS),

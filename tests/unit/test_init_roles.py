@@ -174,6 +174,21 @@ def test_a_column_that_gives_the_target_away_is_said_and_stays(
     assert "remove dataset.features.weeks" in find_assumption(result, "alone tells") and "weeks" in result.sections["dataset"]["features"]
 
 
+def test_what_is_said_of_a_column_of_very_many_names_no_feature_that_the_draft_lacks(random: np.random.Generator, tmp_path: Path) -> None:
+    """One pattern stands for all of them, and its encoder chooses what NULL becomes."""
+    table = plain_table(random).drop(columns="y").assign(weeks=random.integers(0, 40, ROWS))
+    noise = pd.DataFrame(random.normal(size=(ROWS, 110)).round(2), columns=[f"noise{number}" for number in range(110)])
+    noise.loc[::50, "noise0"] = -999
+    cost = table["weeks"] ** 2 + random.normal(size=ROWS).round(2)
+    result = draft(pd.concat([table, noise, cost.rename("y")], axis=1), tmp_path / "t.csv")
+    assert list(result.sections["dataset"]["features"])[-1].startswith("*")
+    assert "so leave weeks out in source.query: SELECT * EXCEPT (weeks) then" in find_assumption(result, "alone tells")
+    assert find_assumption(result, "-999 of noise0").endswith("AS noise0 in source.query")
+    values = from_yaml(yaml_text(result))
+    values["source"]["query"] = "SELECT * EXCEPT (weeks) FROM toy"  # the remedy
+    parse(values, "toy.yaml")
+
+
 def test_a_good_feature_beside_others_gives_nothing_away(random: np.random.Generator, tmp_path: Path) -> None:
     table = plain_table(random)
     assert not find_assumption(draft(table, tmp_path / "sum.csv"), "alone")

@@ -64,6 +64,12 @@ def numbers(random: np.random.Generator) -> dict[str, Values]:
     return {"a": values, "y": values * 2 + random.normal(size=ROWS).round(2)}
 
 
+@pytest.mark.parametrize(("wrong", "are"), [(["x"], "1 of 1,000 values is none"), (["x", "z"], "2 of 1,000 values are none")])
+def test_numbers_with_a_few_texts_are_said(wrong: Sequence[str], are: str) -> None:
+    (column,) = type_texts([*(f"{number / 7:.3f}" for number in range(1_000 - len(wrong))), *wrong])
+    assert column.ddl == "double" and column.doubt == f"a is a number, though {are}, such as 'x'; records with them are refused"
+
+
 @pytest.mark.parametrize(
     ("texts", "values", "assumption"),
     [
@@ -333,7 +339,18 @@ def test_a_linear_model_of_many_columns_has_small_weights(random: np.random.Gene
     assert "weight_decay" not in draft(tmp_path, {**columns, "y": exact.round(3)}).sections["train"]
 
 
-def test_objects_inside_of_an_object_are_named(tmp_path: Path) -> None:
-    (tmp_path / "t.json").write_text(json.dumps({"count": 60, "orders": [{"a": number, "b": number % 2} for number in range(60)]}))
-    with pytest.raises(SourceError, match=r"such as the objects of orders, each in a line of its own: jq -c '\.orders\[\]' "):
+@pytest.mark.parametrize(
+    ("beginning", "end", "keys"),
+    [('{"orders":', "}", '.["orders"]'), ('{"a-b": {"orders":', "}}", '.["a-b"]["orders"]'), ('[{"orders":', "}]", '.[]["orders"]')],
+)
+def test_objects_inside_of_an_object_are_named(tmp_path: Path, beginning: str, end: str, keys: str) -> None:
+    orders = json.dumps([{"a": number, "b": number % 2} for number in range(60)])
+    (tmp_path / "t.json").write_text(beginning + orders + end)
+    with pytest.raises(SourceError, match=re.escape(f"each in a line of its own: jq -c '{keys}[]' {tmp_path}/t.json")):
+        draft_config(Request(str(tmp_path / "t.json"), "", "toy"))
+
+
+def test_lists_of_other_things_than_objects_are_not_said_to_be_objects(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps({"pairs": [[number, number % 2] for number in range(60)], "odd": [{"a": 1}, 2]}))
+    with pytest.raises(SourceError, match=r"give a table of at least 50$"):
         draft_config(Request(str(tmp_path / "t.json"), "", "toy"))

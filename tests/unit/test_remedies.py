@@ -53,6 +53,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "which changes matrices of linear layers before the last": ("unit/test_muon.py", '**changes, optimizer="adamw"'),
     "optimizer is muon, which needs whole matrices": ("unit/test_muon.py", 'strategy=strategy, optimizer="adamw"'),
     "have one name but for their endings": ("unit/test_init_volumes.py", 'remove("labels/*.gz")'),
+    "leave {} out in source.query: SELECT * EXCEPT": ("unit/test_init_roles.py", '"SELECT * EXCEPT (weeks) FROM toy"  # the remedy'),
     "far from all others, is a number; if it marks a missing value": ("unit/test_init_values.py", "nullif(marked, -999)"),
     "those of aliases counted at each place; use fewer aliases": ("unit/test_config_faults.py", "test_fewer_aliases_are_read"),
     "comments and lines to skip fill its first part": ("unit/test_records.py", "replace(dialect, multiline=True).splits"),

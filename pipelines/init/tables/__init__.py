@@ -8,7 +8,7 @@
                 `column_names` finds names. `delimited_table`, `json_table`, `parquet_table` and `cell_tables`, for Excel and SQLite,
                 make a `table` of each format.
 3. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out, by what
-                `groups` says of rows that repeat or resemble each other; `leaks` names what gives the target away.
+                `groups` says of rows that repeat or resemble each other; `leaks` names what gives the target away, by `scores`.
 4. The rules of the room `data.features`, which `auto` shares, give each feature its encoders, and a text its terms. `moments` finds moments
                 in numbers, and divides all into parts; `series` finds out whether the target depends on its past; `ratings` knows users and
                 items; `network` chooses task, network and training by a `trial`, which gives `trial_inputs` to each of the `trial_models`;

@@ -1,6 +1,6 @@
 """The draft of a config for a table: each choice with its reason."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
@@ -10,20 +10,23 @@ from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.encoder_choice import Encoding, NumberStyle, free_name
 from pipelines.errors import ConfigError, SourceError
 from pipelines.init.draft import LEFT_OUT, Draft, KeyPath, Request
+from pipelines.init.media.texts import text_training
 from pipelines.init.tables.column_names import section_name
 from pipelines.init.tables.expectations import expectations, missing_value_doubts
 from pipelines.init.tables.features import column_features, is_text_feature, table_features
 from pipelines.init.tables.files import find_table
+from pipelines.init.tables.json_table import OBJECTS
 from pipelines.init.tables.leaks import find_leak
 from pipelines.init.tables.moments import add_moments, find_order, has_equal_steps, time_split
-from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training, text_task
-from pipelines.init.tables.query import LINE_CHARACTERS, Query
+from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training
+from pipelines.init.tables.query import Query
 from pipelines.init.tables.ratings import rating_sides
 from pipelines.init.tables.roles import Roles, find_roles
 from pipelines.init.tables.series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.table import SampledTable
 from pipelines.init.tables.target import TargetChoice, choose_target
 from pipelines.init.tables.trial import Trial, try_models
+from pipelines.init.yaml_text import LINE_CHARACTERS
 
 _SMALL = 2_000
 """Rows below which validation and test need more than a tenth each."""
@@ -44,34 +47,40 @@ def draft_of_table(table: SampledTable, request: Request) -> Draft:
     columns, texts = _columns_to_try(plan)
     trial = None
     if columns:
-        request.announce(_choose_model(plan, None).sections)  # nearly always with the dataset of the final draft
+        request.announce(_write_sections(plan, None).values)  # nearly always with the dataset of the final draft
         time, group = (plan.table.column(plan.split[name]) if name in plan.split else None for name in ("time", "group"))
         trial = try_models(columns, texts, plan.target, time, group)
-    model = _choose_model(plan, trial)
-    if not model.features:
+    sections = _write_sections(plan, trial)
+    if not sections.features:
         target = plan.target.column.name
+        reasons = "; ".join(f"{', '.join(names)}: {why}" for names, why in _reasons(plan.left_out))
         raise ConfigError(
-            f"{request.data}: no column besides {target} is a feature ({_reasons(plan.roles, '; ')}); name another with --target"
+            f"{request.data}: no column besides {target} is a feature ({reasons}); give data with a column that varies and is no "
+            "identifier, or name another target with --target"
         )
     comments: dict[KeyPath, str] = {
-        **{("dataset", "features", feature.feature): feature.reason for feature in model.features if feature.reason},
+        **{("dataset", "features", feature.feature): feature.reason for feature in sections.features if feature.reason},
         **{("source", "expect", rule): why for rule, (_, why) in plan.expected.items()},
-        ("source", "windows"): fill(plan.series.reason, LINE_CHARACTERS) if plan.series else "",
+        ("source", "windows"): fill(plan.series.reason, LINE_CHARACTERS - len("  # ")) if plan.series else "",
         ("dataset", "split"): plan.split_reason,
-        ("dataset", "features"): _reasons(plan.roles, "\n"),
+        ("dataset", "features"): "\n".join(_left_out_lines(plan.left_out)),
         ("dataset", "target"): plan.target.reason,
-        ("train",): model.reason,
-        ("train", "monitor"): "a class is rare" if "monitor" in model.sections["train"] else "",
+        ("train",): sections.reason,
+        ("train", "monitor"): "a class is rare" if "monitor" in sections.values["train"] else "",
     }
-    doubts = [*_doubts(plan.table, plan.target, plan.roles), *([plan.series.doubt] if plan.series else [])]
+    doubts = [*_doubts(plan, {feature.feature for feature in sections.features}), *([plan.series.doubt] if plan.series else [])]
     introduction = _introduction(plan.table, request.data)
-    return Draft(model.sections, introduction, {path: text for path, text in comments.items() if text}, tuple(doubts))
+    return Draft(sections.values, introduction, {path: text for path, text in comments.items() if text}, tuple(doubts))
 
 
 def _too_few_rows(table: SampledTable, data: str) -> str:
     text = f"{data} has {show_count(table.rows, 'row')}, too few for three splits; give a table of at least {LEAST_ROWS}"
-    arrays = [column.name for column in table.columns if column.typed.ddl.startswith("array<struct")]
-    return f"{text}, such as the objects of {arrays[0]}, each in a line of its own: jq -c '.{arrays[0]}[]' {data}" if arrays else text
+    name = next((column.name for column in table.columns if column.typed.ddl == OBJECTS), "")
+    if not name:
+        return text
+    keys = "".join(f'["{key}"]' for key in table.raw_names.get(name, name).split("."))
+    records = ".[]" if table.settings.get("options", {}).get("multiLine") else "."
+    return f"{text}, such as the objects of {name}, each in a line of its own: jq -c '{records}{keys}[]' {data}"
 
 
 @dataclass(frozen=True)
@@ -87,12 +96,23 @@ class _Plan:
     split_reason: str
     expected: Mapping[str, tuple[str, str]]
     """Condition and reason of each expectation."""
+    rating_sides: Sequence[Sequence[ColumnFacts]]
+    """The columns of the user and those of the item, if the table is one of ratings; else nothing."""
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why columns are no features. Those of ratings that are of neither side stay in the query, since the split may be by one."""
+        of_sides = {column.name for side in self.rating_sides for column in side}
+        of_neither = [column.name for column in self.roles.features if self.rating_sides and column.name not in of_sides]
+        return {**self.roles.left_out, **dict.fromkeys(of_neither, "neither of the user nor of the item")}
 
 
 @dataclass(frozen=True)
-class _Model:
+class _Sections:
+    """The sections of the draft, with a model."""
+
+    values: dict[str, Any]
     features: list[Encoding]
-    sections: dict[str, Any]
     reason: str
     """Of the section `train`."""
 
@@ -103,28 +123,29 @@ def _plan(table: SampledTable, request: Request) -> _Plan:
     roles = find_roles(table, target)
     order = _row_order(table, roles)
     series = find_series(roles.features, target, order) if order else _find_counted_series(table, target, roles)
-    split, split_reason = _split(table, target, roles, series.sequence if series else order)
+    split, split_reason = _split(table, target, roles, series.order if series else order)
     expected = expectations([column for column in table.columns if column.name not in roles.left_out])
-    return _Plan(request.name, table, target, roles, series, split, split_reason, expected)
+    sides = () if target.further or roles.panel else rating_sides(roles, target) or ()
+    return _Plan(request.name, table, target, roles, series, split, split_reason, expected, sides)
 
 
 def _columns_to_try(plan: _Plan) -> tuple[list[ColumnFacts], list[ColumnFacts]]:
     """The columns of a trial of models, and the texts among the features; no columns where the kind of the data decides on the model."""
     texts = [column for column in plan.roles.features if is_text_feature(column, plan.roles)]
-    if _rating_sides(plan):
+    if plan.rating_sides:
         return [], texts
     return [*(column for column in plan.roles.features if column not in texts), *(plan.series.columns if plan.series else [])], texts
 
 
-def _choose_model(plan: _Plan, trial: Trial | None) -> _Model:
+def _write_sections(plan: _Plan, trial: Trial | None) -> _Sections:
     """The sections of the draft, with the model that the trial found best."""
     query = _query(plan.table, plan.target, plan.roles)
-    features, task, train, reason = _recommendation(plan) if _rating_sides(plan) else _tabular_model(plan, query, trial)
+    features, task, train, reason = _recommendation(plan) if plan.rating_sides else _tabular_model(plan, query, trial)
     for feature in features:
         if feature.sql:
             query.change(plan.table.column(feature.feature), feature.sql)
     name, roles = plan.name, plan.roles
-    sections = {
+    values = {
         "name": name,
         "source": _source(plan.table, name, query, {rule: condition for rule, (condition, _) in plan.expected.items()}, plan.series),
         "dataset": {
@@ -137,15 +158,15 @@ def _choose_model(plan: _Plan, trial: Trial | None) -> _Model:
         "task": task,
         "train": train,
     }
-    return _Model(features, sections, reason)
+    return _Sections(values, features, reason)
 
 
 def _row_order(table: SampledTable, roles: Roles) -> RowOrder | None:
     """The order of time in which the rows stand, or that of each series of a panel; None if they are in none, or a group divides them."""
     if roles.panel or table.splits or roles.group or roles.members or not table.is_complete:
         return roles.panel
-    order = find_order([column for column in roles.features if column.kind == "moment"])
-    return RowOrder(order) if order else None
+    time = find_order([column for column in roles.features if column.kind == "moment"])
+    return RowOrder(time) if time else None
 
 
 def _find_counted_series(table: SampledTable, target: TargetChoice, roles: Roles) -> SeriesWindows | None:
@@ -168,7 +189,7 @@ def _split(table: SampledTable, target: TargetChoice, roles: Roles, order: RowOr
     if table.splits:
         has_validation = "validation" in table.splits
         return {"by": _split_column(table), **({} if has_validation else {"validation": 0.1})}, "as the names of the files say"
-    if order and (by_time := time_split(order.order)):
+    if order and (by_time := time_split(order.time)):
         return by_time, "the rows are in order of time: later ones are predicted from earlier ones"
     shares = {"train": 0.7, "validation": 0.15, "test": 0.15} if table.rows < _SMALL else {"train": 0.8, "validation": 0.1, "test": 0.1}
     if roles.group:  # whose rows may have several classes, which strata refuse
@@ -190,7 +211,7 @@ def _query(table: SampledTable, target: TargetChoice, roles: Roles) -> Query:
     for column in table.columns:
         if column.typed.sql and (column.name not in roles.left_out or column.name in (roles.key, roles.group)):
             query.change(column, column.typed.sql)
-    conditions = [condition for column in target.columns if column.nulls for condition in _is_there(query.expression(column), column)]
+    conditions = [condition for column in target.columns if column.nulls for condition in _presence_conditions(query, column)]
     query.condition = " AND ".join(conditions)
     if target.sql:
         query.change(target.column, target.sql)
@@ -205,38 +226,30 @@ def _target(table: SampledTable, target: TargetChoice) -> dict[str, Any]:
     return {name: {"encoder": target.encoder, "columns": [column.name for column in target.columns]}}
 
 
-def _is_there(value: str, column: ColumnFacts) -> Iterator[str]:
-    """Conditions of rows that have a target."""
+def _presence_conditions(query: Query, column: ColumnFacts) -> Iterator[str]:
+    """Conditions of rows that have a value of the column."""
+    value = query.expression(column)
     yield f"{value} IS NOT NULL"
     if column.has_nan:
         yield f"NOT isnan({value})"
 
 
-def _rating_sides(plan: _Plan) -> Sequence[Sequence[ColumnFacts]]:
-    """The columns of the user and of the item, if the table is one of ratings; else nothing."""
-    return () if plan.target.further or plan.roles.panel else rating_sides(plan.roles, plan.target) or ()
-
-
 def _recommendation(plan: _Plan) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last, of a table of ratings."""
-    sides, roles = _rating_sides(plan), plan.roles
-    names = {column.name for side in sides for column in side}
-    roles.left_out |= {column.name: "neither of the user nor of the item" for column in roles.features if column.name not in names}
     style = NumberStyle(False, False, True)
-    features = [encoding for side in sides for column in side for encoding in column_features(column, roles, style, set())]
-    task, train = recommendation(*([column.name for column in side] for side in sides))
+    features = [part for side in plan.rating_sides for column in side for part in column_features(column, plan.roles, style, set())]
+    task, train = recommendation(*([column.name for column in side] for side in plan.rating_sides))
     return features, task, train, "as conf/movielens.yaml has it"
 
 
 def _tabular_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
     """The features, the sections `task` and `train`, and the reason of the last, of a table without ratings."""
     table, target, roles, series = plan.table, plan.target, plan.roles, plan.series
-    has_only_texts = not series and all(is_text_feature(column, roles) for column in roles.features)
-    if has_only_texts:
+    if roles.features and not series and all(is_text_feature(column, roles) for column in roles.features):
         features = table_features(table, target, roles, query, "time" in plan.split)
-        return features, *(text_task(target, table.rows) if features else ({}, {})), ""
+        return features, {"kind": "text"}, text_training(table.rows * 8 // 10), ""
     task, train, reason = task_and_training(target, table.rows, trial)
-    if target.has_rare_class and target.kind == "two classes":
+    if target.is_judged_by_precision:
         train["monitor"] = "average_precision"  # the ROC area hardly says which epoch finds the rare rows
     is_linear = task.get("hidden") == []
     features = table_features(table, target, roles, query, "time" in plan.split, is_linear)
@@ -254,16 +267,20 @@ def _source(table: SampledTable, name: str, query: Query, expected: Mapping[str,
     return {"tables": tables, **({"query": text} if text else {}), **windows, **({"expect": dict(expected)} if expected else {}), **refused}
 
 
-def _reasons(roles: Roles, between: str) -> str:
-    """Why columns are left out: each of few, and the names of many by reason."""
-    if len(roles.left_out) <= _MOST_REASONS:
-        return between.join(
-            f"{LEFT_OUT}: {column}, {why}." if between == "\n" else f"{column}: {why}" for column, why in roles.left_out.items()
-        )
+def _reasons(left_out: Mapping[str, str]) -> list[tuple[list[str], str]]:
+    """Names of columns and why they are left out: each of few columns, and many by reason."""
+    if len(left_out) <= _MOST_REASONS:
+        return [([name], why) for name, why in left_out.items()]
     by_reason: dict[str, list[str]] = {}
-    for column, why in roles.left_out.items():
-        by_reason.setdefault(why, []).append(column)
-    return between.join(f"{LEFT_OUT}, {why}: {', '.join(names)}." for why, names in by_reason.items())
+    for name, why in left_out.items():
+        by_reason.setdefault(why, []).append(name)
+    return [(names, why) for why, names in by_reason.items()]
+
+
+def _left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
+    """The lines of a comment about the columns that are no features."""
+    for names, why in _reasons(left_out):
+        yield f"{LEFT_OUT}: {names[0]}, {why}." if len(names) == 1 else f"{LEFT_OUT}, {why}: {', '.join(names)}."
 
 
 def _introduction(table: SampledTable, data: str) -> tuple[str, ...]:
@@ -273,16 +290,17 @@ def _introduction(table: SampledTable, data: str) -> tuple[str, ...]:
     return (f"{data}: {about}{size}. Drafted by `lockstep init`, to be edited.{basis}",)
 
 
-def _doubts(table: SampledTable, target: TargetChoice, roles: Roles) -> Iterator[str]:
+def _doubts(plan: _Plan, feature_names: Collection[str]) -> Iterator[str]:
+    table, target, roles = plan.table, plan.target, plan.roles
     yield from target.doubts
     yield from table.doubts
     yield from (column.typed.doubt for column in table.columns if column.typed.doubt)
     if table.broken > 0.005:
         yield f"{100 * table.broken:.1f} % of the records are broken and will be refused: source.max_quarantined allows it"
     yield from roles.doubts
-    yield from missing_value_doubts(roles.features)
+    yield from missing_value_doubts(roles.features, feature_names)
     if leak := find_leak(roles.features, target):
-        yield leak.text
+        yield leak.text(feature_names)
     mark = table.settings.get("options", {}).get("nullValue", "")
     marked = f", and so are those with {mark}, a missing value in other columns; if it is a class, remove nullValue" if mark else ""
     for column in target.columns:

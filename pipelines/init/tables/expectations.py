@@ -2,7 +2,7 @@
 stand for a missing value."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -43,8 +43,9 @@ def expectations(columns: Sequence[ColumnFacts]) -> dict[str, tuple[str, str]]:
     return conditions
 
 
-def missing_value_doubts(columns: Sequence[ColumnFacts]) -> Iterator[str]:
-    """A line for each column with a number far from all others in many rows, as -999 is among temperatures."""
+def missing_value_doubts(columns: Sequence[ColumnFacts], feature_names: Collection[str]) -> Iterator[str]:
+    """A line for each column with a number far from all others in many rows, as -999 is among temperatures. Of a column without a feature
+    of its own, among those of the draft, ETL chooses what NULL becomes."""
     for column in columns:
         if column.kind != "number" or column.distinct < 3:
             continue
@@ -55,7 +56,8 @@ def missing_value_doubts(columns: Sequence[ColumnFacts]) -> Iterator[str]:
             is_far = gap >= others[-1] - others[0] or (mark < 0 <= others[0])
             if is_far and abs(mark) >= _LEAST_MARK and mark == int(mark) and share >= _LEAST_MARKED:
                 name = column.name
+                impute = ", and its feature impute: median" if name in feature_names else ""
                 yield (
                     f"{mark:.0f} of {name}, in {100 * share:.1f} % of the rows and far from all others, is a number; if it marks a missing "
-                    f"value, give nullif({sql_name(name)}, {mark:.0f}) AS {sql_name(name)} in source.query, and its feature impute: median"
+                    f"value, give nullif({sql_name(name)}, {mark:.0f}) AS {sql_name(name)} in source.query{impute}"
                 )

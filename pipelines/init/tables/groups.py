@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.data.features.auto.column_roles import has_identifier_name, has_sentences
@@ -173,8 +172,7 @@ def _codes(column: ColumnFacts) -> np.ndarray:
         values = column.places + 0.0  # so that −0 is 0
         return np.where(np.isnan(values), np.nan, values).view(np.uint64)
     if column.kind == "text":
-        codes = column.typed.values.dictionary_encode().indices
-        return codes.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False).view(np.uint64)
+        return column.codes.view(np.uint64)
     return np.arange(column.rows, dtype=np.uint64)
 
 

@@ -5,15 +5,15 @@ frequent class, in one half of the rows, and are scored on the other half. A col
 named, and stays a feature: whether it is known before the target, only a person can say.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-from scipy.stats import rankdata
 
 from pipelines.config.messages.counting import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.init.sql import sql_name
+from pipelines.init.tables.scores import AUC, EXPLAINED_ERRORS, R_SQUARED, r_squared, rank_auc
 from pipelines.init.tables.target import TargetChoice
 
 LEAK_SCORE = 0.99
@@ -26,7 +26,7 @@ LEAST_ROWS, MOST_ROWS = 100, 20_000
 LEAST_RARE_ROWS = 10
 """Rows of the rarer class, held out, below which a score may be chance."""
 _RANGES = 64
-_METRICS = {"two classes": "AUC", "classes": "share of explained errors", "number": "R²"}
+_METRICS = {"two classes": AUC, "classes": EXPLAINED_ERRORS, "number": R_SQUARED}
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,20 @@ class Leak:
     moments: frozenset[str] = frozenset()
     """Those of the columns whose features are parts of them, by other names."""
 
-    @property
-    def text(self) -> str:
+    def text(self, feature_names: Collection[str]) -> str:
+        """The line about it, beside a draft with these features: a column that has none of its own is one of a pattern."""
         verb, end = ("tells", "") if len(self.columns) == 1 else ("tell", " each")
         rival = f", where {self.next_column}, the next best, has {self.next_score:.2f}" if self.next_column else ""
-        settings = name_list([f"the features of {name}" if name in self.moments else f"dataset.features.{name}" for name in self.columns])
+        named = [name for name in self.columns if name in self.moments or name in feature_names]
+        settings = name_list([f"the features of {name}" if name in self.moments else f"dataset.features.{name}" for name in named])
+        unnamed = ", ".join(sql_name(name) for name in self.columns if name not in named)
+        remedies = [
+            *([f"remove {settings}"] if named else []),
+            *([f"leave {unnamed} out in source.query: SELECT * EXCEPT ({unnamed})"] if unnamed else []),
+        ]
         return (
             f"{name_list(list(self.columns))} alone {verb} the target, with a held-out {self.metric} of {self.score:.3f}{end}{rival}: "
-            f"what is only known afterwards is no feature, so remove {settings} then"
+            f"what is only known afterwards is no feature, so {' and '.join(remedies)} then"
         )
 
 
@@ -82,15 +88,13 @@ def _outputs(target: TargetChoice, rows: np.ndarray) -> np.ndarray:
     """The target of these rows: numbers, or classes as numbers from 0."""
     if target.kind == "number":
         return target.column.places[rows]
-    classes = target.column.typed.values.take(pa.array(rows)).dictionary_encode().indices
-    return np.unique(classes.to_numpy(zero_copy_only=False), return_inverse=True)[1].astype(float)
+    return np.unique(target.column.codes[rows], return_inverse=True)[1].astype(float)
 
 
 def _ranges(column: ColumnFacts, rows: np.ndarray) -> np.ndarray:
     """The number of the range or of the value that each of the rows has, from 0; NULL is one more."""
     if column.kind in ("text", "boolean"):
-        codes = column.typed.values.take(pa.array(rows)).dictionary_encode().indices
-        return codes.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False) + 1
+        return column.codes[rows] + 1
     values = column.places[rows]
     fitted = values[::2][np.isfinite(values[::2])]
     edges = np.unique(np.quantile(fitted, np.arange(1, _RANGES) / _RANGES)) if len(fitted) else np.empty(0)
@@ -113,7 +117,5 @@ def _score(ranges: np.ndarray, outputs: np.ndarray, kind: str) -> float:
     mean = outputs[fitted].mean()
     predicted = ((np.bincount(ranges[fitted], outputs[fitted], size) + mean) / (rows_of_ranges + 1))[ranges[held_out]]
     if kind == "number":
-        return float(1 - ((true - predicted) ** 2).sum() / max(((true - mean) ** 2).sum(), 1e-300))
-    positives = true == 1
-    ranks = rankdata(predicted)[positives].sum() - positives.sum() * (positives.sum() + 1) / 2
-    return float(ranks / max(positives.sum() * (~positives).sum(), 1))
+        return r_squared(true, predicted)
+    return rank_auc(true == 1, predicted)

@@ -6,7 +6,6 @@ from typing import Any
 
 from pipelines.config.messages.counting import show_count
 from pipelines.data.features.auto.encoder_choice import Encoding
-from pipelines.init.media.texts import text_training
 from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.trial import Trial
 from pipelines.init.tables.trial_models import LINEAR, NETWORK, TREES
@@ -77,8 +76,3 @@ def recommendation(users: list[str], items: list[str]) -> tuple[dict[str, Any], 
     task = {"kind": "recommendation", "network": "factors", "user": users, "item": items, "width": 32, "dropout": 0.3}
     train = {"workers": 2, "epochs": 15, "global_batch": 512, "lr": 0.003, "weight_decay": 0.1, "schedule": "one_cycle"}
     return task, train
-
-
-def text_task(target: TargetChoice, rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sections `task` and `train` of a table of nothing but texts."""
-    return {"kind": "text"}, text_training(rows * 8 // 10)

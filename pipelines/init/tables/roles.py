@@ -103,7 +103,7 @@ def _describe_panel(roles: Roles, panel: RowOrder) -> None:
     roles.members = [*panel.by, *(column for column in roles.features if is_member(column) and column not in panel.by)]
     names = " and ".join(column.name for column in panel.by)
     roles.doubts.append(
-        f"the rows are a panel, with each {names} at most values of {panel.order.name}: later rows of the same {names} are predicted from "
+        f"the rows are a panel, with each {names} at most values of {panel.time.name}: later rows of the same {names} are predicted from "
         "earlier ones. To predict series that training has not seen, "
         f"split by dataset.split.group, {panel.by[0].name}, without source.windows"
     )

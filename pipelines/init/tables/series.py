@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.config.dataset.windows import lag_name, rolling_name
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.features.auto.encoder_choice import Encoding
 from pipelines.init.tables.moments import LEAST_MOMENTS
 from pipelines.init.tables.target import TargetChoice
+from pipelines.init.tables.trial_inputs import calendar_parts, finite_numbers, frequency_ranks
 
 LEAST_ROWS = 100
 MOST_ROWS = 6_000
@@ -45,35 +45,36 @@ _LEAST_FILLED = 0.5
 class RowOrder:
     """The rows of a table as one series or several, each with its oldest row first."""
 
-    order: ColumnFacts
+    time: ColumnFacts
+    """What orders the rows: moments, or numbers such as years."""
     by: tuple[ColumnFacts, ...] = ()
     """Columns whose values name a series; none if all rows are one."""
 
     @cached_property
-    def _numbers(self) -> np.ndarray:
+    def _series_numbers(self) -> np.ndarray:
         """The number of each row's series."""
-        codes = [_codes(column) for column in self.by]
-        return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].reshape(-1) if codes else np.zeros(self.order.rows, int)
+        codes = [column.codes for column in self.by]
+        return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].reshape(-1) if codes else np.zeros(self.time.rows, int)
 
     @cached_property
     def rows(self) -> np.ndarray:
         """Numbers of the table's rows, series by series."""
-        return np.lexsort((self.order.places, self._numbers))
+        return np.lexsort((self.time.places, self._series_numbers))
 
     @cached_property
     def positions(self) -> np.ndarray:
         """How many rows of its series are before each of `rows`."""
-        numbers = self._numbers[self.rows]
+        numbers = self._series_numbers[self.rows]
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         return np.arange(len(numbers)) - np.repeat(starts, np.diff(starts, append=len(numbers)))
 
     @property
     def is_unique(self) -> bool:
         """Whether no two rows of a series have the same time."""
-        times = self.order.places[self.rows]
+        times = self.time.places[self.rows]
         return not np.any((np.diff(times) == 0) & (self.positions[1:] > 0))
 
-    def before(self, values: np.ndarray, lag: int) -> np.ndarray:
+    def lag_values(self, values: np.ndarray, lag: int) -> np.ndarray:
         """For each row of the table, the value so many rows before in its series; NaN if there is none."""
         shifted = np.full(len(values), np.nan)
         shifted[lag:] = values[self.rows][:-lag]
@@ -100,7 +101,7 @@ class RowOrder:
 class SeriesWindows:
     """The windows of a target that depends on its past."""
 
-    sequence: RowOrder
+    order: RowOrder
     target: ColumnFacts
     lags: tuple[int, ...]
     """How many rows before."""
@@ -113,17 +114,17 @@ class SeriesWindows:
     def settings(self) -> dict[str, Any]:
         """The section `source.windows`."""
         name = self.target.name
-        by = {"by": [column.name for column in self.sequence.by]} if self.sequence.by else {}
+        by = {"by": [column.name for column in self.order.by]} if self.order.by else {}
         rolling = {"rolling": {name: {"mean": self.season}}} if self.season else {}
-        return {"order": self.sequence.order.name, **by, "lags": {name: list(self.lags)}, **rolling}
+        return {"order": self.order.time.name, **by, "lags": {name: list(self.lags)}, **rolling}
 
     @property
     def columns(self) -> list[ColumnFacts]:
         """The columns that the windows make, in the table's order of rows; NULL where a row has too few rows before it."""
         values, name = self.target.places, self.target.name
-        columns = {lag_name(name, lag): self.sequence.before(values, lag) for lag in self.lags}
+        columns = {lag_name(name, lag): self.order.lag_values(values, lag) for lag in self.lags}
         if self.season:
-            columns[rolling_name(name, "mean", self.season)] = self.sequence.mean_before(values, self.season)
+            columns[rolling_name(name, "mean", self.season)] = self.order.mean_before(values, self.season)
         return [ColumnFacts(TypedColumn(name, "double", pa.array(column, from_pandas=True))) for name, column in columns.items()]
 
     @property
@@ -134,7 +135,7 @@ class SeriesWindows:
     def reason(self) -> str:
         lags = f"{', '.join(map(str, self.lags[:-1]))} and {self.lags[-1]}"
         season = f", and its mean over {self.season}, the season that its autocorrelation shows" if self.season else ""
-        owner = f" of the same {' and '.join(column.name for column in self.sequence.by)}" if self.sequence.by else ""
+        owner = f" of the same {' and '.join(column.name for column in self.order.by)}" if self.order.by else ""
         return (
             f"{self.target.name} depends on its past: its values {lags} rows before{owner}{season}, explain {100 * self.gain:.0f} % of the "
             "squared error of the last rows beyond what the other columns explain"
@@ -149,17 +150,17 @@ def find_panel(columns: Iterable[ColumnFacts]) -> RowOrder | None:
     """The series of a panel: a column of moments, and one or two that tell rows of the same moment apart, as stores and articles do. At
     most moments there are most of the series; visits of patients, at times of their own, are no panel. None if the table is none."""
     columns = list(columns)
-    orders = [
+    times = [
         column for column in columns if column.kind == "moment" and not column.nulls and LEAST_MOMENTS <= column.distinct < column.rows
     ]
     names = [column for column in columns if _could_name_series(column)][:_MOST_NAMES]
-    for order in orders:
+    for time in times:
         for by in (*((name,) for name in names), *combinations(names, 2)):
             combined = prod(column.distinct for column in by)
-            if _LEAST_FILLED * order.distinct * combined <= order.rows <= order.distinct * combined:
-                sequence = RowOrder(order, by)
-                if sequence.is_unique:
-                    return sequence
+            if _LEAST_FILLED * time.distinct * combined <= time.rows <= time.distinct * combined:
+                order = RowOrder(time, by)
+                if order.is_unique:
+                    return order
     return None
 
 
@@ -168,14 +169,14 @@ def _could_name_series(column: ColumnFacts) -> bool:
     return is_name and column.nulls == 0 and 2 <= column.distinct <= column.rows / LEAST_MOMENTS
 
 
-def find_series(columns: Collection[ColumnFacts], target: TargetChoice, sequence: RowOrder) -> SeriesWindows | None:
+def find_series(columns: Collection[ColumnFacts], target: TargetChoice, order: RowOrder) -> SeriesWindows | None:
     """The windows of a target whose rows are in an order; None if the past says too little."""
-    is_series = target.kind == "number" and not target.further and target.column.nulls == 0 and sequence.order.nulls == 0
-    if not is_series or not sequence.is_unique or target.column.rows < LEAST_ROWS:
+    is_series = target.kind == "number" and not target.further and target.column.nulls == 0 and order.time.nulls == 0
+    if not is_series or not order.is_unique or target.column.rows < LEAST_ROWS:
         return None
-    seasons = find_seasons(sequence.split(target.column.places))
+    seasons = find_seasons(order.split(target.column.places))
     lags = tuple(sorted({1, 2, *seasons}))
-    series = SeriesWindows(sequence, target.column, lags, seasons[0] if seasons else 0)
+    series = SeriesWindows(order, target.column, lags, seasons[0] if seasons else 0)
     gain = _gain_of_past([column for column in columns if column is not target.column], series)
     return replace(series, gain=gain) if gain > LEAST_GAIN else None
 
@@ -218,14 +219,14 @@ def _gain_of_past(columns: Collection[ColumnFacts], series: SeriesWindows) -> fl
     from sklearn.ensemble import HistGradientBoostingRegressor  # noqa: PLC0415, it takes a second, which other tables need not take
     from threadpoolctl import threadpool_limits  # noqa: PLC0415
 
-    sequence = series.sequence
-    complete = sequence.rows[sequence.positions >= max(series.lags)]
-    rows = complete[np.argsort(sequence.order.places[complete], kind="stable")][-MOST_ROWS:]
+    order = series.order
+    complete = order.rows[order.positions >= max(series.lags)]
+    rows = complete[np.argsort(order.time.places[complete], kind="stable")][-MOST_ROWS:]
     if len(rows) < LEAST_ROWS / 2:
         return 0.0
     fitted = int(len(rows) * (1 - _HELD_OUT))
     outputs = series.target.places[rows]
-    same_row = [part[rows] for column in columns for part in _numbers(column)]
+    same_row = [part for column in columns for part in _column_inputs(column, rows)]
     past = [column.places[rows] for column in series.columns]
     errors = []
     with threadpool_limits(1), warnings.catch_warnings():  # sums of several threads differ in their last digits
@@ -244,20 +245,13 @@ def _gain_of_past(columns: Collection[ColumnFacts], series: SeriesWindows) -> fl
     return float(difference.sum() / without.sum())
 
 
-def _numbers(column: ColumnFacts) -> list[np.ndarray]:
+def _column_inputs(column: ColumnFacts, rows: np.ndarray) -> list[np.ndarray]:
     """The inputs of a small fit that stand for a column: numbers, the calendar of a moment, the rank of a category by frequency."""
-    if column.kind == "moment":
-        moments = column.typed.values.cast(pa.timestamp("us"))
-        parts = (pc.month(moments), pc.day_of_week(moments), pc.hour(moments))
-        return [part.cast(pa.float64()).to_numpy(zero_copy_only=False) for part in parts]
-    if column.kind in ("number", "boolean"):
-        return [np.where(np.isfinite(column.places), column.places, np.nan)]
-    if column.kind != "text":
-        return []
-    rank = {value: float(number) for number, value in enumerate(column.counts[0])}
-    return [np.array([rank.get(value, np.nan) for value in column.typed.values.to_pylist()])]
-
-
-def _codes(column: ColumnFacts) -> np.ndarray:
-    codes = column.typed.values.dictionary_encode().indices
-    return np.asarray((codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes).to_numpy(zero_copy_only=False))
+    match column.kind:
+        case "moment":
+            return calendar_parts(column, rows)
+        case "number" | "boolean":
+            return [finite_numbers(column)[rows]]
+        case "text":
+            return [frequency_ranks(column)[rows]]
+    return []

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.data.features.auto.column_facts import ColumnFacts
-from pipelines.errors import ConfigError
 from pipelines.data.sources.spark_sql import sql_text
+from pipelines.errors import ConfigError
 from pipelines.init.sql import escape_braces, sql_name
 from pipelines.init.tables.column_names import column_names
 from pipelines.init.tables.dialect import MARKS
@@ -58,6 +58,11 @@ class TargetChoice:
     @property
     def has_classes(self) -> bool:
         return self.kind != "number"
+
+    @property
+    def is_judged_by_precision(self) -> bool:
+        """Whether models are compared by their average precision: the area under the ROC curve hardly says which finds the rare rows."""
+        return self.has_rare_class and self.kind == "two classes"
 
     def fewest_rows(self, rows: int) -> int:
         """About how many of the table's `rows` have the rarest class, if a hash may deal too few of them to a split; else 0."""
@@ -202,18 +207,17 @@ def _two_classes(column: ColumnFacts, doubts: tuple[str, ...]) -> TargetChoice:
     if column.kind == "boolean" or (column.kind == "number" and {float(value) for value in values} == {0.0, 1.0}):
         sql = "CAST({} AS int)" if column.typed.ddl == "double" else ""
         return TargetChoice(column, "two classes", "binary", f"two classes, the rarer {100 * share:.2g} % of the rows", sql, rare, doubts)
-    positive, is_told = _positive(column, values)
+    positive, is_named = _positive(column, values)
     negative = next(value for value in values if value != positive)
-    literal = _show_number(positive) if column.kind == "number" else escape_braces(sql_text(str(positive)))
+    literal, other = (_show_number(value) if column.kind == "number" else sql_text(str(value)) for value in (positive, negative))
     percent = 100 * rows[list(values).index(positive)] / sum(rows)
     reason = f"two classes: {_show(positive)} is true, in {percent:.2g} % of the rows, and {_show(negative)} false"
-    if not is_told:
-        other = _show_number(negative) if column.kind == "number" else sql_text(str(negative))
+    if not is_named:
         doubts += (
             f"{_show(positive)} of {column.name} is true, as the rarer of two, in {percent:.2g} % of the rows; for {_show(negative)}, "
-            f"write = {other} for = {literal.replace('{{', '{').replace('}}', '}')} in source.query",
+            f"write = {other} for = {literal} in source.query",
         )
-    return TargetChoice(column, "two classes", "binary", reason, f"{{}} = {literal}", rare, doubts)
+    return TargetChoice(column, "two classes", "binary", reason, f"{{}} = {escape_braces(literal)}", rare, doubts)
 
 
 def _positive(column: ColumnFacts, values: np.ndarray) -> tuple[Any, bool]:

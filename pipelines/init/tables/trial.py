@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
+from pipelines.init.tables.scores import ACCURACY, AUC, AVERAGE_PRECISION, R_SQUARED, r_squared, rank_auc
 from pipelines.init.tables.target import TargetChoice
-from pipelines.init.tables.trial_inputs import TrialInputs, finite_numbers, number_inputs
+from pipelines.init.tables.trial_inputs import TrialInputs, finite_numbers
 from pipelines.init.tables.trial_models import LINEAR, NETWORK, TREES, fit_linear, fit_network, fit_trees, ridge_penalty
 
 LEAST_ROWS = 50
@@ -26,8 +27,7 @@ _FEW_ROWS = 3_000
 """Rows below which each row is held out once, from three fits; of more, a quarter is, unless a class is rare: a quarter of its rows would
 say nothing."""
 _RESAMPLES = 100
-METRICS = {"two classes": "AUC", "classes": "accuracy", "number": "R²"}
-_OF_A_RARE_CLASS = "average precision"
+_METRICS = {"two classes": AUC, "classes": ACCURACY, "number": R_SQUARED}
 Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
 FITS: dict[str, Fit] = {TREES: fit_trees, LINEAR: fit_linear, NETWORK: fit_network}
 
@@ -95,22 +95,21 @@ def try_models(
         inputs = TrialInputs.from_columns(features, texts, rows, has_days=time is None)
         if not inputs.count:
             return None
-        folds = list(_folds(rows, time, group, is_each_held_out=len(rows) < _FEW_ROWS or target.has_rare_class))
+        folds = list(_folds(rows, time, group, target.has_rare_class))
         held_out = np.concatenate([test for _, test in folds])
         predicted = dict[str, np.ndarray]()
         for name, fit in FITS.items():
             if name == TREES and target.further:
                 continue
             try:
-                parts = [fit(inputs.select(train, test), true[train], test, target.has_classes) for train, test in folds]
+                parts = [fit(inputs.select(train), true[train], test, target.has_classes) for train, test in folds]
             except ImportError:  # LightGBM without its libraries
                 continue
             predicted[name] = np.concatenate(parts)
-    units = np.arange(len(held_out)) if group is None else _codes(group)[rows][held_out]
+    units = np.arange(len(held_out)) if group is None else group.codes[rows][held_out]
     trial = _compare(predicted, true[held_out], target, units)
     if trial and trial.choice == LINEAR and not target.has_classes:
-        everything = np.arange(len(rows))
-        trial = replace(trial, penalty=ridge_penalty(inputs.select(everything, everything), true))
+        trial = replace(trial, penalty=ridge_penalty(inputs, true))
     return trial
 
 
@@ -119,7 +118,7 @@ def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetC
     resampled together. None if the rows held out have one class or number only."""
     if np.any(np.all(true == true[0], axis=0)):
         return None
-    metric = _OF_A_RARE_CLASS if target.has_rare_class and target.kind == "two classes" else METRICS[target.kind]
+    metric = AVERAGE_PRECISION if target.is_judged_by_precision else _METRICS[target.kind]
     scores = {name: _score(values, true, metric) for name, values in predicted.items()}
     rivals = [name for name in scores if name != TREES]
     best_other = max(rivals, key=lambda name: scores[name])
@@ -141,52 +140,45 @@ def _score(predicted: np.ndarray, true: np.ndarray, metric: str) -> float:
     """AUC of the probabilities of the second class or average precision of the rarer one, accuracy of the classes' probabilities, or R² of
     numbers, the mean of several."""
     positive = true == 1
-    if metric == _OF_A_RARE_CLASS:
+    if metric == AVERAGE_PRECISION:
         from sklearn.metrics import average_precision_score  # noqa: PLC0415
 
         is_rarer = positive if 2 * positive.sum() < len(true) else ~positive
         return float(average_precision_score(is_rarer, predicted[:, 1] if is_rarer is positive else predicted[:, 0]))
-    if metric == "AUC":
-        from scipy.stats import rankdata  # noqa: PLC0415
-
-        ranks = rankdata(predicted[:, 1])[positive].sum()
-        count = int(positive.sum())
-        return float((ranks - count * (count + 1) / 2) / (count * (len(true) - count)))
-    if metric == "accuracy":
+    if metric == AUC:
+        return rank_auc(positive, predicted[:, 1])
+    if metric == ACCURACY:
         return float(np.mean(predicted.argmax(1) == true))
-    return float(np.mean(1 - np.mean((true - predicted) ** 2, 0) / np.var(true, 0)))
+    return r_squared(true, predicted)
 
 
 def _folds(
-    rows: np.ndarray, time: ColumnFacts | None, group: ColumnFacts | None, is_each_held_out: bool
+    rows: np.ndarray, time: ColumnFacts | None, group: ColumnFacts | None, has_rare_class: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Places of the rows to fit on, and of those to score on."""
+    """Places of the rows to fit on, and of those to score on: the last ones by time, or every row once where rows are few, in all or of a
+    class."""
     count = len(rows)
     if time is not None:
-        later = np.argsort(number_inputs(time)[rows], kind="stable")
+        later = np.argsort(finite_numbers(time)[rows], kind="stable")
         yield later[: count * 4 // 5], later[count * 4 // 5 :]
         return
-    keys = np.arange(count) if group is None else np.unique(_codes(group)[rows], return_inverse=True)[1]
+    keys = np.arange(count) if group is None else np.unique(group.codes[rows], return_inverse=True)[1]
     draws = np.random.default_rng(0).permutation(keys.max() + 1)[keys]
-    parts = 3 if count < _FEW_ROWS else 4
-    for part in range(parts if is_each_held_out else 1):
+    has_few_rows = count < _FEW_ROWS
+    parts = 3 if has_few_rows else 4
+    for part in range(parts if has_few_rows or has_rare_class else 1):
         is_held_out = draws % parts == part
         yield np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
 
 
-def _codes(column: ColumnFacts) -> np.ndarray:
-    codes = column.typed.values.dictionary_encode().indices.fill_null(-1)
-    return np.asarray(codes.to_numpy(zero_copy_only=False))
-
-
 def _target_numbers(target: TargetChoice) -> np.ndarray:
-    """The value, or a column for each of several, or of classes their rank by frequency; of two classes 1 for the positive one is not
-    needed, since AUC is symmetric."""
+    """The value, or a column for each of several; of classes, numbers that tell them apart, NaN where a row has none. Which of two is 1
+    does not count, since the scores of two classes are the same either way."""
     if target.further:
         return np.stack([finite_numbers(column) for column in target.columns], axis=1)
     if not target.has_classes:
         return finite_numbers(target.column)
-    codes = _codes(target.column).astype(float)
+    codes = target.column.codes.astype(float)
     nulls = target.column.typed.values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     return np.where(nulls, np.nan, codes)
 

@@ -42,7 +42,6 @@ class TrialInputs:
     """Counts of words of each text, sparse."""
     train: np.ndarray
     """Places of the rows to fit on."""
-    test: np.ndarray
 
     @classmethod
     def from_columns(
@@ -53,19 +52,18 @@ class TrialInputs:
         days = [finite_numbers(column)[rows] for column in moments]
         numbers = [finite_numbers(column)[rows] for column in features if column.kind in ("number", "boolean")]
         numbers += [*(days if has_days else []), *(second - first for first, second in pairwise(days))]
-        categories = [_ranks(column)[rows] for column in features if column.kind == "text"]
-        categories += [part for column in moments for part in _calendar(column, rows)]
+        categories = [frequency_ranks(column)[rows] for column in features if column.kind == "text"]
+        categories += [part for column in moments for part in calendar_parts(column, rows)]
         numbers, categories = ([values for values in group if _varies(values)] for group in (numbers, categories))
         words = tuple(_count_words(column.typed.values.take(pa.array(rows))) for column in texts)
-        everything = np.arange(len(rows))
-        return cls(_stack(numbers, len(rows)), _stack(categories, len(rows)), words, everything, everything)
+        return cls(_stack(numbers, len(rows)), _stack(categories, len(rows)), words, np.arange(len(rows)))
 
     @property
     def count(self) -> int:
         return self.numbers.shape[1] + self.categories.shape[1] + len(self.words)
 
-    def select(self, train: np.ndarray, test: np.ndarray) -> "TrialInputs":
-        return replace(self, train=train, test=test)
+    def select(self, train: np.ndarray) -> "TrialInputs":
+        return replace(self, train=train)
 
     def tree_inputs(self) -> tuple[np.ndarray, list[int]]:
         """Numbers, ranks of categories and counts of frequent words side by side, and the places of those that are categories."""
@@ -104,19 +102,15 @@ def finite_numbers(column: ColumnFacts) -> np.ndarray:
     return np.where(np.isfinite(numbers), numbers.clip(-LARGEST, LARGEST), np.nan)
 
 
-def number_inputs(column: ColumnFacts) -> np.ndarray:
-    """The number; of a time, its microseconds; of texts their rank."""
-    return _ranks(column) if column.kind == "text" else finite_numbers(column)
-
-
-def _calendar(column: ColumnFacts, rows: np.ndarray) -> list[np.ndarray]:
+def calendar_parts(column: ColumnFacts, rows: np.ndarray) -> list[np.ndarray]:
     """The month, day of the week and hour of a moment, categories as in the draft: as numbers, a linear model would lack every season."""
     moments = column.typed.values.take(pa.array(rows)).cast(pa.timestamp("us"))
     parts = (part(moments).cast(pa.float64()) for part in (pc.month, pc.day_of_week, pc.hour))
     return [part.to_numpy(zero_copy_only=False) for part in parts]
 
 
-def _ranks(column: ColumnFacts) -> np.ndarray:
+def frequency_ranks(column: ColumnFacts) -> np.ndarray:
+    """The rank by frequency of each row's value, from 0; NaN for NULL."""
     rank = {value: float(number) for number, value in enumerate(column.counts[0])}
     return np.array([rank.get(value, np.nan) for value in column.typed.values.to_pylist()])
 

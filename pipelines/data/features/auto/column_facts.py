@@ -108,6 +108,12 @@ class ColumnFacts:
         return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
     @cached_property
+    def codes(self) -> np.ndarray:
+        """One int64 for each row, equal for equal values, and -1 for NULL; of every kind but lists."""
+        indices = self.typed.values.dictionary_encode().indices
+        return np.asarray(indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False))
+
+    @cached_property
     def top_share(self) -> float:
         """The share of the most frequent value."""
         return float(self.counts[1][0] / len(self.filled)) if len(self.filled) else 1.0
