@@ -1,155 +1,113 @@
-"""Which settings have an effect only beside certain others: one table, and one rule, that a setting which is given has an effect.
+"""The rule that a setting which is given has an effect. Beside what it has one, a setting says in its annotation:
+
+    momentum: Annotated[float, OnlyWith("train.optimizer", ("sgd",))] = 0.9
 
 A setting is given if the file or a flag names it, even with its default, unless its value asks for nothing: false, null, none, 0,
 or nothing at all. Without the rule a run with `momentum: 0.5` and `optimizer: adamw` looks in MLflow as if it had momentum.
 """
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.config.effect_rules import (
-    NOTHING,
-    PlannedRun,
-    Use,
-    UseInRun,
-    has_epochs,
-    is_above_0,
-    is_given,
-    is_on_one_worker,
-    is_range,
-    is_several,
-    setting_at,
-)
-from pipelines.config.features import FourierSettings, WordsSettings
+from pipelines.config.messages.wording import show_value
 from pipelines.config.section import Section
-from pipelines.config.source.source import Table
-from pipelines.config.tasks.forecasting import TRANSFORMER_SETTINGS, ForecastingSettings
-from pipelines.config.tasks.language import LanguageSettings
-from pipelines.config.tasks.segmentation import SegmentationSettings
-from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
-from pipelines.config.tasks.task import KINDS, RecommendationSettings, SeriesTaskSettings, TextSettings
-from pipelines.config.tasks.trees import TreesSettings
-from pipelines.config.train.strategies import strategy_kinds_with
+
+NOTHING: tuple[Any, ...] = (None, False, "none", "", (), {}, 0, 0.0)
+"""Values that ask for nothing, and so need no effect."""
 
 
-def _embeds(features: Mapping[str, Any], _: Any) -> bool:
-    return any(settings.encoder in ("vocabulary", "hash", "quantile", "auto") or ":" in settings.encoder for settings in features.values())
+@dataclass(frozen=True)
+class OnlyWith:
+    """In the annotation of a setting: it has an effect only while another one has one of the values `among`, or a value that `fits`."""
+
+    other: str
+    """Dotted name; with a dot first, it is a setting of the same section."""
+    among: tuple[Any, ...] = ()
+    fits: Callable[[Any, Any], bool] | None = None
+    """A function of the other setting's value and of the setting's own."""
+    remedy: str | Callable[[], str] = ""
+    """How to give the setting an effect; by default, set `other` to one of `among`."""
+    values: tuple[Any, ...] = ()
+    """Values of the setting that need it; all if empty."""
+    unless: Callable[[Any], bool] = lambda config: False
+    """Whether it has an effect in this config all the same."""
+
+    def fault(self, name: str, config: BaseModel, section: BaseModel, value: Any) -> str:
+        """Why the setting of this dotted name has no effect, and what gives it one; empty if it has."""
+        prefix, _, last = name.rpartition(".")
+        is_beside = self.other.startswith(".")
+        other = f"{prefix}{self.other}" if is_beside else self.other
+        other_value = _setting_at(section, self.other[1:]) if is_beside else _setting_at(config, other)
+        if (self.values and value not in self.values) or self.unless(config):
+            return ""
+        if self.fits(other_value, value) if self.fits else other_value in self.among:
+            return ""
+        remedy = self.remedy if isinstance(self.remedy, str) else self.remedy()
+        remedy = remedy or f"set {other} to {' or '.join(map(show_value, self.among))}"
+        value_text = "" if isinstance(value, BaseModel | Mapping) else f" (got {show_value(_as_list(value))})"
+        other_text = "" if isinstance(other_value, Mapping) else show_value(_as_list(getattr(other_value, "kind", other_value)))
+        cause = other_text and f" while {other} is {other_text}"
+        return f"has no effect{cause}; {remedy}, or remove {last}{value_text}"
 
 
-def _has_numbers(features: Mapping[str, Any], _: Any) -> bool:
-    return any(
-        settings.encoder in ("standardize", "minmax", "log1p", "normal_quantile", "robust", "auto")
-        or (settings.encoder == "identity" and not settings.shape)
-        or ":" in settings.encoder
-        for settings in features.values()
-    )
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run before it starts, once there is a dataset version."""
+
+    place: str
+    """The folder of the version."""
+    steps: int
+    """Number of steps of the whole run."""
+    validation_rows: int
+    has_batch_norm: Callable[[], bool]
+    """Whether the model has some; builds it."""
 
 
-def _has_sequence(features: Mapping[str, Any], _: Any) -> bool:
-    return any(settings.encoder in ("sequence", "tokenizer", "auto") or ":" in settings.encoder for settings in features.values())
+@dataclass(frozen=True)
+class OnlyInRun:
+    """In the annotation of a setting: it has an effect only in a run that `fits` its value; also if it is not given, as long as the config
+    `asks` for it."""
+
+    fits: Callable[[PlannedRun, Any], bool]
+    fault: str
+    """In which the value and the run may stand."""
+    asks: Callable[[Any, Any], bool] = lambda section, value: bool(value)
+    """A function of the setting's section and of its value."""
 
 
-def _has_terms(features: Mapping[str, Any], _: Any) -> bool:
-    return any(settings.encoder == "terms" or ":" in settings.encoder for settings in features.values())
+def is_on_one_worker(config: Any) -> bool:
+    """Whether somebody chose one worker, as to try a config for several."""
+    return config.train.workers == 1 and "workers" in config.train.model_fields_set
 
 
-def _reaches_cutoffs(features: Mapping[str, Any], cutoffs: tuple[int, ...]) -> bool:
-    """Whether a vocabulary of words, with the end of a document and the unknown word, may have a word in the last cluster."""
-    return all(settings.vocabulary + 2 > cutoffs[-1] for settings in features.values() if isinstance(settings, WordsSettings))
+def is_given(other: Any, _: Any) -> bool:
+    return other not in NOTHING
 
 
-def _set_strategy(attribute: str) -> str:
-    return f"set train.strategy to {' or '.join(strategy_kinds_with(attribute))}"
+def is_above_0(other: Any, _: Any) -> bool:
+    return bool(other > 0)
 
 
-def _set_kind_that_smooths() -> str:
-    return f"set task.kind to {' or '.join(kind for kind, settings in KINDS.items() if settings.smooths_labels)}"
-
-
-TABLE = (
-    Use("train.resize_seconds", "train.workers", fits=is_range, unless=is_on_one_worker,
-        remedy="set train.workers to a range such as [1, 4]"),
-    Use("train.balance.kind", "train.workers", fits=is_several, remedy="set train.workers to 2 or more", values=("auto",)),
-    Use("train.balance.kind", "train.strategy", fits=lambda strategy, _: strategy.balances, remedy=partial(_set_strategy, "balances"),
-        values=("auto",)),
-    Use("train.ema_decay", "train.strategy", fits=lambda strategy, _: strategy.averages, remedy=partial(_set_strategy, "averages")),
-    Use("train.profile.ranks", ".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]"),
-    Use("train.profile.memory", ".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]"),
-    Use("train.shuffle_window", "train.shuffle", (True,)),
-    *(Use(f"train.{name}", "train.strategy", fits=lambda strategy, _: strategy.reads_in_order,
-          remedy=partial(_set_strategy, "reads_in_order")) for name in ("shuffle_window", "remainder")),
-    Use("train.momentum", "train.optimizer", ("sgd",)),
-    # Only while nobody has chosen the epochs: a config with enough of them is tried with few.
-    Use("train.schedule", "train.epochs", values=("step",), unless=lambda config: has_epochs(config, config.train.step_epochs),
-        remedy="set train.epochs to more than train.step_epochs"),
-    Use("train.early_stopping", "train.epochs", unless=lambda config: has_epochs(config, (config.train.early_stopping or 0) + 1),
-        remedy="set train.epochs to early_stopping + 2 or more"),
-    Use("train.step_epochs", "train.schedule", ("step",)),
-    Use("train.lr_gamma", "train.schedule", ("step",)),
-    Use("train.sync_batch_norm", "task.batch_norm", (True,), unless=lambda config: type(config.task) is not TabularSettings),
-    Use("task.batch_norm", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", section_class=TabularSettings),
-    Use("task.dropout", ".hidden", fits=is_given, remedy="set task.hidden to widths such as [64, 32]", section_class=TabularSettings),
-    Use("task.embedding", "dataset.features", fits=_embeds, remedy="encode a feature by vocabulary, hash or quantile",
-        section_class=TabularSettings),
-    Use("task.terms_width", "dataset.features", fits=_has_terms, remedy="encode a feature by terms", section_class=TabularSettings),
-    Use("task.terms", "dataset.features", fits=_has_terms, remedy="encode a feature by terms", section_class=TreesSettings),
-    Use("task.number_embedding.kind", "dataset.features", fits=_has_numbers, remedy="encode a feature as a number, as by normal_quantile",
-        section_class=NumberEmbedding),
-    *(Use(f"task.number_embedding.{name}", ".kind", kinds, section_class=NumberEmbedding) for name, kinds in (
-        ("width", ("piecewise", "periodic")), ("bins", ("piecewise",)), ("frequencies", ("periodic",)), ("scale", ("periodic",)))),
-    *(Use(f"task.{name}", "dataset.features", fits=_has_sequence, remedy="encode a feature by sequence", section_class=TextSettings)
-      for name in ("embedding", "widths", "filters", "dropout")),
-    Use("task.kernel", ".network", ("dlinear",), section_class=ForecastingSettings),
-    *(Use(f"task.{name}", ".network", ("transformer",), section_class=ForecastingSettings) for name in TRANSFORMER_SETTINGS),
-    Use("task.heads", ".network", ("gpt",), section_class=LanguageSettings),
-    Use("task.cutoffs", "dataset.features", fits=_reaches_cutoffs, remedy="raise the vocabulary of words above the last of them",
-        section_class=LanguageSettings),
-    Use("task.temperature", ".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200", section_class=LanguageSettings),
-    Use("task.elastic_points", ".elastic", fits=is_above_0, remedy="set task.elastic, as to 4", section_class=SegmentationSettings),
-    Use("task.patches_per_row", ".patch", fits=is_given, remedy="set task.patch to a size such as [256, 256]",
-        section_class=SegmentationSettings, unless=lambda config: bool(config.task.flips or config.task.elastic or config.task.jitter)),
-    Use("task.hidden", ".network", ("dlrm",), section_class=RecommendationSettings),
-    Use("task.filters", ".network", ("convolution",), section_class=SeriesTaskSettings),
-    Use("task.kernels", ".network", ("rocket",), section_class=SeriesTaskSettings),
-    Use("task.user", ".network", ("factors",), section_class=RecommendationSettings),
-    Use("task.item", ".network", ("factors",), section_class=RecommendationSettings),
-    Use("task.quantiles", ".loss", ("quantiles",)),
-    Use("task.label_smoothing", "task", fits=lambda task, _: task.smooths_labels, remedy=_set_kind_that_smooths),
-    Use("dataset.*.column", ".columns", ((),), remedy="put it into columns", section_class=FourierSettings),
-    Use("source.tables.*.schema", ".format", ("csv", "json", "parquet", "text", "idx", "package", "excel", "sqlite"), section_class=Table),
-    *(Use(f"registry.{name}", ".compare", (True,)) for name in ("tolerance", "confidence", "resamples", "seed")),
-    Use("registry.metric", ".compare", (True,), unless=lambda config: bool(config.registry.slices)),
-    *(Use(f"registry.{name}", ".slices", fits=is_given, remedy="name columns in registry.slices")
-      for name in ("slice_bound", "slice_rows")),
-    Use("endpoint.follow_seconds", ".model", fits=lambda model, _: not model or "@" in model,
-        remedy="set endpoint.model to an alias, models:/NAME@ALIAS"),
-)  # fmt: skip
-"""A strategy's settings add their own rows, `uses` and `uses_in_runs`."""
-
-IN_RUNS = (
-    UseInRun(
-        "train.sync_batch_norm", lambda config: config.train.sync_batch_norm, lambda run, _: run.has_batch_norm(),
-        "is true, but the model has no batch norm; remove it, or use a model that has, such as task.batch_norm of tabular",
-    ),
-    UseInRun(
-        "train.monitor", lambda config: bool(config.train.monitor), lambda run, _: run.validation_rows > 0,
-        "is {value}, but the split validation of {run.place} has no rows; unset it, or add the split",
-    ),
-    UseInRun(
-        "train.early_stopping", lambda config: bool(config.train.early_stopping), lambda run, _: run.validation_rows > 0,
-        "is {value}, but the split validation of {run.place} has no rows; unset it, or add the split",
-    ),
-)  # fmt: skip
+def is_above_1(other: Any, _: Any) -> bool:
+    return bool(other > 1)
 
 
 def ineffective_settings_in_run(config: Any, run: PlannedRun) -> Iterator[tuple[str, str]]:
     """Dotted name and fault of every setting that has no effect in this run."""
-    for use in (*IN_RUNS, *config.train.strategy.uses_in_runs):
-        if use.asks(config) and not use.fits(run, value := setting_at(config, use.setting)):
-            yield use.setting, use.fault.format(value=value, run=run)
+    yield from _ineffective_in_run(config, "", run)
+
+
+def _ineffective_in_run(section: BaseModel, prefix: str, run: PlannedRun) -> Iterator[tuple[str, str]]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        for rule in field.metadata:
+            if isinstance(rule, OnlyInRun) and rule.asks(section, value) and not rule.fits(run, value):
+                yield f"{prefix}{name}", rule.fault.format(value=value, run=run)
+        if isinstance(value, BaseModel):
+            yield from _ineffective_in_run(value, f"{prefix}{name}.", run)
 
 
 def has_effect(config: Any, name: str) -> bool:
@@ -159,8 +117,7 @@ def has_effect(config: Any, name: str) -> bool:
         if not isinstance(section, BaseModel) or not hasattr(section, part):
             break  # a key of a mapping, which has no rule of its own
         value, setting = getattr(section, part), ".".join(parts[:number])
-        uses = (use for use in (*TABLE, *config.train.strategy.uses) if use.concerns(setting, section, value))
-        if any(use.fault(setting, config, section, value) for use in uses):
+        if _fault(config, section, part, setting, value):
             return False
         section = value
     return True
@@ -178,14 +135,21 @@ def ineffective_settings(config: Any) -> Iterator[tuple[str, str]]:
 def _ineffective_in_section(config: Any, section: BaseModel, prefix: str, is_written_out: bool) -> Iterator[tuple[str, str]]:
     for field, value in _explicit_settings(section, is_written_out):
         name = f"{prefix}{type(section).model_fields[field].alias or field}"
-        uses = (use for use in (*TABLE, *config.train.strategy.uses) if use.concerns(name, section, value))
-        if fault := next(filter(None, (use.fault(name, config, section, value) for use in uses)), ""):
+        if fault := _fault(config, section, field, name, value):
             yield name, fault
             continue
         inner = value if isinstance(value, Mapping) else {"": value}
         for key, inner_section in inner.items():
             if isinstance(inner_section, BaseModel):
                 yield from _ineffective_in_section(config, inner_section, f"{name}.{key}." if key else f"{name}.", is_written_out)
+
+
+def _fault(config: Any, section: BaseModel, field: str, name: str, value: Any) -> str:
+    """Why the field of a section, a setting of this dotted name, has no effect; empty if it has."""
+    rules = [rule for rule in type(section).model_fields[field].metadata if isinstance(rule, OnlyWith)]
+    if rule_of_strategy := config.train.strategy.rules.get(name):
+        rules.append(rule_of_strategy)
+    return next(filter(None, (rule.fault(name, config, section, value) for rule in rules)), "")
 
 
 def _explicit_settings(section: BaseModel, is_written_out: bool) -> Iterator[tuple[str, Any]]:
@@ -201,3 +165,13 @@ def _asks_for_nothing(value: Any, default: Any, is_written_out: bool) -> bool:
     if isinstance(value, Section):
         return next(_explicit_settings(value, is_written_out), None) is None
     return default is not True and any(value == nothing and type(value) is type(nothing) for nothing in NOTHING)
+
+
+def _setting_at(config: Any, dotted: str) -> Any:
+    for name in dotted.split("."):
+        config = getattr(config, name, None)
+    return config
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

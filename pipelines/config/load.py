@@ -20,7 +20,6 @@ from pydantic import ValidationError
 from pipelines.config import flags as command_line
 from pipelines.config.effects import ineffective_settings
 from pipelines.config.help import help_text, is_topic, short_help
-from pipelines.config.messages.renamed_keys import check_keys, from_recorded
 from pipelines.config.messages.wording import error_lines, show_value
 from pipelines.config.paths import absolute_path, home
 from pipelines.config.pipeline import Config
@@ -119,10 +118,6 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
     Raises ConfigError with one line per error, also for a setting that is given and has no effect, unless the values are those that a
     run has `recorded`.
     """
-    if recorded:
-        values = from_recorded(values)
-    else:
-        check_keys(values, origin, flags)
     values = {**values, "task": expand_kind(values["task"])} if "task" in values else values
     task = values.get("task")
     try:

@@ -15,6 +15,7 @@ from pipelines.config.features import is_pattern, matches_name
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.messages.renamed_keys import restore_old_names, to_recorded
+from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section
 from pipelines.config.serving import Endpoint, Export, Registry
@@ -27,9 +28,6 @@ from pipelines.config.train.defaults import check_strategy, fill_train_defaults
 from pipelines.config.train.row_pairs import check_row_pairs
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
-
-_NEWER = ("fold", "freeze", "lora", "lr_factors", "ema_decay")
-"""Settings of `train` that are newer than the identities of earlier runs, which have none of them."""
 
 
 def _check_name(name: str) -> str:
@@ -154,12 +152,7 @@ class Config(Section):
         `etl.identity` adds the parts of paths that rows contain. Raises ConfigError if a file is not there whose content decides rows.
         """
         self.dataset.check_files()
-        # Without carried columns and strata, the identity is that of versions from before there were any.
         excluded: dict[str, Any] = {"path": True, "max_share_error": True}
-        if not self.dataset.passthrough:
-            excluded["passthrough"] = True
-        if not getattr(self.dataset.split, "stratify", ""):
-            excluded["split"] = {"stratify"}
         for section in ("features", "target", "passthrough"):
             columns = getattr(self.dataset, section)
             hidden = {name: set(settings.excluded_from_identity) for name, settings in columns.items() if settings.excluded_from_identity}
@@ -169,7 +162,7 @@ class Config(Section):
         settings = self.model_dump(mode="json", include={"source", "dataset"}, exclude=paths)
         # Of patterns the first that matches counts, so their order decides; keys of a mapping are compared without one.
         order = {} if self.dataset.is_resolved else {"feature_order": list(self.dataset.features)}
-        return {**settings, "dataset": {**restore_old_names("dataset", settings["dataset"]), **order}}
+        return {**settings, "dataset": {**settings["dataset"], **order}}
 
     @property
     def placement(self) -> dict[str, Any]:
@@ -184,8 +177,5 @@ class Config(Section):
             raise ConfigError(self.task.fault)
         excluded: Any = {**self.placement, "task": self.task.excluded_from_identity}
         settings = self.model_dump(mode="json", include={"task": True, "train": True}, exclude=excluded)
-        settings["train"] = to_recorded(settings["train"])
         settings["train"] |= {"init_from": self.train.init_from.identity, "lr_factors": list(self.train.lr_factors.items())}
-        for name in [name for name in _NEWER if not settings["train"][name]]:
-            del settings["train"][name]
         return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

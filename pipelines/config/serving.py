@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
+from pipelines.config.effects import OnlyWith, is_given
 from pipelines.config.section import Section, Seed, Text
 
 EXPORTS = {
@@ -67,13 +68,18 @@ def _is_model(uri: str) -> str:
     return uri
 
 
+_WITH_ALIAS = OnlyWith(
+    ".model", fits=lambda model, _: not model or "@" in model, remedy="set endpoint.model to an alias, models:/NAME@ALIAS"
+)
+
+
 class Endpoint(Section):
     """The HTTP endpoint of a model."""
 
     model: Annotated[str, AfterValidator(_is_model)] = ""
     """URI of the model; by default models:/NAME@champion, NAME being that of the pipeline. An alias is followed: when it moves to another
     version, the endpoint serves that one."""
-    follow_seconds: PositiveFloat = 5.0
+    follow_seconds: Annotated[PositiveFloat, _WITH_ALIAS] = 5.0
     """How often each replica asks MLflow where the alias points."""
     host: str = "127.0.0.1"
     """Address to listen on. One that other machines can reach requires a token."""
@@ -102,6 +108,9 @@ class Endpoint(Section):
 GateName = Literal["bounds", "size", "latency", "lineage", "commit", "sources", "skew", "champion", "slices"]
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 
+_COMPARED = OnlyWith(".compare", (True,))
+_WITH_SLICES = OnlyWith(".slices", fits=is_given, remedy="name columns in registry.slices")
+
 
 class Registry(Section):
     """Gates of `jobs/promote.py`, all of which a model must pass."""
@@ -116,21 +125,21 @@ class Registry(Section):
     """Upper bounds of test metrics, as in `{loss: 0.3}`."""
     compare: bool = True
     """Whether to compare with the present champion, which predicts the test rows again."""
-    metric: str = ""
+    metric: Annotated[str, OnlyWith(".compare", (True,), unless=lambda config: bool(config.registry.slices))] = ""
     """Metric of this comparison and of slices: auc, accuracy, loss, rmse, mae or mse; by default, the one that selects the best epoch."""
-    tolerance: NonNegativeFloat = 0.01
+    tolerance: Annotated[NonNegativeFloat, _COMPARED] = 0.01
     """How much worse than the champion the model may be, as a share of the champion's value."""
-    confidence: Confidence = 0.95
+    confidence: Annotated[Confidence, _COMPARED] = 0.95
     """Probability with which it must not be worse than that, by a paired bootstrap over the test rows."""
-    resamples: PositiveInt = 1_000
+    resamples: Annotated[PositiveInt, _COMPARED] = 1_000
     """Samples of the bootstrap."""
-    seed: Seed = 1
+    seed: Annotated[Seed, _COMPARED] = 1
     """Seed of the bootstrap."""
     slices: tuple[Text, ...] = ()
     """Columns of the query: the rows of each value are a slice."""
-    slice_bound: float | None = None
+    slice_bound: Annotated[float | None, _WITH_SLICES] = None
     """The worst value of `metric` that a slice may have. Required for slices."""
-    slice_rows: PositiveInt = 50
+    slice_rows: Annotated[PositiveInt, _WITH_SLICES] = 50
     """Slices with fewer rows are not judged."""
     latency_ms: PositiveFloat | None = None
     """Upper bound of the 95th percentile, in milliseconds, of the time to predict a single row in a process on this machine."""

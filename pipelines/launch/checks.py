@@ -5,8 +5,7 @@ from contextlib import suppress
 
 from pipelines.config import Config
 from pipelines.config.dataset.folds import FoldSplit
-from pipelines.config.effect_rules import PlannedRun
-from pipelines.config.effects import ineffective_settings_in_run
+from pipelines.config.effects import PlannedRun, ineffective_settings_in_run
 from pipelines.config.train.train import Train
 from pipelines.data.versions.folds import open_fold
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS

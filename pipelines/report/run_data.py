@@ -10,14 +10,12 @@ from typing import Any
 
 from pyarrow.fs import FileSelector
 
-from pipelines.config.messages.renamed_keys import from_recorded
 from pipelines.data.versions import storage
 from pipelines.data.versions.checksummed_json import unseal_or_none
 from pipelines.errors import LockstepError, TrackingError
 from pipelines.report.evaluation import FOLDER, SplitEvaluation, add_raw_rows, read_splits, unpack
 from pipelines.tracking.history import History, download, history
 from pipelines.tracking.job_runs import BASELINE
-from pipelines.tracking.naming import read_hidden_tag
 from pipelines.tracking.run import KIND
 from pipelines.tracking.training import FOLDER as RUN_FOLDER
 
@@ -64,7 +62,7 @@ class RunData:
 
     @property
     def is_baseline(self) -> bool:
-        return read_hidden_tag(self.run.tags, KIND) == BASELINE
+        return self.run.tags.get(KIND) == BASELINE
 
     @property
     def steps(self) -> int:
@@ -79,10 +77,9 @@ def read_run_data(uri: str, run_id: str) -> RunData:
     with TemporaryDirectory() as name:
         folder = Path(name)
         download(uri, run_id, folder, _FILES)
-        if run.status != "FINISHED" and (directory := read_hidden_tag(run.tags, RUN_FOLDER)):
+        if run.status != "FINISHED" and (directory := run.tags.get(RUN_FOLDER)):
             collect(directory, folder)
         config, manifest = (_values(folder / name) for name in ("config.json", "manifest.json"))
-        config = from_recorded(config)
         _add_raw_rows(folder / FOLDER, config, manifest)
         return RunData(
             run,

@@ -12,11 +12,10 @@ from mlflow.artifacts import download_artifacts
 from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
-from pipelines.config.messages.renamed_keys import from_recorded
 from pipelines.errors import TrackingError
 from pipelines.tracking.client import connect, flatten, mlflow_errors
 from pipelines.tracking.liveness import is_alive
-from pipelines.tracking.naming import HIDDEN, metric_name, read_hidden_tag
+from pipelines.tracking.naming import HIDDEN, metric_name
 from pipelines.tracking.run import KIND
 from pipelines.tracking.sender import BEST_EPOCH
 from pipelines.tracking.training import IDENTITY
@@ -56,7 +55,7 @@ class History:
 def kind_of_run(uri: str, run_id: str) -> str:
     """`training`, or the kind that its tag names, such as `etl`; empty for a run that is none of ours. Raises as `history` does."""
     tags = _run(connect(uri), uri, run_id).data.tags
-    return str(read_hidden_tag(tags, KIND) or (TRAINING if read_hidden_tag(tags, IDENTITY) else ""))
+    return str(tags.get(KIND) or (TRAINING if tags.get(IDENTITY) else ""))
 
 
 def _run(client: MlflowClient, uri: str, run_id: str) -> Run:
@@ -98,7 +97,7 @@ def _config(client: MlflowClient, run_id: str) -> dict[str, Any]:
         return {}
     with TemporaryDirectory() as folder:
         path = Path(client.download_artifacts(run_id, CONFIG, folder))
-        return flatten(from_recorded(json.loads(path.read_bytes())))
+        return flatten(json.loads(path.read_bytes()))
 
 
 def _points(client: MlflowClient, run_id: str, name: str) -> tuple[Point, ...]:
@@ -153,7 +152,7 @@ def read_training(uri: str, run_id: str) -> TrainingRecord:
                 f"tracking.uri is {uri}, which does not respond: {str(error).splitlines()[0]}; start the server, or wait"
             ) from error
         raise TrackingError(f"{uri} has no run {run_id}; use the ID of a training, which MLflow and jobs/train.py show") from error
-    if kind := read_hidden_tag(run.data.tags, KIND):
+    if kind := run.data.tags.get(KIND):
         raise TrackingError(f"run {run_id} ({run.info.run_name}) is of kind {kind}, not a training; use the ID of a run of jobs/train.py")
     try:
         with TemporaryDirectory() as folder:

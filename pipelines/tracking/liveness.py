@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 
 from pipelines.data.versions.versions import versions
 from pipelines.errors import DatasetError, TrackingError
-from pipelines.tracking.naming import HIDDEN, read_hidden_tag
+from pipelines.tracking.naming import HIDDEN
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def _maker_run_ids(dataset: str) -> set[str]:
 def _last_beat(tags: Mapping[str, str]) -> RunBeat | None:
     """The last heartbeat; None if there is none or it is not valid."""
     try:
-        beat = json.loads(read_hidden_tag(tags, HEARTBEAT) or "")
+        beat = json.loads(tags.get(HEARTBEAT) or "")
         return RunBeat(float(beat["time"]), str(beat["host"]), int(beat["process"]))
     except (KeyError, TypeError, ValueError, RecursionError):
         return None

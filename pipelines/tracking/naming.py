@@ -4,7 +4,6 @@ MLflow does not list tags that begin with `mlflow.`, and has a page of their own
 """
 
 import re
-from collections.abc import Mapping
 from datetime import datetime
 
 from mlflow.exceptions import MlflowException
@@ -42,11 +41,6 @@ def run_name(config: Config, kind: str) -> str:
 def model_name(config: Config) -> str:
     """The logged model's name: the pipeline's, without the characters that MLflow refuses there."""
     return re.sub(r"[.%/:\"']", "-", config.name)
-
-
-def read_hidden_tag(tags: Mapping[str, str], name: str) -> str | None:
-    """Return the value of a hidden tag, also of a run from before it was hidden."""
-    return tags.get(name, tags.get(name.removeprefix(HIDDEN)))
 
 
 def mlflow_metric(name: str) -> str:

@@ -22,7 +22,7 @@ from pipelines.tracking.client import connect, ensure_experiment, log_params, ml
 from pipelines.tracking.git import GIT_COMMIT, git_commit
 from pipelines.tracking.liveness import DATASET, HEARTBEAT, MODEL_DIGEST, check_is_dead, correct_dead_runs, heartbeat
 from pipelines.tracking.models import find_model
-from pipelines.tracking.naming import HIDDEN, SPARK_APPLICATION, read_hidden_tag, run_name
+from pipelines.tracking.naming import HIDDEN, SPARK_APPLICATION, run_name
 from pipelines.tracking.run import MlflowRun
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def record_resume(client: MlflowClient, config: Config, run: entities.Run, tags:
 
 def run_folder(config: Config, run_id: str, tags: Mapping[str, str]) -> str:
     """Folder of a run's checkpoints: that of its tags if it exists, since it may be on another machine or in another home."""
-    logged_folder = read_hidden_tag(tags, FOLDER)
+    logged_folder = tags.get(FOLDER)
     default_folder = f"{config.train.storage.rstrip('/')}/{config.name}-{run_id[:12]}"
     if logged_folder is None or logged_folder == default_folder or _is_there(logged_folder):
         return logged_folder or default_folder
@@ -203,7 +203,7 @@ def find_run_folder(uri: str, run_or_job: str) -> str:
         by_id = client.search_runs(experiments, f"attributes.run_id = '{quoted}'", max_results=1)
         by_job = [] if by_id else client.search_runs(experiments, f"tags.`ray.submission_id` = '{quoted}'", max_results=1)
     for run in [*by_id, *by_job]:
-        if folder := read_hidden_tag(run.data.tags, FOLDER):
+        if folder := run.data.tags.get(FOLDER):
             return str(folder)
     raise TrackingError(f"{uri} has no training {run_or_job!r}; use the id of its run, or the name of its job, or the folder of the run")
 

@@ -1,15 +1,19 @@
 """A setting that is given has an effect, or is refused with what would use it: in files, in flags, and in what a run has recorded."""
 
 import re
+from collections.abc import Iterator
 from copy import deepcopy
-from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
-from pipelines.config import from_command_line, load, parse
-from pipelines.config.effects import TABLE
+from pipelines.config import Config, from_command_line, load, parse
+from pipelines.config.effects import OnlyWith
+from pipelines.config.features import BUILT_IN
+from pipelines.config.source.source import Table
+from pipelines.config.tasks.task import KINDS
 from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
 from pipelines.errors import ConfigError
 
@@ -167,9 +171,29 @@ def test_the_default_of_five_epochs_must_be_enough(useful: dict[str, Any], usele
     assert parse(values_with({**useless, "train.epochs": 1}), "x.yaml"), "a short trial of a config"
 
 
-def test_every_row_of_the_table_is_tried() -> None:
-    table = [*TABLE, *(use for kind in strategy_kinds() for use in strategy_settings_class(kind).uses)]
-    assert [use.setting for use in table if not any(fnmatchcase(setting, use.setting) for setting in CASES)] == []
+def settings_with_rules(section: type[BaseModel], prefix: str) -> Iterator[str]:
+    """Dotted names of the settings of a section, and of those inside it, whose annotation says beside what they have an effect."""
+    for name, field in section.model_fields.items():
+        dotted = f"{prefix}{field.alias or name}"
+        if any(isinstance(rule, OnlyWith) for rule in field.metadata):
+            yield dotted
+        for kind in [field.annotation, *get_args(field.annotation)]:
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from settings_with_rules(kind, f"{dotted}.")
+
+
+def test_every_rule_is_tried() -> None:
+    strategies = [strategy_settings_class(kind) for kind in strategy_kinds()]
+    sections = [
+        *((section, "") for section in (Config,)),
+        *((settings, "task.") for settings in KINDS.values()),
+        *((settings, "dataset.features.x.") for settings in get_args(BUILT_IN)),
+        *((settings, "train.strategy.") for settings in strategies),
+        (Table, "source.tables.points."),
+    ]
+    names = {name for section, prefix in sections for name in settings_with_rules(section, prefix)}
+    names |= {name for settings in strategies for name in settings.rules}
+    assert {name for name in names - CASES.keys() if name.removesuffix(".kind") not in CASES} == set()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ class ScaleSettings(EncoderSettings):
     the training split: not of the arrays, which contain most values many times if windows overlap."""
 
     implementation: ClassVar[str] = "pipelines.data.features.arrays:Scale"
+    kind_of_values: ClassVar[str] = "array"
     encoder: Literal["scale"] = "scale"
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     """Shape of the arrays, such as [336, 7] for 336 hours of 7 series; every row must have this shape. `history` and `future` of
@@ -50,6 +51,7 @@ class ImageSettings(EncoderSettings):
     """Pixels as uint8, channels first, from PNG or JPEG files, or from raw bytes or arrays of that shape."""
 
     implementation: ClassVar[str] = "pipelines.data.features.arrays:Image"
+    kind_of_values: ClassVar[str] = "image"
     encoder: Literal["image"] = "image"
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
     """Channels, height, width. PNG and JPEG images are turned as EXIF's orientation says, converted to this number of channels, and
@@ -64,6 +66,7 @@ class LogMelSettings(EncoderSettings):
     """Log-mel spectrogram of the bytes of a WAV file, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
 
     implementation: ClassVar[str] = "pipelines.data.features.media.audio:LogMel"
+    kind_of_values: ClassVar[str] = "spectrogram"
     encoder: Literal["log_mel"] = "log_mel"
     sample_rate: PositiveInt
     """Sample rate in Hz. Files with another sample rate are quarantined."""

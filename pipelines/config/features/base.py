@@ -1,6 +1,7 @@
 """Base class of the settings of all encoders."""
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from pipelines.config.section import Section
 
@@ -14,6 +15,9 @@ class EncoderSettings(Section):
     """Whether the number of encoded rows differs from the number of raw rows, as with windows of documents."""
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset()
     """Settings that change no row, such as where a file is whose digest is another setting."""
+    kind_of_values: ClassVar[str] = ""
+    """What the encoded values are for a network: category, number, sequence or terms, or anything else, such as image. Empty if they may
+    be anything."""
     encoder: str
     """One of the built-in encoders, such as `standardize`, or `module:Class` of your own settings. If all other settings have their
     defaults, this name alone is enough: `age: standardize`."""
@@ -45,6 +49,10 @@ class EncoderSettings(Section):
         """Whether the encoder takes a value that is missing, and encodes it as NaN. Only some tasks take such a column."""
         return False
 
+    def gives(self, kind: str) -> bool:
+        """Whether encoded values may be of this kind."""
+        return self.kind_of_values in (kind, "")
+
     def inputs(self, feature: str) -> tuple[str, ...]:
         """Columns of the query that the encoder of this feature reads."""
         return (self.column or feature,)
@@ -52,3 +60,8 @@ class EncoderSettings(Section):
     def learns_from(self, feature: str) -> tuple[str, ...]:
         """Columns of the query that the encoder is fitted on, in the training split; by default, the columns that it reads."""
         return self.inputs(feature)
+
+
+def gives_any(kind: str) -> Callable[[Any, Any], bool]:
+    """A function that says of the section of features whether one of them may have values of this kind."""
+    return lambda features, _: any(settings.gives(kind) for settings in features.values())

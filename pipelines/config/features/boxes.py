@@ -18,6 +18,7 @@ class BoxesSettings(EncoderSettings):
     JSON. A row is quarantined if a box has no area, an unknown class, or lies outside its image."""
 
     implementation: ClassVar[str] = "pipelines.data.features.media.boxes:Boxes"
+    kind_of_values: ClassVar[str] = "boxes"
     encoder: Literal["boxes"] = "boxes"
     shape: tuple[PositiveInt, PositiveInt]
     """Height and width of the encoded image, to which boxes are scaled."""

@@ -12,6 +12,7 @@ class VocabularySettings(EncoderSettings):
     """Number of the value as int32, numbered from 1 by descending frequency; 0 for NULL, rare and unseen values."""
 
     implementation: ClassVar[str] = "pipelines.data.features.categories:Vocabulary"
+    kind_of_values: ClassVar[str] = "category"
     encoder: Literal["vocabulary"] = "vocabulary"
     min_count: PositiveInt = 1
     """Values with fewer occurrences in the training split are encoded as 0."""
@@ -30,6 +31,7 @@ class SequenceSettings(EncoderSettings):
     """
 
     implementation: ClassVar[str] = "pipelines.data.features.text.sequences:Sequence"
+    kind_of_values: ClassVar[str] = "sequence"
     encoder: Literal["sequence"] = "sequence"
     length: PositiveInt
     """Number of words; longer texts are truncated, shorter ones padded."""
@@ -52,6 +54,7 @@ class HashSettings(EncoderSettings):
     """Hash of the value modulo `buckets`, as int32; NULL is hashed like a value. For columns with too many values for a vocabulary."""
 
     implementation: ClassVar[str] = "pipelines.data.features.categories:Hash"
+    kind_of_values: ClassVar[str] = "category"
     encoder: Literal["hash"] = "hash"
     buckets: Annotated[int, Field(ge=2, le=2**31 - 1)]
     """Number of buckets; values in the same bucket cannot be distinguished."""
@@ -61,6 +64,7 @@ class BinarySettings(EncoderSettings):
     """true and false, or 1 and 0, as uint8."""
 
     implementation: ClassVar[str] = "pipelines.data.features.categories:Binary"
+    kind_of_values: ClassVar[str] = "flag"
     encoder: Literal["binary"] = "binary"
 
 
@@ -68,6 +72,7 @@ class LabelSettings(EncoderSettings):
     """Number of the class in the sorted list of classes of the training split, as int64; rows with an unseen class are quarantined."""
 
     implementation: ClassVar[str] = "pipelines.data.features.categories:Label"
+    kind_of_values: ClassVar[str] = "class"
     encoder: Literal["label"] = "label"
     order: tuple[Text, ...] = Field(default=(), exclude_if=lambda order: not order)
     """All classes, lowest first, as `task.loss` ordinal needs them, such as [low, medium, high]; rows with another class are quarantined.

@@ -16,6 +16,7 @@ class VolumeSettings(EncoderSettings):
     all sides to one shape. A file without an orientation, or with several volumes, is quarantined. Needs nibabel."""
 
     implementation: ClassVar[str] = "pipelines.data.features.media.volumes:Volume"
+    kind_of_values: ClassVar[str] = "volume"
     encoder: Literal["volume"] = "volume"
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
     """Voxels to the right, to the front and upwards. Smaller volumes are padded with 0, which is the mean after
@@ -41,6 +42,7 @@ class MaskSettings(EncoderSettings):
     from arrays. A row whose mask has another size, or a value that stands for no class, is quarantined."""
 
     implementation: ClassVar[str] = "pipelines.data.features.media.masks:Mask"
+    kind_of_values: ClassVar[str] = "mask"
     encoder: Literal["mask"] = "mask"
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=2, max_length=3)]
     """Height and width; or voxels to the right, to the front and upwards, as of the encoder `volume`, whose padding has the first class."""

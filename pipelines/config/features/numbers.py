@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from pipelines.config.effects import OnlyWith
 from pipelines.config.features.base import EncoderSettings
 from pipelines.config.section import Seed
 
@@ -22,6 +23,7 @@ class StandardizeSettings(NumericSettings):
     """(x − mean) / standard deviation, as float32."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers.scaling:Standardize"
+    kind_of_values: ClassVar[str] = "number"
     encoder: Literal["standardize"] = "standardize"
 
 
@@ -29,6 +31,7 @@ class MinMaxSettings(NumericSettings):
     """(x − min) / (max − min), as float32."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers.scaling:MinMax"
+    kind_of_values: ClassVar[str] = "number"
     encoder: Literal["minmax"] = "minmax"
 
 
@@ -36,6 +39,7 @@ class Log1pSettings(NumericSettings):
     """sign(x) · log(1 + |x|), as float32."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers.scaling:Log1p"
+    kind_of_values: ClassVar[str] = "number"
     encoder: Literal["log1p"] = "log1p"
 
 
@@ -43,6 +47,7 @@ class QuantileSettings(NumericSettings):
     """Number of the quantile bin of x, an int32 to embed. NULL has a bin of its own unless `impute` is set."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers.quantiles:Quantile"
+    kind_of_values: ClassVar[str] = "category"
     encoder: Literal["quantile"] = "quantile"
     impute: Literal["mean", "median", "none"] | float = "none"
     """Replacement for NULL and NaN: a statistic of the training split, or a number. With `none`, they have a bin of their own."""
@@ -54,6 +59,7 @@ class NormalQuantileSettings(NumericSettings):
     """The value of the standard normal distribution at the quantile of x, as float32: the encoded column is normally distributed."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers.quantiles:NormalQuantile"
+    kind_of_values: ClassVar[str] = "number"
     encoder: Literal["normal_quantile"] = "normal_quantile"
     quantiles: Annotated[int, Field(ge=2, le=10_000)] = 1_000
     """Number of quantiles that are stored; values between them are interpolated."""
@@ -63,6 +69,7 @@ class RobustSettings(NumericSettings):
     """z / √(1 + (z / 3)²) of z = (x − median) / interquartile range, as float32 from −3 to 3 (Holzmüller et al. 2024)."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers.quantiles:Robust"
+    kind_of_values: ClassVar[str] = "number"
     encoder: Literal["robust"] = "robust"
 
 
@@ -71,9 +78,12 @@ class FourierSettings(NumericSettings):
     `impute` applies to each column separately."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers.fourier:Fourier"
+    kind_of_values: ClassVar[str] = "vector"
     encoder: Literal["fourier"] = "fourier"
     impute: Literal["mean", "median", "none"] | float = "none"
     """Replacement for NULL and NaN: a statistic of the training split, or a number. With `none`, such rows are quarantined."""
+    column: Annotated[str, OnlyWith(".columns", ((),), remedy="put it into columns")] = ""
+    """Column of the query to encode; by default, the column with the name of the feature."""
     columns: tuple[str, ...] = ()
     """Columns that are encoded together, such as longitude and latitude."""
     frequencies: PositiveInt = 16
@@ -92,6 +102,7 @@ class IdentitySettings(NumericSettings):
     `keep`."""
 
     implementation: ClassVar[str] = "pipelines.data.features.numbers.scaling:Identity"
+    kind_of_values: ClassVar[str] = "number"
     encoder: Literal["identity"] = "identity"
     shape: tuple[PositiveInt, ...] = ()
     """Shape of the arrays; every row must have this shape. Empty for a column of single numbers."""
@@ -99,3 +110,6 @@ class IdentitySettings(NumericSettings):
     @property
     def implemented_by(self) -> str:
         return "pipelines.data.features.arrays:Array" if self.shape else self.implementation
+
+    def gives(self, kind: str) -> bool:
+        return kind == "number" and not self.shape

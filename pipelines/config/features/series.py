@@ -13,6 +13,7 @@ class SeriesSettings(EncoderSettings):
     a step, with a channel without a number, or with a number beyond 1e15 is quarantined."""
 
     implementation: ClassVar[str] = "pipelines.data.features.series:Series"
+    kind_of_values: ClassVar[str] = "series"
     encoder: Literal["series"] = "series"
     steps: PositiveInt
     """Steps of the longest series. Longer series are cut."""

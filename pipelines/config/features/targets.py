@@ -13,6 +13,7 @@ class WeightSettings(EncoderSettings):
     float32. Rows with a negative number, NaN, ±∞ or NULL are quarantined."""
 
     implementation: ClassVar[str] = "pipelines.data.features.targets:Weight"
+    kind_of_values: ClassVar[str] = "weight"
     encoder: Literal["weight"] = "weight"
 
 
@@ -21,6 +22,7 @@ class CountSettings(EncoderSettings):
     quarantined. The target of `task.loss` poisson and negative_binomial."""
 
     implementation: ClassVar[str] = "pipelines.data.features.targets:Count"
+    kind_of_values: ClassVar[str] = "count"
     encoder: Literal["count"] = "count"
 
 
@@ -29,6 +31,7 @@ class VectorSettings(EncoderSettings):
     predicts several numbers. Rows with NULL, NaN or ±∞ in one of them are quarantined."""
 
     implementation: ClassVar[str] = "pipelines.data.features.targets:Vector"
+    kind_of_values: ClassVar[str] = "vector"
     encoder: Literal["vector"] = "vector"
     columns: Annotated[tuple[Text, ...], Field(min_length=2)]
     """Columns of the query, in the order of the vector's entries."""
@@ -48,6 +51,7 @@ class LabelsSettings(EncoderSettings):
     split are sorted like classes; labels that it does not have are left out. NULL is quarantined, and an empty array has no label."""
 
     implementation: ClassVar[str] = "pipelines.data.features.targets:Labels"
+    kind_of_values: ClassVar[str] = "labels"
     encoder: Literal["labels"] = "labels"
     min_count: PositiveInt = 1
     """Labels with fewer occurrences in the training split are left out."""

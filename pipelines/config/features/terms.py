@@ -18,6 +18,7 @@ class TermsSettings(EncoderSettings):
     """
 
     implementation: ClassVar[str] = "pipelines.data.features.text.terms:Terms"
+    kind_of_values: ClassVar[str] = "terms"
     encoder: Literal["terms"] = "terms"
     words: Lengths = (1, 2)
     """Numbers of consecutive words that make a term; an empty list for none."""

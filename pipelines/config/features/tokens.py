@@ -23,6 +23,7 @@ class BytesSettings(TokensSettings):
     """One token for each byte of UTF-8."""
 
     implementation: ClassVar[str] = "pipelines.data.features.text.tokens:Bytes"
+    kind_of_values: ClassVar[str] = "tokens"
     encoder: Literal["bytes"] = "bytes"
 
 
@@ -30,6 +31,7 @@ class CharactersSettings(TokensSettings):
     """One token for each character of the training split, and one for all other characters."""
 
     implementation: ClassVar[str] = "pipelines.data.features.text.tokens:Characters"
+    kind_of_values: ClassVar[str] = "tokens"
     encoder: Literal["characters"] = "characters"
 
 
@@ -37,6 +39,7 @@ class BpeSettings(TokensSettings):
     """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
     implementation: ClassVar[str] = "pipelines.data.features.text.tokens:Bpe"
+    kind_of_values: ClassVar[str] = "tokens"
     encoder: Literal["bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096
     """Maximum number of tokens: 256 bytes, the end of a document, and merges."""
@@ -54,6 +57,7 @@ class WordsSettings(TokensSettings):
     """
 
     implementation: ClassVar[str] = "pipelines.data.features.text.words:Words"
+    kind_of_values: ClassVar[str] = "tokens"
     encoder: Literal["words"] = "words"
     vocabulary: Annotated[int, Field(ge=1, le=500_000)] = 10_000
     """Maximum number of words, besides the end of a document and `<unk>`; the most frequent ones are kept."""
@@ -70,6 +74,7 @@ class TokenizerSettings(EncoderSettings):
     """
 
     implementation: ClassVar[str] = "pipelines.data.features.text.tokenizer:FolderTokenizer"
+    kind_of_values: ClassVar[str] = "sequence"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"folder"})
     encoder: Literal["tokenizer"] = "tokenizer"
     folder: str = ""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pipelines.config.dataset.windows import WindowSettings
+from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Fraction, Name, Section, Text
 from pipelines.config.source.ddl import check_ddl
 from pipelines.config.source.formats import FORMATS
@@ -17,6 +18,9 @@ __all__ = ["ROWS_OF_ONE_FILE", "TABLES", "FileTableSettings", "SimulationTable",
 
 ROWS_OF_ONE_FILE = ("csv", "json", "parquet", "text", "excel", "sqlite")
 """Formats that make each row from one file."""
+
+_WITH_SCHEMA = ("csv", "json", "parquet", "text", "idx", "package", "excel", "sqlite")
+"""Formats whose columns a schema may give."""
 
 
 def _check_file_column(name: str) -> str:
@@ -57,7 +61,7 @@ class Table(FileTableSettings):
     """Format of the files. `csv`, `json`, `parquet`, `text` and `binaryFile` are Spark's; `binaryFile` has one row with `path` and
     `content` for each file. `tar` has such a row for each file in an archive, `idx` reads the files of MNIST, `excel` a sheet of
     .xlsx files, `sqlite` a table of SQLite's, and `package` a CSV file inside an installed Python package."""
-    ddl: str = Field("", alias="schema")
+    ddl: Annotated[str, OnlyWith(".format", _WITH_SCHEMA)] = Field("", alias="schema")
     """Columns as Spark DDL: `age int, workclass string`. Required for CSV, JSON, Excel and SQLite, where an inferred schema would depend on
     the rows.
     A number in CSV and JSON has digits, a sign, a point and an exponent; NaN and Infinity are numbers only where an option names them.

@@ -5,9 +5,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, model_validator
 
+from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Section
 
-_NEWER_SETTINGS_OF_ALL = ("loss", "quantiles", "target_weights", "sample_weight", "label_smoothing")
+
+def _kinds_that_smooth() -> str:
+    from pipelines.config.tasks.task import KINDS  # noqa: PLC0415, which reads this module
+
+    return f"set task.kind to {' or '.join(kind for kind, settings in KINDS.items() if settings.smooths_labels)}"
+
+
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -22,8 +29,6 @@ class TaskSettings(Section):
     """Whether the model takes NaN in columns of numbers, as encoders make it with `impute: keep`."""
     smooths_labels: ClassVar[bool] = False
     """Whether `label_smoothing` changes the loss of training, as that of a task that derives from `Supervised`."""
-    newer_settings: ClassVar[tuple[str, ...]] = ()
-    """Settings that came after the first runs of this kind: each is left out of the identity of a run while it has its default."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings of `train` in place of their usual defaults."""
     kind: str
@@ -31,14 +36,14 @@ class TaskSettings(Section):
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = "none"
     """Weights of the classes in the loss, for a target with classes: a list, or `balanced` for the inverse of the share of each class
     in the training split, of masks in its pixels."""
-    label_smoothing: Probability = 0.0
+    label_smoothing: Annotated[Probability, OnlyWith("task", fits=lambda task, _: task.smooths_labels, remedy=_kinds_that_smooth)] = 0.0
     """For a target of classes: share of each label, such as 0.1, that training spreads over all classes alike (Szegedy et al. 2016). The
     losses of validation and test have the labels as they are."""
     loss: Literal["auto", "poisson", "negative_binomial", "quantiles", "ordinal"] = "auto"
     """What the loss takes the target for. `auto` follows from its encoder: cross-entropy for classes and labels, squared error for
     numbers. `poisson` and `negative_binomial` are for counts (encoder `count`), `quantiles` for a number with a lower and an upper bound,
     `ordinal` for classes with an order (encoder `label`)."""
-    quantiles: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.1, 0.5, 0.9)
+    quantiles: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], OnlyWith(".loss", ("quantiles",))] = (0.1, 0.5, 0.9)
     """With `loss: quantiles`: the shares of values that are below each prediction, ascending."""
     target_weights: dict[str, NonNegativeFloat] = {}
     """Weights in the loss of the numbers of a target with several (encoder `vector`), by column; 1 for those that are not named."""
@@ -85,9 +90,8 @@ class TaskSettings(Section):
 
     @property
     def excluded_from_identity(self) -> set[str]:
-        """Settings that change no model, and those that are newer than the identities of earlier runs, while they have their defaults."""
-        fields, newer = type(self).model_fields, (*_NEWER_SETTINGS_OF_ALL, *self.newer_settings)
-        return {"slices", "metrics", *(name for name in newer if getattr(self, name) == fields[name].default)}
+        """Settings that change no model."""
+        return {"slices", "metrics"}
 
 
 class SequenceTaskSettings(TaskSettings):

@@ -4,8 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from pipelines.config.effects import OnlyWith
 from pipelines.config.tasks.base import Probability, SequenceTaskSettings, check_heads
 
+_OF_TRANSFORMER = OnlyWith(".network", ("transformer",))
 TRANSFORMER_SETTINGS = ("patch", "layers", "heads", "width", "dropout")
 """Those that only the network `transformer` has."""
 
@@ -15,7 +17,6 @@ class ForecastingSettings(SequenceTaskSettings):
     transformer (Nie et al. 2023). What other features of the row shift, for each step and series, is added."""
 
     implementation: ClassVar[str] = "pipelines.tasks.series.forecasting:Forecasting"
-    newer_settings: ClassVar[tuple[str, ...]] = ("network", "normalize")
     kind: Literal["forecasting"] = "forecasting"
     loss: Literal["auto", "quantiles"] = "auto"  # type: ignore[assignment]  # unlike other tasks of sequences, it has two
     """`auto` is the squared error of one forecast; `quantiles` forecasts each of `quantiles`, with the pinball loss."""
@@ -25,17 +26,17 @@ class ForecastingSettings(SequenceTaskSettings):
     normalize: Literal["none", "last", "deviation"] = "none"
     """What a history loses before the network, and its forecast gets back: with `last` its last value, as in NLinear, and with `deviation`
     its mean and standard deviation, as in RevIN (Kim et al. 2022)."""
-    kernel: PositiveInt = 25
+    kernel: Annotated[PositiveInt, OnlyWith(".network", ("dlinear",))] = 25
     """Of `dlinear`: window of the moving average that is the trend, in time steps; an odd number."""
-    patch: Annotated[PositiveInt, Field(ge=2)] = 16
+    patch: Annotated[PositiveInt, Field(ge=2), _OF_TRANSFORMER] = 16
     """Of `transformer`: time steps of a patch; each overlaps the next by half."""
-    layers: PositiveInt = 3
+    layers: Annotated[PositiveInt, _OF_TRANSFORMER] = 3
     """Of `transformer`: number of blocks."""
-    heads: PositiveInt = 4
+    heads: Annotated[PositiveInt, _OF_TRANSFORMER] = 4
     """Of `transformer`: attention heads of each block."""
-    width: PositiveInt = 32
+    width: Annotated[PositiveInt, _OF_TRANSFORMER] = 32
     """Of `transformer`: width of a patch's vector, a multiple of `heads`."""
-    dropout: Probability = 0.2
+    dropout: Annotated[Probability, _OF_TRANSFORMER] = 0.2
     """Of `transformer`: dropout probability between layers, in training."""
 
     @model_validator(mode="after")

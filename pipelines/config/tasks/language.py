@@ -1,23 +1,30 @@
 """Settings of the task `language`."""
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from pipelines.config.effects import OnlyWith, is_above_0
+from pipelines.config.features import WordsSettings
 from pipelines.config.tasks.base import Probability, SequenceTaskSettings, check_heads
+
+
+def _reaches_cutoffs(features: Mapping[str, Any], cutoffs: tuple[int, ...]) -> bool:
+    """Whether a vocabulary of words, with the end of a document and the unknown word, may have a word in the last cluster."""
+    return all(settings.vocabulary + 2 > cutoffs[-1] for settings in features.values() if isinstance(settings, WordsSettings))
 
 
 class LanguageSettings(SequenceTaskSettings):
     """A language model for one packed column. It predicts each token from the previous ones in the window."""
 
     implementation: ClassVar[str] = "pipelines.tasks.sequences.language:Language"
-    newer_settings: ClassVar[tuple[str, ...]] = ("network", "tied", "cutoffs")
     kind: Literal["language"] = "language"
     network: Literal["gpt", "lstm"] = "gpt"
     """`gpt` is a transformer; `lstm` has LSTM layers, whose state is zero at the start of each window (Zaremba et al. 2014)."""
     layers: PositiveInt = 4
     """Number of transformer blocks, each with self-attention and a perceptron, or of LSTM layers."""
-    heads: PositiveInt = 4
+    heads: Annotated[PositiveInt, OnlyWith(".network", ("gpt",))] = 4
     """For `gpt`: attention heads in each block."""
     width: PositiveInt = 128
     """Width of the residual stream, or of each LSTM layer; for `gpt`, the width of a head, width / heads, must be even."""
@@ -25,13 +32,16 @@ class LanguageSettings(SequenceTaskSettings):
     """Dropout probability between layers, in training."""
     tied: bool = False
     """Whether the weight of the head is the embedding (Press and Wolf 2017)."""
-    cutoffs: tuple[PositiveInt, ...] = ()
+    cutoffs: Annotated[
+        tuple[PositiveInt, ...],
+        OnlyWith("dataset.features", fits=_reaches_cutoffs, remedy="raise the vocabulary of words above the last of them"),
+    ] = ()
     """For tokens of `words`, an adaptive softmax (Grave et al. 2017): where, in the order of frequency, clusters of rarer words begin, such
     as [2000, 6000]. Each has vectors a quarter as wide as those before it. If `tied`, the vectors of tokens are those, too (Baevski and
     Auli 2019)."""
     sample_tokens: NonNegativeInt = 200
     """Number of tokens of the text that the model generates after each epoch and MLflow stores with the run; 0 for no text."""
-    temperature: PositiveFloat = 0.8
+    temperature: Annotated[PositiveFloat, OnlyWith(".sample_tokens", fits=is_above_0, remedy="set task.sample_tokens, as to 200")] = 0.8
     """Sampling temperature of the generated text; below 1 the text is more probable and less varied."""
 
     @model_validator(mode="after")

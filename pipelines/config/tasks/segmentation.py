@@ -1,12 +1,17 @@
 """Settings of the task `segmentation`. Imports no torch."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
+from pipelines.config.effects import OnlyWith, is_above_0, is_given
 from pipelines.config.tasks.base import TaskSettings
 
 Size = tuple[PositiveInt, PositiveInt] | tuple[PositiveInt, PositiveInt, PositiveInt]
+
+
+def _changes_parts(config: Any) -> bool:
+    return bool(config.task.flips or config.task.elastic or config.task.jitter)
 
 
 class SegmentationSettings(TaskSettings):
@@ -21,7 +26,9 @@ class SegmentationSettings(TaskSettings):
     """How often the resolution is halved. Images are padded to a multiple of 2^depth."""
     patch: Size | None = None
     """Training sees a part of this size at a random place of each image; by default whole images. Evaluation sees whole ones."""
-    patches_per_row: PositiveInt = 1
+    patches_per_row: Annotated[
+        PositiveInt, OnlyWith(".patch", fits=is_given, remedy="set task.patch to a size such as [256, 256]", unless=_changes_parts)
+    ] = 1
     """Parts of an image in each step. They are one row of the loss."""
     tile: Size | None = None
     """Images larger than this are predicted in overlapping parts of this size, whose outputs are averaged, so that a prediction's memory
@@ -32,7 +39,7 @@ class SegmentationSettings(TaskSettings):
     """Augmentation in training: axes, 0 being the first, along which half of the parts are mirrored."""
     elastic: NonNegativeFloat = 0.0
     """Augmentation in training: deviation, in pixels, of random displacements at a grid of points, smooth between them."""
-    elastic_points: Annotated[int, Field(ge=2, le=64)] = 4
+    elastic_points: Annotated[int, Field(ge=2, le=64), OnlyWith(".elastic", fits=is_above_0, remedy="set task.elastic, as to 4")] = 4
     """Points of that grid along each axis."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Augmentation in training: how far the tones of a part bend. Its pixels, scaled from 0 to 1, are raised to a random power between

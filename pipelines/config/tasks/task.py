@@ -4,6 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
+from pipelines.config.effects import OnlyWith
+from pipelines.config.features.base import gives_any
 from pipelines.config.plugins import plugin_settings
 from pipelines.config.tasks.base import Probability, SequenceTaskSettings, TaskSettings, check_heads
 from pipelines.config.tasks.detection import DetectionSettings
@@ -16,6 +18,9 @@ from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.config.tasks.trees import TreesSettings
 from pipelines.config.tasks.vision import VisionSettings
 
+_WITH_SEQUENCE = OnlyWith("dataset.features", fits=gives_any("sequence"), remedy="encode a feature by sequence")
+_FACTORS = OnlyWith(".network", ("factors",))
+
 
 class TextSettings(TaskSettings):
     """A network for texts. Over a column of the encoder `sequence`, it is convolutional (Kim 2014). Over a column of the encoder `terms`,
@@ -24,13 +29,13 @@ class TextSettings(TaskSettings):
     implementation: ClassVar[str] = "pipelines.tasks.sequences.text:Text"
     smooths_labels: ClassVar[bool] = True
     kind: Literal["text"] = "text"
-    embedding: PositiveInt = 300
+    embedding: Annotated[PositiveInt, _WITH_SEQUENCE] = 300
     """For `sequence`: width of the embedding of a word."""
-    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (3, 4, 5)
+    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1), _WITH_SEQUENCE] = (3, 4, 5)
     """For `sequence`: widths of the filters, in words."""
-    filters: PositiveInt = 100
+    filters: Annotated[PositiveInt, _WITH_SEQUENCE] = 100
     """For `sequence`: number of filters of each width."""
-    dropout: Probability = 0.5
+    dropout: Annotated[Probability, _WITH_SEQUENCE] = 0.5
     """For `sequence`: dropout probability between layers, in training."""
 
 
@@ -62,9 +67,9 @@ class SeriesTaskSettings(TaskSettings):
     network: Literal["rocket", "convolution"] = "rocket"
     """`rocket` has random kernels, and trains one linear layer on how often and how much they respond (Dempster et al. 2020);
     `convolution` is a small convolutional network (Wang et al. 2017)."""
-    filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (64, 128, 64)
+    filters: Annotated[tuple[PositiveInt, ...], Field(min_length=1), OnlyWith(".network", ("convolution",))] = (64, 128, 64)
     """For `convolution`: number of filters of each layer."""
-    kernels: PositiveInt = 2_000
+    kernels: Annotated[PositiveInt, OnlyWith(".network", ("rocket",))] = 2_000
     """For `rocket`: number of random kernels."""
     dropout: Probability = 0.0
     """Dropout probability before the last layer, in training."""
@@ -79,13 +84,13 @@ class RecommendationSettings(TaskSettings):
     network: Literal["factors", "dlrm"] = "factors"
     """`factors` is matrix factorization: biases, and the product of the vectors of user and item. `dlrm` computes the products of all
     pairs of features, followed by a perceptron."""
-    user: tuple[str, ...] = ()
+    user: Annotated[tuple[str, ...], _FACTORS] = ()
     """For `factors`: features whose vectors are summed to the vector of the user."""
-    item: tuple[str, ...] = ()
+    item: Annotated[tuple[str, ...], _FACTORS] = ()
     """For `factors`: features whose vectors are summed to the vector of the item."""
     width: PositiveInt = 32
     """Width of each vector."""
-    hidden: tuple[PositiveInt, ...] = (64, 32)
+    hidden: Annotated[tuple[PositiveInt, ...], OnlyWith(".network", ("dlrm",))] = (64, 32)
     """For `dlrm`: widths of the hidden layers."""
     dropout: Probability = 0.0
     """Dropout probability between layers, in training."""

@@ -5,6 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
+from pipelines.config.effects import OnlyWith
+from pipelines.config.features.base import gives_any
 from pipelines.config.tasks.base import TaskSettings
 
 
@@ -14,7 +16,6 @@ class TreesSettings(TaskSettings):
     implementation: ClassVar[str] = "pipelines.tasks.tables.trees:Trees"
     needs_own_strategy: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
-    newer_settings: ClassVar[tuple[str, ...]] = ("terms",)
     kind: Literal["trees"] = "trees"
     learning_rate: Annotated[float, Field(gt=0)] = 0.05
     """What multiplies the values of a new tree's leaves: shrinkage. With half of it, give twice the `train.epochs`."""
@@ -33,7 +34,7 @@ class TreesSettings(TaskSettings):
     categories: Annotated[int, Field(ge=0, le=1_024)] = 256
     """Columns of categories with at most so many values are divided into two sets of values. Those with more are divided by the
     number of the value, which is its rank by frequency for the encoder `vocabulary`."""
-    terms: PositiveInt = 300
+    terms: Annotated[PositiveInt, OnlyWith("dataset.features", fits=gives_any("terms"), remedy="encode a feature by terms")] = 300
     """Of a feature encoded by `terms`, trees decide on how often a text has each of so many terms, those that most texts have. A row takes
     4 bytes of memory for each."""
     monotone: dict[str, Literal[-1, 1]] = {}
@@ -41,10 +42,6 @@ class TreesSettings(TaskSettings):
 
     @classmethod
     def defaults_for_training(cls, task: Mapping[str, Any]) -> dict[str, Any]:
-        """The loop's rate is `learning_rate`, which was `train.lr` once; identities of runs have it there still."""
+        """The loop's rate is `learning_rate`."""
         rate = task.get("learning_rate")
         return {"lr": rate if isinstance(rate, int | float) else cls.model_fields["learning_rate"].default, "epochs": 20}
-
-    @property
-    def excluded_from_identity(self) -> set[str]:
-        return {*super().excluded_from_identity, "learning_rate"}

@@ -12,7 +12,6 @@ class VisionSettings(TaskSettings):
 
     implementation: ClassVar[str] = "pipelines.tasks.images.vision:Vision"
     smooths_labels: ClassVar[bool] = True
-    newer_settings: ClassVar[tuple[str, ...]] = ("shift_pixels", "flips", "masked_pixels", "mixup")
     kind: Literal["vision"] = "vision"
     network: Literal["small", "fedavg", "resnet20", "resnet18", "resnet50"] = "small"
     """`small` has two 3x3 convolutions of 32 and 64 channels, and 128 hidden units; `fedavg` two of 5x5, and 512 hidden units, as in

@@ -1,9 +1,11 @@
 """Settings of `train` for every strategy: how the model is trained, on how many workers, and how a run recovers from failures."""
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
+from pipelines.config.effects import OnlyInRun, OnlyWith, is_on_one_worker
 from pipelines.config.section import Section, Seed, Text, expand_kind
 from pipelines.config.train.init_from import InitFrom, NamedInitFrom
 from pipelines.config.train.lora import Lora
@@ -12,6 +14,49 @@ from pipelines.config.train.profile import Profile
 Workers = Annotated[
     Annotated[PositiveInt, Tag("number")] | Annotated[tuple[PositiveInt, PositiveInt], Tag("range")],
     Discriminator(lambda value: "range" if isinstance(value, list | tuple) else "number"),
+]
+
+
+def _is_range(workers: Any, _: Any) -> bool:
+    return not isinstance(workers, int)
+
+
+def _is_several(workers: Any, _: Any) -> bool:
+    return (workers if isinstance(workers, int) else workers[1]) > 1
+
+
+def _only_strategies_with(attribute: str, values: tuple[Any, ...] = ()) -> OnlyWith:
+    """A condition that the settings of the strategy say so of themselves."""
+
+    def remedy() -> str:
+        from pipelines.config.train.strategies import strategy_kinds_with  # noqa: PLC0415, which reads this module
+
+        return f"set train.strategy to {' or '.join(strategy_kinds_with(attribute))}"
+
+    return OnlyWith("train.strategy", fits=lambda strategy, _: bool(getattr(strategy, attribute)), remedy=remedy, values=values)
+
+
+def _unless_epochs(more_than: Callable[[Any], int], remedy: str, values: tuple[Any, ...] = ()) -> OnlyWith:
+    """A condition that there are more epochs than this, or as many as somebody chose: a config is tried with few."""
+
+    def has_enough(config: Any) -> bool:
+        return "epochs" in config.train.model_fields_set or bool(config.train.epochs > more_than(config.train))
+
+    return OnlyWith("train.epochs", unless=has_enough, remedy=remedy, values=values)
+
+
+_HAS_VALIDATION = OnlyInRun(
+    lambda run, _: run.validation_rows > 0,
+    "is {value}, but the split validation of {run.place} has no rows; unset it, or add the split",
+)
+_HAS_BATCH_NORM = OnlyInRun(
+    lambda run, _: run.has_batch_norm(),
+    "is true, but the model has no batch norm; remove it, or use a model that has, such as task.batch_norm of tabular",
+)
+_Balancing = Annotated[
+    Literal["equal", "auto"],
+    OnlyWith("train.workers", fits=_is_several, remedy="set train.workers to 2 or more", values=("auto",)),
+    _only_strategies_with("balances", values=("auto",)),
 ]
 
 
@@ -29,7 +74,7 @@ class BalanceSettings(Section):
     """How shards are dealt to workers. The rows of a step do not depend on it. The name of a kind alone is short for its defaults:
     `balance: auto`."""
 
-    kind: Literal["equal", "auto"] = "auto"
+    kind: _Balancing = "auto"
     """`equal` numbers, or `auto` for numbers in proportion to the workers' measured speed, dealt anew when it changes."""
     leave_out: bool = False
     """For an elastic group: continue without the machine of a worker that stays slower than a third of the median."""
@@ -80,7 +125,11 @@ class Training(Section):
     balance: NamedBalance = BalanceSettings(kind="equal")
     """How shards are dealt to workers: `equal`, which is the default, `auto`, or a section with its settings. The rows of a step do not
     depend on it."""
-    resize_seconds: Annotated[float, Field(gt=0)] = 60.0
+    resize_seconds: Annotated[
+        float,
+        Field(gt=0),
+        OnlyWith("train.workers", fits=_is_range, unless=is_on_one_worker, remedy="set train.workers to a range such as [1, 4]"),
+    ] = 60.0
     """Interval at which an elastic group checks whether it can grow; it grows by restarting from the last checkpoint."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
     """Timeout of a collective operation. When it is exceeded, the attempt fails with an error that names the missing worker."""
@@ -98,12 +147,12 @@ class Training(Section):
     """Logical workers: their number is fixed for a run, and `workers` may be any number up to it."""
     global_batch: Annotated[PositiveInt, Field(le=2**20)] = 512
     """Rows of one optimizer step, over all workers and accumulated passes. The upper bound exists because `ddp` counts rows in float32."""
-    shuffle_window: PositiveInt = 4
+    shuffle_window: Annotated[PositiveInt, OnlyWith(".shuffle", (True,)), _only_strategies_with("reads_in_order")] = 4
     """Row groups that are shuffled together within a shard, or slices of row groups if the shard has fewer than 16. A larger window
     shuffles better and needs more memory."""
     shuffle: bool = True
     """Shuffles the rows anew in each epoch; with false, they keep the order in which ETL wrote them."""
-    remainder: Literal["drop", "keep"] = "drop"
+    remainder: Annotated[Literal["drop", "keep"], _only_strategies_with("reads_in_order")] = "drop"
     """What happens to the last rows of an epoch if they do not fill a global batch: `drop` skips them, `keep` makes a smaller step."""
     cache_bytes: NonNegativeInt = 1 * 2**30
     """Cache of decoded rows per worker. If all rows of its shards fit, the worker keeps them in memory after the first epoch."""
@@ -125,21 +174,24 @@ class Training(Section):
     `adamw` for all other parameters."""
     lr: Annotated[float, Field(gt=0)] = 1e-3
     """Learning rate at the peak of the schedule."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    momentum: Annotated[float, Field(ge=0, lt=1), OnlyWith(".optimizer", ("sgd",))] = 0.9
     """Momentum of `sgd`."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Weight decay: decoupled from the gradient in `adamw` and `muon`, added to it in `sgd` and `adam`."""
-    schedule: Literal["constant", "cosine", "one_cycle", "step"] = "constant"
+    schedule: Annotated[
+        Literal["constant", "cosine", "one_cycle", "step"],
+        _unless_epochs(lambda train: train.step_epochs, "set train.epochs to more than train.step_epochs", values=("step",)),
+    ] = "constant"
     """Schedule of the learning rate; `cosine` and `one_cycle` end near 0."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of all steps during which the learning rate rises; for `one_cycle`, 0 means 0.3."""
-    step_epochs: PositiveInt = 10
+    step_epochs: Annotated[PositiveInt, OnlyWith(".schedule", ("step",))] = 10
     """For the `step` schedule: epochs after which the learning rate is multiplied by `lr_gamma`."""
-    lr_gamma: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    lr_gamma: Annotated[float, Field(gt=0, lt=1), OnlyWith(".schedule", ("step",))] = 0.1
     """For the `step` schedule: factor of the learning rate."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Maximum norm of the gradient; a larger gradient is scaled down to it."""
-    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    ema_decay: Annotated[float, Field(ge=0, lt=1), _only_strategies_with("averages")] = 0.0
     """Decay of an exponential moving average of the weights over steps, such as 0.999: the averages are validated, tested and kept, while
     training goes on from the weights themselves. 0 for none."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -147,13 +199,19 @@ class Training(Section):
     torch has it by default."""
     compile: bool = False
     """Compiles the model with torch.compile; under `ddp`, the loss with it."""
-    sync_batch_norm: bool = False
+    sync_batch_norm: Annotated[
+        bool, OnlyWith("task.batch_norm", (True,), unless=lambda config: not hasattr(config.task, "batch_norm")), _HAS_BATCH_NORM
+    ] = False
     """Synchronized batch norm: statistics over the rows of all workers instead of each worker."""
-    monitor: str = ""
+    monitor: Annotated[str, _HAS_VALIDATION] = ""
     """Validation metric that selects the best epoch: any logged metric, or `loss`. By default `auc` for two classes, `accuracy` for
     more, `rmse` for a number, `mse` for a forecast, `ndcg_10` for the next item, `nats_per_token` for text. Ties are broken by the
     lower loss, then by the earlier epoch; where it is not defined, the loss decides."""
-    early_stopping: PositiveInt | None = None
+    early_stopping: Annotated[
+        PositiveInt | None,
+        _unless_epochs(lambda train: (train.early_stopping or 0) + 1, "set train.epochs to early_stopping + 2 or more"),
+        _HAS_VALIDATION,
+    ] = None
     """Number of epochs without improvement of `monitor` after which training ends."""
     init_from: NamedInitFrom = InitFrom()
     """Weights that initialize the model: the ID of an MLflow run, or a section that names a run, a file or a folder."""

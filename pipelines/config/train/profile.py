@@ -1,10 +1,14 @@
 """`train.profile`: which steps of which workers torch's profiler records."""
 
+from typing import Annotated
+
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
+from pipelines.config.effects import OnlyWith, is_given
 from pipelines.config.section import Section
 
 MOST_STEPS = 1_000
+_WITH_STEPS = OnlyWith(".steps", fits=is_given, remedy="set train.profile.steps to the first and the last, such as [50, 60]")
 
 
 class Profile(Section):
@@ -13,9 +17,9 @@ class Profile(Section):
     steps: tuple[PositiveInt, PositiveInt] | None = None
     """The first and the last step to record, counted from 1, such as [50, 60]: traces for Perfetto, and a table of the operators that
     take longest, are filed in the run. By default none is recorded."""
-    ranks: tuple[NonNegativeInt, ...] = (0,)
+    ranks: Annotated[tuple[NonNegativeInt, ...], _WITH_STEPS] = (0,)
     """Ranks of the workers whose steps are recorded."""
-    memory: bool = False
+    memory: Annotated[bool, _WITH_STEPS] = False
     """Records memory in these steps as well: on a GPU, a snapshot of torch's allocator; without one, the peak of resident memory in each
     phase of a step."""
 

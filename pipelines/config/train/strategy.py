@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import PositiveInt
 
-from pipelines.config.effect_rules import Use, UseInRun
+from pipelines.config.effects import OnlyWith
 from pipelines.config.section import Section
 from pipelines.config.train.base import Training
 
@@ -39,10 +39,8 @@ class StrategySettings(Section):
     """Settings of `train` with which the strategy cannot train, such as `freeze`."""
     placement: ClassVar[frozenset[str]] = frozenset()
     """Settings that only say where the model is computed: a run may resume with other values."""
-    uses: ClassVar[tuple[Use, ...]] = ()
-    """Settings that have an effect only beside others."""
-    uses_in_runs: ClassVar[tuple[UseInRun, ...]] = ()
-    """Settings that have an effect only in some runs."""
+    rules: ClassVar[Mapping[str, OnlyWith]] = {}
+    """Conditions of settings outside of this section, by dotted name."""
     kind: str
     """One of the known kinds, such as `ddp`, or `module:Class` of your own settings."""
 

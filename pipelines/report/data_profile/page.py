@@ -30,7 +30,7 @@ Description = Mapping[str, Any]
 def data_page(description: Description) -> str:
     version, path, digest, created = (description[name] for name in ("version", "path", "digest", "created"))
     total_seconds = sum(description["seconds"].values())
-    samples = description.get("samples", {"columns": [], "rows": [], "pictures": []})  # an earlier version has written none
+    samples = description["samples"]
     return render(
         "data.html",
         title=f"{description['pipeline']}: the data",

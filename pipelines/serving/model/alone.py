@@ -11,7 +11,6 @@ import os
 import runpy
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
@@ -41,15 +40,9 @@ def main() -> None:
 def load_verified(folder: Path, takes_query: bool) -> tuple[dict[str, Any], Any]:
     """The description of the model in `folder`, and its predictor: for the query's columns if `takes_query`, else for the rows that the
     model takes. Raises CorruptError if a file was altered."""
-    if (folder / "code" / "pipelines").is_dir():  # as earlier versions logged it; `entry` imports it before it verifies it
-        sys.path.insert(0, str(folder / "code"))
-    entry = runpy.run_path(str(folder / "entry.py"))
-    verify = entry.get("verify_files") or entry["checked"]  # its name in earlier versions
-    digest = verify(folder)
-    # Only now the code is verified. Earlier versions have these modules elsewhere.
-    is_present = find_spec("pipelines.serving") is not None
-    manifests = import_module("pipelines.data.versions.manifest" if is_present else "pipelines.dataset.manifest")
-    models = import_module("pipelines.serving.model" if is_present else "pipelines.serve")
+    digest = runpy.run_path(str(folder / "entry.py"))["verify_files"](folder)
+    # Only now the code is verified.
+    manifests, models = import_module("pipelines.data.versions.manifest"), import_module("pipelines.serving.model")
     artifacts = {file.stem: str(file) for file in (folder / "artifacts").iterdir()}
     manifest = manifests.parse_manifest(Path(artifacts["manifest"]).read_bytes(), artifacts["manifest"])
     with TemporaryDirectory() as place:

@@ -57,7 +57,7 @@ class ModelParts(NamedTuple):
     manifest: Manifest
     weights: dict[str, Tensor]
     decision: dict[str, float]
-    """How outputs become predictions, by `Task.fit_decision`; empty in models that were logged before there was one."""
+    """How outputs become predictions, by `Task.fit_decision`."""
 
 
 def read_model(folder: Path) -> tuple[ModelParts, str]:

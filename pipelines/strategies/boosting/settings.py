@@ -1,10 +1,11 @@
 """Settings of strategy `boosting`: workers grow decision trees together. Imports no torch."""
 
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import PositiveInt
 
-from pipelines.config.effect_rules import Use
+from pipelines.config.effects import OnlyWith
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import StrategySettings
 
@@ -15,8 +16,7 @@ _OF_NETWORKS = (
 )
 
 
-def _is_no_booster(strategy: Any, _: Any) -> bool:
-    return not isinstance(strategy, Settings)
+_NO_EFFECT = OnlyWith("train.strategy", remedy="train a network, as by task.kind tabular")
 
 
 def _has_rate_of_trees(config: Any) -> bool:
@@ -31,12 +31,11 @@ class Settings(StrategySettings):
     tasks = ("trees",)
     reproducible = True
     reads_in_order = False
-    uses = (
-        *(
-            Use(f"train.{name}", "train.strategy", fits=_is_no_booster, remedy="train a network, as by task.kind tabular")
-            for name in _OF_NETWORKS
-        ),
-        Use("train.lr", "train.strategy", fits=_is_no_booster, remedy="set task.learning_rate", unless=_has_rate_of_trees),
+    rules = MappingProxyType(
+        {
+            **{f"train.{name}": _NO_EFFECT for name in _OF_NETWORKS},
+            "train.lr": OnlyWith("train.strategy", remedy="set task.learning_rate", unless=_has_rate_of_trees),
+        }
     )
     kind: str = "boosting"
     rounds_per_epoch: PositiveInt = 25

@@ -8,10 +8,12 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from pipelines.config.effect_rules import Use, is_above_0
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.effects import OnlyWith, is_above_0
+from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import UnitOfWork, check_not_compiled
 from pipelines.errors import ConfigError
-from pipelines.strategies.replicas.outer_settings import OUTER_USES, OuterStep
+from pipelines.strategies.replicas.outer_settings import OuterStep
 
 
 class Settings(OuterStep):
@@ -21,10 +23,6 @@ class Settings(OuterStep):
     implementation = "pipelines.strategies.federated.strategy:Federated"
     reproducible = True
     reads_in_order = False
-    uses = (
-        *OUTER_USES,
-        Use("train.strategy.delta", ".noise", fits=is_above_0, remedy="set train.strategy.noise, as to 1.0"),
-    )
     kind: str = "federated"
     client_column: str = ""
     """Tensor column whose values are the clients: a whole number per row, as from `identity`, `label` or `vocabulary`. A column that
@@ -43,7 +41,7 @@ class Settings(OuterStep):
     """Maximum norm of a client's change; a larger one is scaled down to it."""
     noise: NonNegativeFloat = 0.0
     """Differential privacy: standard deviation of the Gaussian noise on the sum of the clients' changes, in units of `clip`."""
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    delta: Annotated[float, Field(gt=0, lt=1), OnlyWith(".noise", fits=is_above_0, remedy="set train.strategy.noise, as to 1.0")] = 1e-5
     """Delta of the guarantee (epsilon, delta) whose epsilon is logged; less than 1 / clients."""
 
     def check(self, train: Training) -> None:

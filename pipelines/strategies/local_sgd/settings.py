@@ -1,14 +1,19 @@
 """Settings of strategy `local_sgd`: replicas that take steps of their own, and how they are brought together. Imports no torch."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import PositiveInt
 
-from pipelines.config.effect_rules import UseInRun
+from pipelines.config.effects import OnlyInRun
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import UnitOfWork, check_not_compiled
-from pipelines.strategies.replicas.outer_settings import OUTER_USES, OuterStep
+from pipelines.strategies.replicas.outer_settings import OuterStep
+
+_HAS_OUTER_STEP = OnlyInRun(
+    lambda run, inner_steps: inner_steps <= run.steps,
+    "is {value}, but the run has only {run.steps} steps, so that no outer step would bring replicas together; lower it",
+)
 
 
 class Settings(OuterStep):
@@ -17,20 +22,11 @@ class Settings(OuterStep):
 
     implementation = "pipelines.strategies.local_sgd.local_sgd:LocalSgd"
     reproducible = True
-    uses = OUTER_USES
-    uses_in_runs = (
-        UseInRun(
-            "train.strategy.inner_steps",
-            lambda config: True,
-            lambda run, inner: inner <= run.steps,
-            "is {value}, but the run has only {run.steps} steps, so that no outer step would bring replicas together; lower it",
-        ),
-    )
     kind: str = "local_sgd"
 
     replicas: PositiveInt = 4
     """Number of replicas of the model; it divides `shards`. `workers` may be any number up to it, and does not change the weights."""
-    inner_steps: PositiveInt = 16
+    inner_steps: Annotated[PositiveInt, _HAS_OUTER_STEP] = 16
     """Steps that every replica takes on its own between two outer steps, which bring all replicas together."""
     deltas: Literal["fp32", "int8"] = "fp32"
     """What an outer step sends of each parameter's change: all its bits, or 8 with error feedback."""

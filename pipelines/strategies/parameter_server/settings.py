@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from pipelines.config.effect_rules import Use
+from pipelines.config.effects import OnlyWith
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import StrategySettings, check_matrices
 from pipelines.train.exact.settings import Settings as ExactSettings
@@ -18,14 +18,13 @@ class Settings(ExactSettings):
     balances = False
     averages = False
     unsupported = ("lora", "lr_factors")
-    uses = (Use("train.strategy.staleness", ".mode", ("bounded",)),)
     kind: str = "parameter_server"
     servers: PositiveInt = 1
     """Servers, each with an equal part of the parameters and of the optimizer's state."""
     mode: Literal["sync", "async", "bounded"] = "sync"
     """`sync` takes a step when all shards' gradients are there; weights are those of `exact`. `async` applies each shard's gradient
     when it arrives, and a slow worker computes fewer; `bounded` too, but no microbatch gets far ahead of the slowest shard."""
-    staleness: NonNegativeInt | None = None
+    staleness: Annotated[NonNegativeInt | None, OnlyWith(".mode", ("bounded",))] = None
     """For `bounded`: steps by which a microbatch may be ahead of the slowest shard."""
     backups: Annotated[int, Field(ge=0, le=1)] = 0
     """Backups of each server. With 1, the end of a server's process loses no update; with 0, training continues from the last

@@ -4,13 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.config.effect_rules import Use
+from pipelines.config.effects import OnlyWith
 from pipelines.config.train.strategy import FixedThreads
 
-OUTER_USES = (
-    Use("train.strategy.outer_lr", ".outer", ("nesterov",)),
-    Use("train.strategy.outer_momentum", ".outer", ("nesterov",)),
-)
+_NESTEROV = OnlyWith(".outer", ("nesterov",))
 
 
 class OuterStep(FixedThreads):
@@ -19,7 +16,7 @@ class OuterStep(FixedThreads):
     outer: Literal["average", "nesterov"] = "average"
     """The outer step: `average` moves the model by the mean change; `nesterov` (DiLoCo, FedAvgM) takes the mean change for a gradient,
     and steps by SGD with Nesterov momentum."""
-    outer_lr: Annotated[float, Field(gt=0)] = 0.7
+    outer_lr: Annotated[float, Field(gt=0), _NESTEROV] = 0.7
     """Learning rate of `nesterov`."""
-    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    outer_momentum: Annotated[float, Field(ge=0, lt=1), _NESTEROV] = 0.9
     """Momentum of `nesterov`."""

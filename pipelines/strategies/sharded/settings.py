@@ -3,15 +3,21 @@ no torch."""
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import PositiveInt
 
-from pipelines.config.effect_rules import Use, is_above_1, is_on_one_worker
+from pipelines.config.effects import OnlyWith, is_above_1, is_on_one_worker
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import StrategySettings, check_matrices
 
-_STAGES = "set train.strategy.pipeline to the number of workers that compute stages"
+_WITH_STAGES = OnlyWith(
+    ".pipeline",
+    fits=lambda degree, _: degree != 1,
+    remedy="set train.strategy.pipeline to the number of workers that compute stages",
+    unless=is_on_one_worker,
+)
+_WITH_PASSES = OnlyWith("train.grad_accum_steps", fits=is_above_1, remedy="set train.grad_accum_steps to 2 or more")
 Degree = PositiveInt | Literal["auto"]
 
 
@@ -39,14 +45,6 @@ class Settings(StrategySettings):
     placement = frozenset(
         {*Degrees._fields, "schedule", "microbatches", "reshard_after_forward", "reduce_every_pass", "activation_checkpointing", "offload"}
     )
-    uses = (
-        Use("train.strategy.schedule", ".pipeline", fits=lambda degree, _: degree != 1, remedy=_STAGES, unless=is_on_one_worker),
-        Use("train.strategy.microbatches", ".pipeline", fits=lambda degree, _: degree != 1, remedy=_STAGES, unless=is_on_one_worker),
-        Use("train.strategy.reshard_after_forward", ".pipeline", (1,)),
-        Use(
-            "train.strategy.reduce_every_pass", "train.grad_accum_steps", fits=is_above_1, remedy="set train.grad_accum_steps to 2 or more"
-        ),
-    )
     kind: str = "sharded"
 
     replicate: Degree = 1
@@ -59,16 +57,16 @@ class Settings(StrategySettings):
     """Number of workers that each compute consecutive blocks of the model, a stage, and pass its output on."""
     context: Degree = 1
     """Number of workers that each compute a part of a row's tokens, and send each other keys and values: for task `language`."""
-    schedule: Literal["1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"] = "1F1B"
+    schedule: Annotated[Literal["1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"], _WITH_STAGES] = "1F1B"
     """With `pipeline`: torch's schedule. `1F1B` has one stage per worker, the others two, so that workers wait less and send more; with
     the last two, they also compute gradients of parameters while they would wait."""
-    microbatches: PositiveInt | Literal["auto"] = "auto"
+    microbatches: Annotated[PositiveInt | Literal["auto"], _WITH_STAGES] = "auto"
     """With `pipeline`: number of parts of a pass that stages compute one after the other, a multiple of `pipeline`; `auto` is four times
     `pipeline`, or less if there are fewer rows."""
-    reshard_after_forward: bool = True
+    reshard_after_forward: Annotated[bool, OnlyWith(".pipeline", (1,))] = True
     """Frees the gathered parameters of a block after its forward pass, and gathers them again for its backward pass; with false,
     workers send a third less and need memory for all parameters. With `pipeline`, those of a stage stay until the step's end."""
-    reduce_every_pass: bool = False
+    reduce_every_pass: Annotated[bool, _WITH_PASSES] = False
     """With `grad_accum_steps`: sums gradients over the workers of a replica after every pass, and a worker keeps its share of the sum; with
     false, after the last one, and until then a worker keeps gradients of all parameters."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"

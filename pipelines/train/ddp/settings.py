@@ -5,10 +5,17 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
-from pipelines.config.effect_rules import Use, UseInRun
+from pipelines.config.effects import OnlyInRun, OnlyWith
 from pipelines.config.section import Section, expand_kind
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import StrategySettings
+
+_POWERSGD = OnlyWith(".kind", ("powersgd",))
+_ENDS_IN_TIME = OnlyInRun(
+    lambda run, start_step: start_step < run.steps,
+    "is {value}, but the run has only {run.steps} steps, all of which would send whole gradients; lower it, or remove compression",
+    asks=lambda compression, _: compression.kind == "powersgd",
+)
 
 
 class Compression(Section):
@@ -18,11 +25,11 @@ class Compression(Section):
     kind: Literal["none", "bf16", "fp16", "powersgd", "topk"] = "none"
     """`bf16` and `fp16` send gradients in that precision, half of the bytes. `powersgd` sends low-rank factors of each matrix, `topk`
     the largest entries."""
-    rank: PositiveInt = 16
+    rank: Annotated[PositiveInt, _POWERSGD] = 16
     """For `powersgd`: rank of the factors. An n x m matrix takes rank * (n + m) numbers."""
-    start_step: NonNegativeInt = 0
+    start_step: Annotated[NonNegativeInt, _POWERSGD, _ENDS_IN_TIME] = 0
     """For `powersgd`: steps at the start of a run that send whole gradients."""
-    share: Annotated[float, Field(ge=0.001, le=0.5)] = 0.01
+    share: Annotated[float, Field(ge=0.001, le=0.5), OnlyWith(".kind", ("topk",))] = 0.01
     """For `topk`: share of the entries to send, of every 1,024 consecutive entries of the gradient, with 6 bytes each."""
 
     @property
@@ -41,19 +48,6 @@ class Settings(StrategySettings):
     implementation = "pipelines.train.ddp.ddp:DataParallel"
     balances = True
     averages = True
-    uses = (
-        Use("train.strategy.compression.rank", ".kind", ("powersgd",)),
-        Use("train.strategy.compression.start_step", ".kind", ("powersgd",)),
-        Use("train.strategy.compression.share", ".kind", ("topk",)),
-    )
-    uses_in_runs = (
-        UseInRun(
-            "train.strategy.compression.start_step",
-            lambda config: config.train.strategy.compression.kind == "powersgd",
-            lambda run, first: first < run.steps,
-            "is {value}, but the run has only {run.steps} steps, all of which would send whole gradients; lower it, or remove compression",
-        ),
-    )
     kind: str = "ddp"
     compression: NamedCompression = Compression()
     """`none`, `bf16`, `fp16`, `powersgd` or `topk`, or a section with its settings: workers on a slow network send fewer bytes. It changes
