@@ -10,7 +10,6 @@ import torch
 from fitting import fit, fit_encoder
 from pydantic import ValidationError
 
-from pipelines.config import load
 from pipelines.config.features import ScaleSettings
 from pipelines.config.tasks.forecasting import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn, to_numpy
@@ -108,15 +107,6 @@ def test_a_patch_longer_than_the_history_is_one_line() -> None:
 def test_heads_divide_the_width() -> None:
     with pytest.raises(ValidationError, match="width is 30; with 4 heads it must be a multiple of 4, such as 28"):
         task(width=30)
-
-
-def test_runs_from_before_there_were_networks_have_the_same_identity() -> None:
-    schedule = {"train.schedule": "step", "train.step_epochs": 1, "train.lr_gamma": 0.5, "train.ema_decay": 0}
-    earlier = {"train.epochs": 6, "train.global_batch": 32, "train.lr": 1e-3, "train.weight_decay": 0, **schedule}
-    config = load(CONF, earlier)
-    assert config.model_identity[:16] == "2333fac3b10f2a4f"
-    changed_configs = [load(CONF, {**earlier, **other}) for other in ({"task.network": "linear"}, {"task.normalize": "last"})]
-    assert len({config.model_identity for config in (config, *changed_configs)}) == 3
 
 
 def test_errors_are_those_of_numpy_and_the_baseline_repeats_the_last_value() -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pipelines.config.plugins import import_class
 from pipelines.config.tasks.functions import FunctionSettings
-from pipelines.config.tasks.task import KINDS, TabularSettings
+from pipelines.config.tasks.task import KINDS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.supervised import Supervised
@@ -77,8 +77,3 @@ def test_other_targets_are_refused(task: dict[str, Any]) -> None:
 def test_it_is_for_networks_with_the_loss_of_their_target(settings: Any) -> None:
     implementation = import_class(settings.implementation, Task, "a task")
     assert settings.smooths_labels is (issubclass(implementation, Supervised) and not settings.needs_own_strategy)
-
-
-def test_runs_of_before_keep_their_identity() -> None:
-    assert "label_smoothing" in TabularSettings().excluded_from_identity
-    assert "label_smoothing" not in TabularSettings(label_smoothing=0.1).excluded_from_identity

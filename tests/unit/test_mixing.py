@@ -122,8 +122,3 @@ def test_what_would_part_pairs_is_refused(faulty: dict[str, Any], message: str, 
         parse(values_with({**PICTURES, **faulty}), "x.yaml")
     for remedy in remedies:
         assert parse(values_with({**PICTURES, **faulty, **remedy}), "x.yaml")
-
-
-def test_runs_of_before_keep_their_identity() -> None:
-    assert "mixup" in VisionSettings().excluded_from_identity
-    assert "mixup" not in VisionSettings(mixup=1.0).excluded_from_identity

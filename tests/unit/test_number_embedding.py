@@ -115,11 +115,6 @@ def test_a_steep_function_of_a_number_is_learned_sooner(kind: str) -> None:
     assert final_loss({"kind": kind, "bins": 64} if kind == "piecewise" else {"kind": kind, "scale": 1.0}) < 0.6 * final_loss({})
 
 
-def test_settings_without_an_embedding_leave_the_identity_of_earlier_runs() -> None:
-    assert "number_embedding" in TabularSettings().excluded_from_identity
-    assert "number_embedding" not in TabularSettings(number_embedding=NumberEmbedding(kind="periodic")).excluded_from_identity
-
-
 def test_an_unknown_kind_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"number_embedding: must be one of none, piecewise, periodic \(got steps\)"):
         TabularSettings(number_embedding="steps")  # type: ignore[arg-type]

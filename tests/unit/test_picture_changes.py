@@ -95,10 +95,3 @@ def test_a_picture_that_could_vanish_is_refused(shape: tuple[int, ...]) -> None:
         ConfigError, match=r"task.shift_pixels 0, masked_pixels 9: image has only 12x9 pixels; each setting must be smaller"
     ):
         task(shape, masked_pixels=HEIGHT)
-
-
-def test_runs_of_before_keep_their_identity() -> None:
-    plain, changed = VisionSettings(), VisionSettings(flips=(1,))
-    assert {"shift_pixels", "flips", "masked_pixels"} <= plain.excluded_from_identity
-    assert "flips" not in changed.excluded_from_identity
-    assert VisionSettings(flips=(1, 0)) == VisionSettings(flips=(0, 1))

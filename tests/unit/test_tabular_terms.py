@@ -165,9 +165,3 @@ def test_the_order_of_a_text_is_refused_before_rows_are_read(tmp_path: Path) -> 
             check_task(reviews_config(tmp_path, task={"kind": "trees", "monotone": monotone}))
         assert says in str(error.value)
     check_task(reviews_config(tmp_path, task={"kind": "trees", "monotone": {"price": -1}}))  # without the text
-
-
-def test_settings_of_terms_without_terms_change_no_identity(tmp_path: Path) -> None:
-    settings = reviews_config(tmp_path).task
-    assert "terms_width" in settings.excluded_from_identity
-    assert "terms_width" not in settings.model_copy(update={"terms_width": 4}).excluded_from_identity

@@ -407,7 +407,9 @@ def test_a_label_has_the_order_that_it_names() -> None:
     with pytest.raises(ConfigError, match="none of the classes x in the training split, but high, low; name those in order"):
         refusals({"encoder": "label", "order": ["x"]}, pa.array(["high", "low"]), pa.array(["low"]))
     plain = load("conf/trec.yaml").dataset.target
-    assert all("order" not in settings.model_dump(mode="json") for settings in plain.values()), "identities of earlier versions stay"
+    assert all("order" not in settings.model_dump(mode="json") for settings in plain.values()), (
+        "an order that is not given is no part of an identity"
+    )
 
 
 def test_the_average_of_members_predicts_the_average() -> None:

@@ -47,7 +47,7 @@ from pipelines.tracking.history import read_training
 from pipelines.tracking.liveness import DEAD_SECONDS, HEARTBEAT
 from pipelines.tracking.naming import experiment_page
 from pipelines.tracking.run import KIND
-from pipelines.tracking.training import FOLDER, IDENTITY
+from pipelines.tracking.training import FOLDER
 
 VALUES: dict[str, Any] = {
     "name": "t",
@@ -150,18 +150,6 @@ def test_what_people_see_of_a_run(uri: str, version: Version) -> None:
     assert page == f"make ui, then http://127.0.0.1:5000/#/experiments/{stored_run.info.experiment_id}?workflowType=machine_learning"
     assert experiment_page("https://mlflow.example/", "7") == "https://mlflow.example/#/experiments/7?workflowType=machine_learning"
     assert tracking.browse_line(config("http://127.0.0.1:9", "seen")) == ""
-
-
-def test_p8_a_run_from_before_its_tags_were_hidden_is_continued(uri: str, version: Version) -> None:
-    client, run = MlflowClient(uri), begin(uri, version, "earlier")
-    for name in (HEARTBEAT, IDENTITY, FOLDER):
-        client.set_tag(run.run_id, name.removeprefix("mlflow."), client.get_run(run.run_id).data.tags[name])
-        client.delete_tag(run.run_id, name)
-    with pytest.raises(TrackingError, match="is already training this model"):
-        begin(uri, version, "earlier")
-    client.set_tag(run.run_id, "lockstep.heartbeat", json.dumps({"time": 0, "host": "gone", "process": 1}))
-    resumed = begin(uri, version, "earlier")
-    assert (resumed.run_id, resumed.is_resumed, resumed.folder) == (run.run_id, True, run.folder)
 
 
 def test_times_and_memory_are_apart_from_the_metrics_of_the_model(uri: str, version: Version) -> None:

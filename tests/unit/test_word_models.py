@@ -247,11 +247,6 @@ def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None
         parse(pipeline(settings), "x.yaml")
 
 
-def test_new_settings_leave_earlier_runs_their_names() -> None:
-    assert {"network", "tied", "cutoffs"} <= LanguageSettings().excluded_from_identity
-    assert not {"network", "tied"} & LanguageSettings(network="lstm", tied=True).excluded_from_identity
-
-
 @pytest.mark.full
 def test_an_adaptive_softmax_is_exported_with_any_number_of_rows() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -51,17 +51,16 @@ def fetch_model(config: Config, uri: str, folder: str) -> Model:
     with ModelProcess(files) as process:
         about, inputs, outputs = process.about, process.inputs, process.outputs
     archive = Path(folder, f"model-{about['digest'][:12]}-{uuid4().hex[:8]}.tar")
-    model = Model(uri, about, archive, inputs, outputs, _files_digest(Path(files), about))
+    model = Model(uri, about, archive, inputs, outputs, _files_digest(Path(files)))
     check_model_pipeline(config, model)
     with tarfile.open(archive, "w") as tar:
         tar.add(files, "model", filter=lambda entry: None if "__pycache__" in entry.name else entry)
     return model
 
 
-def _files_digest(folder: Path, about: Mapping[str, Any]) -> str:
-    """The digest of the list of digests; of a model without one, that of its weights."""
-    listed = folder / "digests.json"
-    return sha256(listed.read_bytes()).hexdigest() if listed.exists() else str(about["digest"])
+def _files_digest(folder: Path) -> str:
+    """The digest of the list of digests."""
+    return sha256((folder / "digests.json").read_bytes()).hexdigest()
 
 
 def name_features(config: Config, model: Model) -> Config:
