@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.features import is_pattern
+from pipelines.config.features.auto import is_pattern
 from pipelines.data.features import check_columns, fit_encoders, needs
 from pipelines.data.features.auto.choice import Choice, choose
 from pipelines.data.features.auto.exact import settle

@@ -9,7 +9,7 @@ import PIL.Image
 import pyarrow as pa
 from remedy_cases import Do
 
-from pipelines.config.features import BoxesSettings
+from pipelines.config.features.boxes import BoxesSettings
 from pipelines.config.tasks.detection import DetectionSettings
 from pipelines.data.features.media.boxes import Boxes
 from pipelines.data.versions.manifest import FittedEncoder

@@ -43,7 +43,7 @@ from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint
 from pipelines.config.source.source import TableSettings
-from pipelines.config.tasks.task import settings_class
+from pipelines.config.tasks.task import TASKS
 from pipelines.data.sources.base import raw_tables
 from pipelines.data.sources.files import content
 from pipelines.data.sources.files.idx import IdxSource, read_columns
@@ -158,7 +158,7 @@ def own_module(folder: Path, text: str) -> Any:
     sys.modules.pop(name, None)
     write(folder, f"{name}.py", text)
     with mock.patch.object(sys, "path", [str(folder), *sys.path]):
-        return settings_class(f"{name}:Own")
+        return TASKS.class_for(f"{name}:Own")
 
 
 def version(folder: Path, value: int = 0, **known: Any) -> Version:
@@ -473,7 +473,7 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
     ),
     "{}: {}; correct the module": (
         lambda folder: own_module(folder, "1 / 0\n"),
-        (lambda folder: own_module(folder, "from pipelines.config.tasks.task import TabularSettings as Own\n"),),
+        (lambda folder: own_module(folder, "from pipelines.config.tasks.tabular import TabularSettings as Own\n"),),
     ),
     "a name must be text; quote it": (
         lambda folder: load(write(folder, "x.yaml", json.dumps({**VALUES, "dataset": DATASET}).replace('"7"', "7"))),

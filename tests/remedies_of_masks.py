@@ -6,7 +6,7 @@ from typing import Any
 
 from remedy_cases import Do, fit_columns
 
-from pipelines.config.features import MaskSettings
+from pipelines.config.features.dense import MaskSettings
 from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Data

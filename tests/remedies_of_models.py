@@ -40,7 +40,7 @@ from werkzeug.serving import make_server
 
 from pipelines.config import Config
 from pipelines.config.serving import Endpoint
-from pipelines.config.tasks.task import TabularSettings
+from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.config.tasks.vision import VisionSettings
 from pipelines.errors import LockstepError
 from pipelines.report.arguments import read_arguments as read_report

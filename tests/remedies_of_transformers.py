@@ -9,7 +9,7 @@ import pyarrow as pa
 from fitting import fit
 from transformer_folders import TEXTS, write_folder, write_network, write_tokenizer
 
-from pipelines.config.features import TokenizerSettings
+from pipelines.config.features.tokens import TokenizerSettings
 from pipelines.config.tasks.huggingface import HuggingFaceSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data

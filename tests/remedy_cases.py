@@ -22,9 +22,9 @@ from pipelines.config.dataset.dataset import ByFraction, Dataset
 from pipelines.config.flags import parse_flags as read_flags
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
-from pipelines.config.plugins import plugin_settings
 from pipelines.config.serving import Endpoint
-from pipelines.config.tasks.task import RecommendationSettings, TabularSettings, TextSettings, settings_class
+from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.tasks.task import TASKS, RecommendationSettings, TextSettings
 from pipelines.data.features.auto.patterns import name_columns
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shard_range
@@ -240,16 +240,16 @@ CASES: dict[str, tuple[Do, tuple[Do, ...]]] = {
         (lambda folder: load(yaml(folder, json.dumps({**VALUES, "tracking": {"tags": {"a": "ä"}}}, ensure_ascii=False))),),
     ),
     "install it, or start in the folder that contains it": (
-        lambda folder: settings_class("no_such_module:Task"),
-        (lambda folder: settings_class("pipelines.config.tasks.task:TabularSettings"),),
+        lambda folder: TASKS.class_for("no_such_module:Task"),
+        (lambda folder: TASKS.class_for("pipelines.config.tasks.tabular:TabularSettings"),),
     ),
     "correct the name or the module": (
-        lambda folder: settings_class("pipelines.config.tasks.task:Nothing"),
-        (lambda folder: settings_class("pipelines.config.tasks.task:TabularSettings"),),
+        lambda folder: TASKS.class_for("pipelines.config.tasks.task:Nothing"),
+        (lambda folder: TASKS.class_for("pipelines.config.tasks.tabular:TabularSettings"),),
     ),
     "has no implementation; set": (
-        lambda folder: settings_class("pipelines.config.tasks.task:TaskSettings"),
-        (lambda folder: plugin_settings("pipelines.config.tasks.task:TabularSettings", TabularSettings, "kind", ()),),
+        lambda folder: TASKS.class_for("pipelines.config.tasks.task:TaskSettings"),
+        (lambda folder: TASKS.class_for("pipelines.config.tasks.tabular:TabularSettings"),),
     ),
     "no .parquet file; give a folder that has": (
         lambda folder: open_parquet(str(folder), "y"),

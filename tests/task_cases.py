@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipelines.config.tasks.task import KINDS
+from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.train import Train
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
@@ -56,7 +56,7 @@ SMALL_BERT = json.dumps(
 )  # fmt: skip
 TOKENS = tuple(bytes([number]) for number in range(30))
 
-TASKS: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = {
+CASES: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = {
     "tabular": (Tabular, (NUMBER, KIND, YES), {"hidden": [8], "batch_norm": True, "dropout": 0.1}),
     "tabular of classes": (Tabular, (NUMBER, KIND, LABEL), {"hidden": [8], "class_weights": (1.0, 2.0, 0.5)}),
     "tabular of a quantity": (Tabular, (NUMBER, KIND, RATING), {"hidden": []}),
@@ -90,11 +90,13 @@ ROWS = 16
 
 
 def create_task(name: str) -> Task:
-    implementation, columns, settings = TASKS[name]
+    implementation, columns, settings = CASES[name]
     kind = implementation.__module__.rpartition(".")[2]
     tokens = TOKENS if implementation is Language else ()
     classes = ("a", "b", "c")[: 2 if columns[-1] is BOXES else columns[-1].cardinality or 0]
-    return implementation(KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, classes, tokens=tokens, encoders=ENCODERS))
+    return implementation(
+        TASKS.by_name[kind].model_validate({"kind": kind, **settings}), Data(columns, classes, tokens=tokens, encoders=ENCODERS)
+    )
 
 
 def random_batch(task: Task, rows: int) -> Batch:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from benchmarks.exact.matrix import Case, create_datasets, fit_all, join, matrix
 from benchmarks.report import RESULTS, Row, package_versions, save, show
-from pipelines.config.tasks.task import TabularSettings
+from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.config.tasks.vision import VisionSettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn

@@ -6,19 +6,20 @@
 3. `section`       is the base class of these parts, and `secrets` finds passwords and tokens. `sections` has all of them by name, for a
                    config that is built in Python.
 4. `paths`         says where relative paths start, and reads files that belong to settings.
-5. `effects`       is the table of settings that have an effect only beside others, by `effect_rules`; a setting that is given has one.
-6. `plugins`       imports classes that a file names by import path, `module:Class`; `plugin_fields` adds their settings to the config.
+5. `effects`       is the rule that a setting which is given has an effect; settings say in their annotations beside what they have one.
+6. `kinds`         finds the classes of settings that names stand for, and `plugins` imports those that a file names by `module:Class`.
 7. `messages`      turn validation errors into one line each.
 8. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file, in `setting_words`.
 
 Nothing here imports torch, Spark, Ray, MLflow or Arrow, so `--help` and errors appear at once.
 """
 
-from pipelines.config.features import EncoderSettings
+from pipelines.config.features.base import EncoderSettings
 from pipelines.config.load import from_command_line, load, parse
 from pipelines.config.paths import home
 from pipelines.config.pipeline import Config
-from pipelines.config.source.source import FileTableSettings, TableSettings
+from pipelines.config.source.source import FileTableSettings
+from pipelines.config.source.table_base import TableSettings
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.train.strategy import StrategySettings
 

@@ -93,7 +93,10 @@ def _kinds(model: Any, keys: list[str]) -> set[Any]:
 def _sections(annotation: Any) -> list[type[BaseModel]]:
     """The sections that a setting accepts: several where another setting chooses between them."""
     if isinstance(annotation, type):
-        return [annotation] if issubclass(annotation, BaseModel) else []
+        if not issubclass(annotation, BaseModel):
+            return []
+        kinds = vars(annotation).get("named_classes")
+        return [annotation, *kinds.by_name.values()] if kinds else [annotation]
     return [section for inner in get_args(annotation) for section in _sections(inner)]
 
 

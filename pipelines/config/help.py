@@ -11,11 +11,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.config.plugin_fields import ENCODER_MAPPINGS
 from pipelines.config.section import Section
 from pipelines.config.setting_words import setting_schemas, value_words
 
 ALL = "all"
+_ENCODER_MAPPINGS = ("features", "target", "passthrough")
+"""Mappings of `dataset` whose values are encoders."""
 USUAL = (
     "name", "dataset.path", "train.workers", "train.use_gpu", "train.epochs", "train.max_steps", "train.global_batch", "train.optimizer",
     "train.lr", "train.strategy.kind", "train.shards", "train.seed", "train.storage", "tracking.uri", "tracking.experiment",
@@ -72,7 +73,7 @@ def _lines(section: BaseModel, prefix: str, title: str, width: int) -> Iterator[
     for name, field in type(section).model_fields.items():
         value, key = getattr(section, name), f"{prefix}{field.alias or name}"
         explanation = _explanation(type(section), name)
-        if prefix == "dataset." and name in ENCODER_MAPPINGS:
+        if prefix == "dataset." and name in _ENCODER_MAPPINGS:
             continue
         if isinstance(value, Section):
             inner_sections.append((key, value, explanation))

@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,12 @@ from pipelines.config.help import help_text, is_topic, short_help
 from pipelines.config.messages.wording import error_lines, show_value
 from pipelines.config.paths import absolute_path, home
 from pipelines.config.pipeline import Config
-from pipelines.config.plugin_fields import add_strategy_settings, plugin_config_fields
 from pipelines.config.reading import read_yaml_file
-from pipelines.config.section import expand_kind, extend
+from pipelines.config.section import expand_kind
 from pipelines.config.source.source import FileTableSettings
-from pipelines.config.tasks.base import TaskSettings
-from pipelines.config.tasks.functions import task_settings
-from pipelines.config.tasks.task import KINDS
 from pipelines.config.train.defaults import convert_to_task, fill_train_defaults
 from pipelines.config.train.init_from import expand_run
-from pipelines.config.train.strategies import strategy_section
+from pipelines.config.train.strategies import STRATEGIES
 from pipelines.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -75,9 +70,7 @@ def _split_help(arguments: list[str]) -> tuple[list[str], str | None]:
 
 
 def _print_help(config: Config, command: str, own_flags: str, topic: str) -> None:
-    values = config.model_dump(by_alias=True, exclude_unset=True)
-    typed_config = add_strategy_settings(type(config), values).model_validate(values)
-    text = help_text(typed_config, topic) if topic else short_help(typed_config, f"{command} --help")
+    text = help_text(config, topic) if topic else short_help(config, f"{command} --help")
     print(f"usage: {command}{own_flags} [--section.setting VALUE ...]\n\n{text}")
 
 
@@ -119,29 +112,15 @@ def parse(values: dict[str, Any], origin: str, flags: frozenset[str] = frozenset
     run has `recorded`.
     """
     values = {**values, "task": expand_kind(values["task"])} if "task" in values else values
-    task = values.get("task")
+    values = fill_train_defaults(values)
+    command_line.convert_flag_values(values, flags, Config)
     try:
-        kind = task_settings(task) if isinstance(task, dict) else KINDS["tabular"]
-    except ValueError as error:
-        raise ConfigError(f"{origin}: task.kind: {error}") from error
-    model: type[Config] = _config_class(kind)
-    values = fill_train_defaults(values, kind)
-    if fields := plugin_config_fields(values, origin):
-        model = extend(model, **fields)
-    shape = add_strategy_settings(model, values)
-    command_line.convert_flag_values(values, flags, shape)
-    try:
-        config = model.model_validate(values, context={"recorded": recorded})
+        config = Config.model_validate(values, context={"recorded": recorded})
     except ValidationError as error:
-        raise ConfigError("\n".join(error_lines(error, shape, values, origin, flags))) from error
+        raise ConfigError("\n".join(error_lines(error, Config, values, origin, flags))) from error
     if not recorded and (faults := list(ineffective_settings(config))):
         raise ConfigError("\n".join(f"{_place(name, origin, flags)}: {fault}" for name, fault in faults))
     return config
-
-
-@cache
-def _config_class(settings: type[TaskSettings]) -> type[Config]:
-    return extend(Config, task=(settings, ...))
 
 
 def _place(name: str, origin: str, flags: frozenset[str]) -> str:
@@ -185,7 +164,7 @@ def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
     for number, section in enumerate(sections):
         inner = values.setdefault(section, {})
         if sections[: number + 1] == ["train", "strategy"]:
-            inner = values[section] = strategy_section(inner)
+            inner = values[section] = STRATEGIES.expand(inner)
         elif ".".join(sections[: number + 1]) in SHORT_SECTIONS:
             inner = values[section] = expand_kind(inner)
         elif sections[: number + 1] == ["train", "init_from"]:

@@ -5,7 +5,7 @@ import re
 from hashlib import sha256
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, model_validator
 
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.dataset.folds import FoldSplit
@@ -15,13 +15,15 @@ from pipelines.config.features import is_pattern, matches_name
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.messages.renamed_keys import restore_old_names, to_recorded
+from pipelines.config.features.auto import is_pattern, matches_name
 from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.config.secrets import ELSEWHERE, find_secrets
-from pipelines.config.section import Section
+from pipelines.config.section import Section, expand_kind
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source.source import Source
 from pipelines.config.tasks.base import TaskSettings
-from pipelines.config.tasks.task import KINDS
+from pipelines.config.tasks.functions import function_settings
+from pipelines.config.tasks.task import TASKS
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.base import PLACEMENT
 from pipelines.config.train.defaults import check_strategy, fill_train_defaults
@@ -36,6 +38,15 @@ def _check_name(name: str) -> str:
     return name
 
 
+def _parse_task(value: Any, validation: ValidationInfo) -> Any:
+    section = expand_kind(value)
+    settings = function_settings(section) if isinstance(section, dict) else None
+    return settings.model_validate(section, context=validation.context) if settings else TASKS.parse(section, validation)
+
+
+NamedTask = Annotated[SerializeAsAny[TaskSettings], BeforeValidator(_parse_task)]
+
+
 class Config(Section):
     """One YAML file describes one pipeline, from raw tables to a tracked model."""
 
@@ -45,7 +56,7 @@ class Config(Section):
     """Raw tables, the query over them, and conditions that its rows must satisfy."""
     dataset: Dataset
     """Where versions are stored, how rows are split, and how columns are encoded."""
-    task: TaskSettings
+    task: NamedTask
     """What the model learns, and its network."""
     train: Train = Field(default_factory=Train)
     """How the model is trained, and on how many workers."""
@@ -74,8 +85,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _training_has_the_defaults_of_its_task(cls, values: Any) -> Any:
-        task: Any = cls.model_fields["task"].annotation
-        return fill_train_defaults(values, task) if isinstance(values, dict) else values
+        return fill_train_defaults(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _strategy_trains_the_task(self) -> "Config":
@@ -92,7 +102,7 @@ class Config(Section):
     def _task_takes_missing_values(self) -> "Config":
         names = [name for name, settings in self.dataset.features.items() if settings.keeps_missing]
         if names and not self.task.takes_missing:
-            kinds = " or ".join(kind for kind, settings in KINDS.items() if settings.takes_missing)
+            kinds = " or ".join(kind for kind, settings in TASKS.by_name.items() if settings.takes_missing)
             raise ValueError(
                 f"dataset.features.{names[0]}: impute is keep, but task.kind {self.task.kind} takes no missing numbers; set impute to "
                 f"median, or task.kind to {kinds}"

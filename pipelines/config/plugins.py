@@ -1,15 +1,12 @@
 """Imports classes that a config names by import path, `module:Class`, in place of a built-in name."""
 
-from collections.abc import Collection
 from importlib import import_module
 from typing import TypeVar
 
 from pydantic import BaseModel
 
-from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.messages.wording import show_value
 
-_OWNERS = {"kind": "a task's", "encoder": "an encoder's", "format": "a raw table's"}
 Settings = TypeVar("Settings", bound=BaseModel)
 Class = TypeVar("Class")
 
@@ -23,7 +20,7 @@ def import_class(path: str, base: type[Class], description: str = "a part") -> t
     try:
         loaded = getattr(import_module(module), name)
     except Exception as error:  # a user's module may raise anything
-        raise ValueError(f"{show_value(path)!r} cannot be imported: {_describe_import_error(error)}") from error
+        raise ValueError(f"{show_value(path)!r} cannot be imported: {describe_import_error(error)}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         place = f"{'pipelines.config' if base.__module__.startswith('pipelines.config.') else base.__module__}.{base.__name__}"
         raise ValueError(f"{show_value(path)!r} is not {description}; it must name a class derived from {place}")
@@ -36,17 +33,6 @@ def is_class_path(name: str) -> bool:
     return bool(inner) and all(part.isidentifier() for part in module.split("."))
 
 
-def plugin_settings(path: str, base: type[Settings], key: str, built_in: Collection[str]) -> type[Settings]:
-    """The settings class that an import path names. `key` and `built_in`, the names of built-in kinds, are used only in error messages.
-
-    Raises ValueError if `path` is not an import path, or does not name a class derived from `base`.
-    """
-    if not is_class_path(path):
-        rule = f"it must be one of {', '.join(built_in)}, or module:Class of your own settings"
-        raise ValueError(f"no {key} {show_value(path)!r}; {suggestion(path, built_in, rule)}")
-    return import_settings(path, base, f"{_OWNERS[key]} settings")
-
-
 def import_settings(path: str, base: type[Settings], description: str) -> type[Settings]:
     """The settings class that an import path names. Raises ValueError if it is not derived from `base`, or names no implementation."""
     settings = import_class(path, base, description)
@@ -55,7 +41,7 @@ def import_settings(path: str, base: type[Settings], description: str) -> type[S
     return settings
 
 
-def _describe_import_error(error: Exception) -> str:
+def describe_import_error(error: Exception) -> str:
     """The error of an import and its remedy, in one line."""
     message = " ".join(str(error).split())
     if isinstance(error, ImportError):

@@ -1,26 +1,29 @@
 """Generates docs/reference/config.md from the settings classes: `python -m pipelines.config.reference > docs/reference/config.md`."""
 
 import json
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 
 from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.dataset.folds import ByFold, ByTimeFold
 from pipelines.config.dataset.windows import WindowSettings
-from pipelines.config.features import BUILT_IN, AutoSettings, EncoderSettings
+from pipelines.config.features import ENCODERS
+from pipelines.config.features.base import EncoderSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
 from pipelines.config.setting_words import one_line, setting_schemas, table_cell, value_words
-from pipelines.config.source.source import SimulationTable, Source, Table, TableSettings
+from pipelines.config.source.simulation import SimulationTable
+from pipelines.config.source.source import Source, Table
+from pipelines.config.source.table_base import TableSettings
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import FunctionSettings
-from pipelines.config.tasks.task import KINDS
+from pipelines.config.tasks.task import TASKS
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.base import BalanceSettings, Checkpoint
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.lora import Lora
-from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.train.strategies import STRATEGIES
 from pipelines.config.train.strategy import StrategySettings
 from pipelines.config.train.train import Train
 
@@ -77,25 +80,23 @@ def _sections() -> list[str]:
 
 def _encoders() -> list[str]:
     every_encoder = section_table("### Every encoder, including your own", EncoderSettings)
-    built_in = (AutoSettings, *get_args(BUILT_IN))
     return [
         every_encoder,
-        *(section_table(f"### `{setting_schemas(kind)['encoder']['default']}`", kind, without=("encoder",)) for kind in built_in),
+        *(section_table(f"### `{name}`", settings, without=("encoder",)) for name, settings in ENCODERS.by_name.items()),
     ]
 
 
 def _tasks() -> list[str]:
     every_task = section_table("### Every task, including your own", TaskSettings)
     common = tuple(TaskSettings.model_fields)
-    built_in = (section_table(f"### `{name}`", kind, without=common) for name, kind in KINDS.items())
+    built_in = (section_table(f"### `{name}`", kind, without=common) for name, kind in TASKS.by_name.items())
     return [every_task, *built_in, section_table("### A function of your own, `module:function`", FunctionSettings, without=common)]
 
 
 def _strategies() -> list[str]:
     """The settings of every known kind, and the sections within them."""
     parts = [section_table("### Every strategy, including your own", StrategySettings)]
-    for kind in strategy_kinds():
-        settings = strategy_settings_class(kind)
+    for kind, settings in STRATEGIES.by_name.items():
         parts.append(section_table(f"### `{kind}`", settings, without=("kind",)))
         inner = {name: field.annotation for name, field in settings.model_fields.items()}
         sections = {name: kind for name, kind in inner.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}

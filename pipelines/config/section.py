@@ -1,7 +1,7 @@
 """Base class of all config sections: frozen, without unknown keys, documented field by field."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, create_model, model_validator
 
@@ -31,6 +31,8 @@ def expand_kind(value: Any) -> Any:
 class Section(BaseModel):
     """Settings of one part of a pipeline. The string below a field is its documentation."""
 
+    named_classes: ClassVar[Any] = None
+    """Of a base class: the `kinds.Kinds` that finds the class of a section by a name in it."""
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True, validate_default=True, allow_inf_nan=False
     )

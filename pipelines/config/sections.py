@@ -1,75 +1,69 @@
 """All sections of a config, for one that is built in Python: `api.Config(name=…, source=Source(…), train=Train(epochs=3), …)`."""
 
-from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
-from pipelines.config.dataset.folds import ByFold, ByTimeFold
-from pipelines.config.dataset.windows import WindowSettings
-from pipelines.config.features import (
-    AutoSettings,
-    BinarySettings,
-    BoxesSettings,
-    BpeSettings,
-    BytesSettings,
-    CharactersSettings,
-    CountSettings,
-    FourierSettings,
-    HashSettings,
-    IdentitySettings,
-    ImageSettings,
-    LabelSettings,
-    LabelsSettings,
-    Log1pSettings,
-    LogMelSettings,
-    MaskSettings,
-    MinMaxSettings,
-    NormalQuantileSettings,
-    QuantileSettings,
-    RobustSettings,
-    ScaleSettings,
-    SequenceSettings,
-    SeriesSettings,
-    StandardizeSettings,
-    TermsSettings,
-    TokenizerSettings,
-    VectorSettings,
-    VocabularySettings,
-    VolumeSettings,
-    WeightSettings,
-    WordsSettings,
-)
-from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
-from pipelines.config.source.simulation import SimulationTable
-from pipelines.config.source.source import Source, Table
-from pipelines.config.tasks.detection import DetectionSettings
-from pipelines.config.tasks.forecasting import ForecastingSettings
-from pipelines.config.tasks.huggingface import HuggingFaceSettings
-from pipelines.config.tasks.language import LanguageSettings
-from pipelines.config.tasks.operator import OperatorSettings
-from pipelines.config.tasks.segmentation import SegmentationSettings
-from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
-from pipelines.config.tasks.task import (
-    NextItemSettings,
-    RecommendationSettings,
-    SeriesTaskSettings,
-    SpeechSettings,
-    TextSettings,
-)
-from pipelines.config.tasks.trees import TreesSettings
-from pipelines.config.tasks.vision import VisionSettings
-from pipelines.config.tracking import Tracking
-from pipelines.config.train.base import BalanceSettings, Checkpoint
-from pipelines.config.train.init_from import InitFrom
-from pipelines.config.train.lora import Lora
-from pipelines.config.train.profile import Profile
-from pipelines.config.train.train import Train
-
-__all__ = [
-    "AutoSettings", "BalanceSettings", "BinarySettings", "BoxesSettings", "BpeSettings", "ByColumn", "ByFold", "ByFraction", "ByTime",
-    "ByTimeFold", "BytesSettings", "CharactersSettings", "Checkpoint", "CountSettings", "Dataset", "DetectionSettings", "Endpoint",
-    "Export", "ForecastingSettings", "FourierSettings", "HashSettings", "Hls4ml", "HuggingFaceSettings", "IdentitySettings",
-    "ImageSettings", "InitFrom", "LabelSettings", "LabelsSettings", "LanguageSettings", "Log1pSettings", "LogMelSettings", "Lora",
-    "MaskSettings", "MinMaxSettings", "NextItemSettings", "NormalQuantileSettings", "NumberEmbedding", "OperatorSettings", "Profile",
-    "QuantileSettings", "RecommendationSettings", "Registry", "RobustSettings", "ScaleSettings", "SegmentationSettings",
-    "SequenceSettings", "SeriesSettings", "SeriesTaskSettings", "SimulationTable", "Source", "SpeechSettings", "StandardizeSettings",
-    "Table", "TabularSettings", "TermsSettings", "TextSettings", "TokenizerSettings", "Tracking", "Train", "TreesSettings",
-    "VectorSettings", "VisionSettings", "VocabularySettings", "VolumeSettings", "WeightSettings", "WindowSettings", "WordsSettings",
-]  # fmt: skip
+from pipelines.config.dataset.dataset import ByColumn as ByColumn
+from pipelines.config.dataset.dataset import ByFraction as ByFraction
+from pipelines.config.dataset.dataset import ByTime as ByTime
+from pipelines.config.dataset.dataset import Dataset as Dataset
+from pipelines.config.dataset.folds import ByFold as ByFold
+from pipelines.config.dataset.folds import ByTimeFold as ByTimeFold
+from pipelines.config.dataset.windows import WindowSettings as WindowSettings
+from pipelines.config.features.arrays import ImageSettings as ImageSettings
+from pipelines.config.features.arrays import LogMelSettings as LogMelSettings
+from pipelines.config.features.arrays import ScaleSettings as ScaleSettings
+from pipelines.config.features.auto import AutoSettings as AutoSettings
+from pipelines.config.features.boxes import BoxesSettings as BoxesSettings
+from pipelines.config.features.categories import BinarySettings as BinarySettings
+from pipelines.config.features.categories import HashSettings as HashSettings
+from pipelines.config.features.categories import LabelSettings as LabelSettings
+from pipelines.config.features.categories import SequenceSettings as SequenceSettings
+from pipelines.config.features.categories import VocabularySettings as VocabularySettings
+from pipelines.config.features.dense import MaskSettings as MaskSettings
+from pipelines.config.features.dense import VolumeSettings as VolumeSettings
+from pipelines.config.features.numbers import FourierSettings as FourierSettings
+from pipelines.config.features.numbers import IdentitySettings as IdentitySettings
+from pipelines.config.features.numbers import Log1pSettings as Log1pSettings
+from pipelines.config.features.numbers import MinMaxSettings as MinMaxSettings
+from pipelines.config.features.numbers import NormalQuantileSettings as NormalQuantileSettings
+from pipelines.config.features.numbers import QuantileSettings as QuantileSettings
+from pipelines.config.features.numbers import RobustSettings as RobustSettings
+from pipelines.config.features.numbers import StandardizeSettings as StandardizeSettings
+from pipelines.config.features.series import SeriesSettings as SeriesSettings
+from pipelines.config.features.targets import CountSettings as CountSettings
+from pipelines.config.features.targets import LabelsSettings as LabelsSettings
+from pipelines.config.features.targets import VectorSettings as VectorSettings
+from pipelines.config.features.targets import WeightSettings as WeightSettings
+from pipelines.config.features.terms import TermsSettings as TermsSettings
+from pipelines.config.features.tokens import BpeSettings as BpeSettings
+from pipelines.config.features.tokens import BytesSettings as BytesSettings
+from pipelines.config.features.tokens import CharactersSettings as CharactersSettings
+from pipelines.config.features.tokens import TokenizerSettings as TokenizerSettings
+from pipelines.config.features.tokens import WordsSettings as WordsSettings
+from pipelines.config.serving import Endpoint as Endpoint
+from pipelines.config.serving import Export as Export
+from pipelines.config.serving import Hls4ml as Hls4ml
+from pipelines.config.serving import Registry as Registry
+from pipelines.config.source.simulation import SimulationTable as SimulationTable
+from pipelines.config.source.source import Source as Source
+from pipelines.config.source.source import Table as Table
+from pipelines.config.tasks.detection import DetectionSettings as DetectionSettings
+from pipelines.config.tasks.forecasting import ForecastingSettings as ForecastingSettings
+from pipelines.config.tasks.huggingface import HuggingFaceSettings as HuggingFaceSettings
+from pipelines.config.tasks.language import LanguageSettings as LanguageSettings
+from pipelines.config.tasks.operator import OperatorSettings as OperatorSettings
+from pipelines.config.tasks.segmentation import SegmentationSettings as SegmentationSettings
+from pipelines.config.tasks.tabular import NumberEmbedding as NumberEmbedding
+from pipelines.config.tasks.tabular import TabularSettings as TabularSettings
+from pipelines.config.tasks.task import NextItemSettings as NextItemSettings
+from pipelines.config.tasks.task import RecommendationSettings as RecommendationSettings
+from pipelines.config.tasks.task import SeriesTaskSettings as SeriesTaskSettings
+from pipelines.config.tasks.task import SpeechSettings as SpeechSettings
+from pipelines.config.tasks.task import TextSettings as TextSettings
+from pipelines.config.tasks.trees import TreesSettings as TreesSettings
+from pipelines.config.tasks.vision import VisionSettings as VisionSettings
+from pipelines.config.tracking import Tracking as Tracking
+from pipelines.config.train.base import BalanceSettings as BalanceSettings
+from pipelines.config.train.base import Checkpoint as Checkpoint
+from pipelines.config.train.init_from import InitFrom as InitFrom
+from pipelines.config.train.lora import Lora as Lora
+from pipelines.config.train.profile import Profile as Profile
+from pipelines.config.train.train import Train as Train

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.features import is_pattern
+from pipelines.config.features.auto import is_pattern
 from pipelines.data.features.auto.choice import Choice, auto_columns, choose, target_columns
 from pipelines.data.features.auto.patterns import column_kind, name_columns
 from pipelines.data.features.text.utf8 import null_invalid

@@ -8,6 +8,9 @@ from typing import Any
 from pipelines.config.messages.counting import list_shapes, show_count
 from pipelines.config.tasks.task import KINDS
 from pipelines.config.train.strategies import strategy_section
+from pipelines.config.messages.did_you_mean import list_shapes, show_count
+from pipelines.config.tasks.task import TASKS
+from pipelines.config.train.strategies import STRATEGIES
 from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
 from pipelines.report.events import event_marks, run_events
@@ -94,10 +97,10 @@ def _count_workers(train: Mapping[str, Any]) -> str:
 
 
 def _optimizer_facts(data: RunData, train: Mapping[str, Any], task: str | None) -> Facts:
-    run, settings = data.run, KINDS.get(task or "")
+    run, settings = data.run, TASKS.by_name.get(task or "")
     is_network = settings is None or not settings.needs_own_strategy
     optimizer = f"{train.get('optimizer', '?')}, rate {train.get('lr', '?')}, {show_count(train.get('global_batch', '?'), 'row')} per step"
-    kind = strategy_section(train.get("strategy", "?")).get("kind", "?")
+    kind = STRATEGIES.expand(train.get("strategy", "?")).get("kind", "?")
     return [
         ("strategy", f"{kind}, {_count_workers(train)}, {show_count(train.get('shards', '?'), 'shard')}"),
         ("optimizer", optimizer if is_network else None),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from task_cases import PRECISIONS, ROWS, TASKS, create_task, random_batch, step_losses, worker_batch
+from task_cases import CASES, PRECISIONS, ROWS, create_task, random_batch, step_losses, worker_batch
 
 from pipelines.config.train.train import Train
 from pipelines.runtime.weights import model_digest
@@ -33,7 +33,7 @@ def train(name: str, context: WorkerContext, steps: int = 12, **settings: Any) -
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("strategy", ["ddp", "exact", "local_sgd"])
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_every_task_trains_in_every_precision(name: str, strategy: str, precision: str, context: WorkerContext) -> None:
     settings: Any = {"kind": "local_sgd", "replicas": 2, "inner_steps": 5} if strategy == "local_sgd" else strategy
     trained, losses = train(name, context, strategy=settings, precision=precision)
@@ -48,7 +48,7 @@ def test_every_task_trains_in_every_precision(name: str, strategy: str, precisio
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_p5_exact_has_the_same_bits_each_time(name: str, precision: str, context: WorkerContext) -> None:
     runs = [train(name, context, strategy="exact", precision=precision) for _ in range(2)]
     assert runs[0][1] == runs[1][1]
@@ -56,7 +56,7 @@ def test_p5_exact_has_the_same_bits_each_time(name: str, precision: str, context
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "exact"])
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_the_host_does_not_wait_for_a_step(name: str, strategy: str, context: WorkerContext) -> None:
     """The GPU would idle meanwhile."""
     if name == "series":
@@ -72,14 +72,14 @@ def test_the_host_does_not_wait_for_a_step(name: str, strategy: str, context: Wo
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_a_compiled_step_is_the_plain_one(name: str, context: WorkerContext) -> None:
     """Up to TF32, in which some products are computed."""
     plain, compiled = (step_losses(name, context, compile=is_compiled) for is_compiled in (False, True))
     assert compiled == pytest.approx(plain, rel=1e-2)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_a_model_gives_what_it_gives_on_the_cpu(name: str, context: WorkerContext) -> None:
     settings, task = Train.model_validate({**BASE, "precision": "fp32"}), create_task(name)
     expected, actual = (

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainings import open_dataset, training
 
 from pipelines.config import Config, load
-from pipelines.config.tasks.task import TabularSettings as Settings
+from pipelines.config.tasks.tabular import TabularSettings as Settings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, DriftError

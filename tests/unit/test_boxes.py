@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from fitting import fit
 
-from pipelines.config.features import BoxesSettings
+from pipelines.config.features.boxes import BoxesSettings
 from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.media import voc
 from pipelines.data.features.media.boxes import Boxes

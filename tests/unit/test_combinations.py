@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from groups import run_group
-from task_cases import PRECISIONS, ROWS, TASKS, create_task, random_batch, step_losses, worker_batch
+from task_cases import CASES, PRECISIONS, ROWS, create_task, random_batch, step_losses, worker_batch
 
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
@@ -27,7 +27,7 @@ STRATEGIES = ("ddp", "exact", "local_sgd")
 
 def all_combinations() -> Iterator[object]:
     """Task, strategy and precision. Those without `full` are a Latin square: every two of the settings meet in one of them."""
-    for (row, name), (column, strategy), (number, precision) in product(*map(enumerate, (TASKS, STRATEGIES, PRECISIONS))):
+    for (row, name), (column, strategy), (number, precision) in product(*map(enumerate, (CASES, STRATEGIES, PRECISIONS))):
         is_in_square = (row + column + number) % len(PRECISIONS) == 0
         yield pytest.param(name, strategy, precision, marks=[] if is_in_square else [pytest.mark.full])
 
@@ -68,7 +68,7 @@ def losses(context: WorkerContext, task: Task, strategy: str, precision: str) ->
 
 def spread(context: WorkerContext) -> dict[tuple[str, str], tuple[list[float], list[float]]]:
     """Losses by task and precision, with `ddp` and with `sharded`."""
-    cases = [(name, precision) for name in TASKS for precision in PRECISIONS]
+    cases = [(name, precision) for name in CASES for precision in PRECISIONS]
     return {
         (name, kind): tuple(losses(context, create_task(name), strategy, kind) for strategy in ("ddp", "sharded")) for name, kind in cases
     }  # type: ignore[misc]
@@ -93,7 +93,7 @@ def test_a_compiled_step_is_the_plain_one(name: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_the_graphs_of_a_step_compute_what_it_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graphs that a compiler would get, of every task, forwards and backwards, run as they are."""
     run_graph, graphs = torch._dynamo.lookup_backend("aot_eager"), []
@@ -109,7 +109,7 @@ def test_the_graphs_of_a_step_compute_what_it_does(name: str, monkeypatch: pytes
     assert graphs
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_every_model_can_be_described_without_memory(name: str) -> None:
     described, real = meta_model(create_task(name)).state_dict(), create_task(name).model().state_dict()
     assert {name: (values.shape, values.dtype) for name, values in described.items()} == {

@@ -11,7 +11,8 @@ import pytest
 import torch
 from chromium import GOOD, seen
 
-from pipelines.config.tasks.task import NextItemSettings, TabularSettings
+from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.tasks.task import NextItemSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.report.better import influences, metric_difference
 from pipelines.report.comparison import comparison_page

@@ -10,7 +10,7 @@ from groups import run_group
 from torch import Tensor, nn
 from trainings import StopsAfter, open_dataset, training
 
-from pipelines.config.tasks.task import TabularSettings as Settings
+from pipelines.config.tasks.tabular import TabularSettings as Settings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data

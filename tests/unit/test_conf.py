@@ -11,7 +11,7 @@ from raw import raw
 
 from pipelines.config import Config, TaskSettings, load
 from pipelines.config.dataset.dataset import ByColumn
-from pipelines.config.features import is_pattern
+from pipelines.config.features.auto import is_pattern
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.sharded import Sharded

@@ -11,7 +11,8 @@ from torch import Tensor
 from pipelines.config import TaskSettings
 from pipelines.config.tasks.forecasting import ForecastingSettings
 from pipelines.config.tasks.language import LanguageSettings
-from pipelines.config.tasks.task import NextItemSettings, TabularSettings
+from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.tasks.task import NextItemSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data

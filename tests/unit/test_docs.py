@@ -198,7 +198,7 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
         (
             "source.tables.waves.format",
             "waves.settings:Clip",
-            "is not a raw table's settings; it must name a class derived from pipelines.config.Table",
+            "is not a settings class for format; it must name a class derived from pipelines.config.Table",
         ),
         ("source.tables.waves.count", "many", "must be a whole number (got many)"),
         (
@@ -212,14 +212,14 @@ def test_parts_of_one_s_own_are_in_a_version_s_identity_and_pickle(waves: Config
             "waves.failing:Net",
             "'waves.failing:Net' cannot be imported: ZeroDivisionError: division by zero; correct the module",
         ),
-        ("dataset.features.level.encoder", "waves.settings:Gentle", "is not an encoder's settings"),
+        ("dataset.features.level.encoder", "waves.settings:Gentle", "is not a settings class for encoder"),
         ("dataset.features.level.encoder", "pipelines.config:EncoderSettings", "has no implementation; set `implementation"),
         ("dataset.features.level.low", None, "must be a number"),
-        ("dataset.features.slope", "standarize", "no encoder standarize; did you mean standardize?"),
+        ("dataset.features.slope", "standarize", "no encoder 'standarize'; did you mean standardize?"),
         (
             "train.strategy",
             "waves",
-            "must be one of ddp, exact, boosting, federated, local_sgd, parameter_server, sharded, or module:Class of your own (got waves)",
+            "no kind 'waves'; choose one of ddp, exact, boosting, federated, local_sgd, parameter_server, sharded",
         ),
     ],
 )

@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 from pipelines.config import Config, from_command_line, load, parse
 from pipelines.config.effects import OnlyWith
-from pipelines.config.features import BUILT_IN
+from pipelines.config.features import ENCODERS
 from pipelines.config.source.source import Table
-from pipelines.config.tasks.task import KINDS
-from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.tasks.task import TASKS
+from pipelines.config.train.strategies import STRATEGIES
 from pipelines.errors import ConfigError
 
 PIPELINE = """
@@ -183,11 +183,11 @@ def settings_with_rules(section: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def test_every_rule_is_tried() -> None:
-    strategies = [strategy_settings_class(kind) for kind in strategy_kinds()]
+    strategies = [STRATEGIES.class_for(kind) for kind in STRATEGIES.by_name]
     sections = [
         *((section, "") for section in (Config,)),
-        *((settings, "task.") for settings in KINDS.values()),
-        *((settings, "dataset.features.x.") for settings in get_args(BUILT_IN)),
+        *((settings, "task.") for settings in TASKS.by_name.values()),
+        *((settings, "dataset.features.x.") for settings in ENCODERS.by_name.values()),
         *((settings, "train.strategy.") for settings in strategies),
         (Table, "source.tables.points."),
     ]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from trainings import StopsAfter, open_dataset, training
 
 from pipelines.config import Config
-from pipelines.config.tasks.task import TabularSettings
-from pipelines.config.train.strategies import strategy_kinds
+from pipelines.config.tasks.tabular import TabularSettings
+from pipelines.config.train.strategies import STRATEGIES
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
@@ -222,7 +222,7 @@ GIVEN: dict[str, Any] = {"freeze": ["layers.0.*"], "lr_factors": {"layers.2.*": 
 OPTIONS: dict[str, Any] = {"federated": {"client_column": "x", "per_round": 1}, "local_sgd": {"replicas": 1}}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in strategy_kinds() if kind != "boosting"])  # which `test_effects` has
+@pytest.mark.parametrize("kind", [kind for kind in STRATEGIES.by_name if kind != "boosting"])  # which `test_effects` has
 def test_a_strategy_trains_so_or_refuses_in_one_line(kind: str) -> None:
     strategy = {"kind": kind, **OPTIONS.get(kind, {})}
     refused = UNSUPPORTED.get(kind, ())

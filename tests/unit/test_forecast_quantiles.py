@@ -15,7 +15,7 @@ from test_forecasting import task as create_task
 
 from pipelines.config.serving import Endpoint
 from pipelines.config.tasks.forecasting import ForecastingSettings
-from pipelines.config.tasks.task import TabularSettings
+from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import ConfigError

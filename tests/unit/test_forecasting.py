@@ -10,7 +10,7 @@ import torch
 from fitting import fit, fit_encoder
 from pydantic import ValidationError
 
-from pipelines.config.features import ScaleSettings
+from pipelines.config.features.arrays import ScaleSettings
 from pipelines.config.tasks.forecasting import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError

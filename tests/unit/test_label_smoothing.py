@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pipelines.config.plugins import import_class
 from pipelines.config.tasks.functions import FunctionSettings
-from pipelines.config.tasks.task import KINDS
+from pipelines.config.tasks.task import TASKS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.supervised import Supervised
@@ -73,7 +73,7 @@ def test_other_targets_are_refused(task: dict[str, Any]) -> None:
         check(target, label_smoothing=SMOOTHING, **settings)(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("settings", [*KINDS.values(), FunctionSettings], ids=[*KINDS, "function"])
+@pytest.mark.parametrize("settings", [*TASKS.by_name.values(), FunctionSettings], ids=[*TASKS.by_name, "function"])
 def test_it_is_for_networks_with_the_loss_of_their_target(settings: Any) -> None:
     implementation = import_class(settings.implementation, Task, "a task")
     assert settings.smooths_labels is (issubclass(implementation, Supervised) and not settings.needs_own_strategy)

@@ -36,6 +36,8 @@ STRANGERS = {
     *((room, other) for room in ("train", "strategies", "monitor") for other in ("etl", "spark", "serving.model", "tracking", "report")),
     ("launch", "etl"),
 }
+FOUND_BY_KINDS = (ROOT / "pipelines/config/features", ROOT / "pipelines/config/tasks")
+"""Packages whose files are found by `config.kinds`."""
 THIRD_PARTIES = {
     "runtime": {"jinja2", "numpy", "psutil", "safetensors", "torch", "tqdm"},
     "errors": set(),
@@ -230,6 +232,8 @@ print(*[module.__file__ for name, module in sys.modules.items() if name.startswi
 )
 def test_a_package_says_what_each_of_its_files_is_for(package: Path) -> None:
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    if package in FOUND_BY_KINDS:
+        return  # adding a kind is adding a file
     files = [file.stem for file in package.glob("*.py")] + [inner.parent.name for inner in package.glob("*/__init__.py")]
     assert [name for name in files if name != "__init__" and f"`{name}`" not in docstring] == []
 

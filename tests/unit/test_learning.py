@@ -9,7 +9,7 @@ from fitting import fit, gather_statistics
 
 from pipelines.config import TaskSettings
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.tasks.task import TabularSettings as Settings
+from pipelines.config.tasks.tabular import TabularSettings as Settings
 from pipelines.data.features import fit_encoders
 from pipelines.data.versions.manifest import Manifest
 from pipelines.errors import ConfigError

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw import raw
 
-from pipelines.config.features import LogMelSettings
+from pipelines.config.features.arrays import LogMelSettings
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.media.spectrogram import SILENCE, STEP
 from pipelines.data.features.media.wav import UnreadableSoundError, read_samples

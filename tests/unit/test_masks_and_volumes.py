@@ -13,7 +13,7 @@ import PIL.Image
 import pyarrow as pa
 import pytest
 
-from pipelines.config.features import MaskSettings, VolumeSettings
+from pipelines.config.features.dense import MaskSettings, VolumeSettings
 from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.media import resampling
 from pipelines.data.features.media.masks import Mask

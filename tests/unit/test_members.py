@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.config.tasks.task import TabularSettings as Settings
+from pipelines.config.tasks.tabular import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.stages import Link, Stage

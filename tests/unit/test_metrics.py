@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
-from task_cases import TASKS, create_task, random_batch
+from task_cases import CASES, create_task, random_batch
 
 from pipelines.data.versions.schema import ROW_NUMBERS
 from pipelines.report.better import influences
@@ -19,7 +19,7 @@ def table_name(metric: str) -> str:
     return next((name for name in ("dice", "iou", "map_50") if metric.startswith(f"{name}_")), metric)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_every_metric_of_a_task_is_in_the_table_with_its_direction(name: str) -> None:
     task = create_task(name)
     better = task.describe_metrics("")["better"]
@@ -29,7 +29,7 @@ def test_every_metric_of_a_task_is_in_the_table_with_its_direction(name: str) ->
     assert task.monitor == METRICS[task.monitor[0]].monitor
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_outcomes_of_rows_have_what_the_comparison_of_a_metric_needs(name: str) -> None:
     task, rows = create_task(name), 40
     batch = {**random_batch(task, rows), ROW_NUMBERS: torch.arange(rows)}

@@ -9,7 +9,11 @@ import PIL.ImageOps
 import pyarrow as pa
 import pytest
 
-from pipelines.config.features import BoxesSettings, EncoderSettings, ImageSettings, MaskSettings, VolumeSettings, encoder_settings
+from pipelines.config.features import encoder_settings
+from pipelines.config.features.arrays import ImageSettings
+from pipelines.config.features.base import EncoderSettings
+from pipelines.config.features.boxes import BoxesSettings
+from pipelines.config.features.dense import MaskSettings, VolumeSettings
 from pipelines.data.features.arrays import Image
 from pipelines.data.features.media.boxes import Boxes
 from pipelines.data.features.media.masks import Mask

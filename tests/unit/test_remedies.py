@@ -73,7 +73,7 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "neither a table nor a folder of a known kind": ("unit/test_init_tables.py", "neither a table nor a folder of a known kind"),
     "are not numbered by frequency; encode it by words, or": ("unit/test_word_models.py", "encode it by words, or remove cutoffs"),
     "and those of other splits cost it much; lower vocabulary": ("unit/test_word_models.py", "; lower vocabulary"),
-    "has no effect{}; {}, or remove": ("unit/test_effects.py", "TABLE"),
+    "has no effect{}; {}, or remove": ("unit/test_effects.py", "CASES"),
     "is given, which strategy {} does not support; set strategy to ddp or exact": (
         "unit/test_fine_tuning.py",
         'Train.model_validate({name: GIVEN[name], "strategy": "exact"})',
@@ -85,9 +85,6 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
         "no replica has answered in time; send the request again",
     ),
     "lower train.grad_accum_steps": ("unit/test_federated.py", "lower train.grad_accum_steps"),
-    "is called {}.{} now; rename it": ("unit/test_renamed_keys.py", "is called {new} now; rename it"),
-    "strategies have their settings in train.strategy; write --{} instead": ("unit/test_renamed_keys.py", "write --{new_key} instead"),
-    "strategies have their settings in train.strategy; under train, write": ("unit/test_renamed_keys.py", "pasted = yaml.safe_load"),
     "set train.epochs to more than train.step_epochs": ("unit/test_effects.py", '"train.epochs": 11'),
     "set train.epochs to early_stopping + 2 or more": ("unit/test_effects.py", '"train.epochs": 4 + 2'),
     "set train.strategy.noise, as to 1.0": ("unit/test_effects.py", '"train.strategy.noise": 1.0'),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pipelines.config.features import SeriesSettings
+from pipelines.config.features.series import SeriesSettings
 from pipelines.config.tasks.task import SeriesTaskSettings
 from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.features.series import Series

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pipelines.config.plugins import import_class
-from pipelines.config.tasks.task import TabularSettings as Settings
-from pipelines.config.train.strategies import strategy_kinds, strategy_kinds_with, strategy_settings_class
+from pipelines.config.tasks.tabular import TabularSettings as Settings
+from pipelines.config.train.strategies import STRATEGIES, strategy_kinds_with
 from pipelines.config.train.strategy import StrategySettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
@@ -40,10 +40,10 @@ NO_FLAGS = Flags()
 
 
 def test_every_name_leads_to_a_strategy_and_reproducible_ones_can_be_verified() -> None:
-    assert [*strategy_kinds()] == ["ddp", "exact", "boosting", "federated", "local_sgd", "parameter_server", "sharded"]
+    assert [*STRATEGIES.by_name] == ["ddp", "exact", "boosting", "federated", "local_sgd", "parameter_server", "sharded"]
     assert strategy_kinds_with("reproducible") == ["exact", "boosting", "federated", "local_sgd"]
-    for kind in strategy_kinds():
-        settings = strategy_settings_class(kind)(kind=kind)
+    for kind in STRATEGIES.by_name:
+        settings = STRATEGIES.class_for(kind)(kind=kind)
         assert issubclass(import_class(settings.implementation, Strategy), Strategy), kind
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from shape import imported_names
 
-from pipelines.config.train.strategies import strategy_kinds
+from pipelines.config.train.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = sorted(kind for kind, path in strategy_kinds().items() if path.startswith("pipelines.strategies."))
+FOLDERS = sorted(kind for kind, settings in STRATEGIES.by_name.items() if settings.__module__.startswith("pipelines.strategies."))
 MEANING_SOMETHING_ELSE = {
     ("config/train/strategies.py", "ddp"),
     ("serving/export/run.py", "exact"),
@@ -73,14 +73,14 @@ def constants(file: Path) -> set[str]:
 
 
 def test_no_module_outside_its_folder_names_a_strategy() -> None:
-    rooms = {kind: path.partition(":")[0].removesuffix(".settings").replace(".", "/") for kind, path in strategy_kinds().items()}
+    rooms = {kind: settings.__module__.removesuffix(".settings").replace(".", "/") for kind, settings in STRATEGIES.by_name.items()}
     names = set()
     for file in sorted(ROOT.glob("pipelines/**/*.py")):
         name = str(file.relative_to(ROOT))
-        if any(name.startswith(f"{room}/") for room in rooms.values()) or name.endswith("config/messages/renamed_keys.py"):
+        if any(name.startswith(f"{room}/") for room in rooms.values()):
             continue
         words, modules = constants(file), imported_names(file)
-        names |= {(name.removeprefix("pipelines/"), kind) for kind in strategy_kinds() if kind in words}
+        names |= {(name.removeprefix("pipelines/"), kind) for kind in STRATEGIES.by_name if kind in words}
         names |= {(name, kind) for kind in FOLDERS if any(kind in text for text in words)}
         names |= {(name, kind) for kind in FOLDERS if any(module.startswith(f"pipelines.strategies.{kind}.") for module in modules)}
     assert names == MEANING_SOMETHING_ELSE
@@ -101,8 +101,8 @@ def test_a_strategy_in_a_package_of_its_own_trains_as_the_built_in_one(tmp_path:
     tree = copy_without("local_sgd", tmp_path / "tree")
     code = f"""{TRAINS}
 from pipelines.config import reference
-from pipelines.config.train.strategies import strategy_kinds
-print("together_later" in strategy_kinds(), "local_sgd" in strategy_kinds(), "### `together_later`" in reference.reference_page())
+from pipelines.config.train.strategies import STRATEGIES
+print("together_later" in STRATEGIES.by_name, "local_sgd" in STRATEGIES.by_name, "### `together_later`" in reference.reference_page())
 print(trained("together_later", {settings}), trained("apart.settings:Settings", {settings}))
 try:
     trained("together_latre")
@@ -122,11 +122,11 @@ def test_without_its_folder_everything_else_works(tmp_path: Path, kind: str) -> 
     code = f"""{TRAINS}
 import pipelines.api, pipelines.commands, pipelines.launch.replay, pipelines.launch.run, pipelines.launch.verify
 from pipelines.config import load, reference
-from pipelines.config.train.strategies import strategy_kinds
+from pipelines.config.train.strategies import STRATEGIES
 from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 print(pipelines.api.__file__)
-print(*strategy_kinds())
+print(*STRATEGIES.by_name)
 print("### `{kind}`" in reference.reference_page())
 read = []
 for file in sorted(Path(sys.argv[1]).glob("conf/*.yaml")):
@@ -142,7 +142,7 @@ print(len({{trained("ddp"), trained("exact")}}))
     tree = copy_without(kind, tmp_path)
     place, kinds, is_documented, refused, models = answer(code, tmp_path, tree)
     assert place.startswith(str(tmp_path))
-    assert kinds.split() == [name for name in strategy_kinds() if name != kind]
+    assert kinds.split() == [name for name in STRATEGIES.by_name if name != kind]
     assert is_documented == "False"
     assert set(refused.split()) <= {"got", f"{kind})", "ddp)"}, "a task that it alone trains has the default strategy"
     assert int(models) in (1, 2)
@@ -152,9 +152,9 @@ def test_reading_a_config_with_any_strategy_imports_no_torch(tmp_path: Path) -> 
     code = """
 import sys
 from pipelines.config import parse
-from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
-for kind in strategy_kinds():
-    strategy_settings_class(kind)
+from pipelines.config.train.strategies import STRATEGIES
+for kind in STRATEGIES.by_name:
+    STRATEGIES.class_for(kind)
 print(*sorted({"torch", "ray", "numpy", "pyarrow", "mlflow"} & set(sys.modules)))
 """
     assert answer(code, tmp_path, ROOT) == [""]

@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from pipelines.config import load
 from pipelines.config.serving import Endpoint
-from pipelines.config.tasks.task import TabularSettings
+from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.data.features import Encoders
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.plain import commit_arrays

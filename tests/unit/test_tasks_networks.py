@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipelines.config.tasks.task import TabularSettings
+from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.config.tasks.vision import VisionSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError

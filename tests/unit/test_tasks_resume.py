@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from groups import run_group
-from task_cases import TASKS, create_task, random_batch
+from task_cases import CASES, create_task, random_batch
 from trainings import StopsAfter, training, write_once
 from versions import write_version
 
@@ -55,7 +55,7 @@ def train(context: WorkerContext, name: str, config: Config, run: str, stop_afte
 
 def train_all(context: WorkerContext, home: Path, run: str, stop_after: int | None = None) -> dict[str, str]:
     config = training(home, rows=64, strategy="exact", shards=4, global_batch=ROWS["train"] // EPOCH_STEPS, epochs=2)
-    return {name: train(context, name, config, run, stop_after) for name in TASKS}
+    return {name: train(context, name, config, run, stop_after) for name in CASES}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def digests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str
     return {"alone": alone, "together": together, "stopped": stopped, "resumed": resumed}
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CASES)
 def test_p5_exact_has_the_same_bits_for_two_workers_and_through_a_stop(name: str, digests: dict[str, dict[str, str]]) -> None:
     expected = digests["alone"][name]
     assert digests["together"][name] == expected

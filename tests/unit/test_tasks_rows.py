@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipelines.config import TaskSettings
-from pipelines.config.tasks.task import KINDS, NextItemSettings
+from pipelines.config.tasks.task import TASKS, NextItemSettings
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import FIRST, ROW_KEYS, TensorColumn
@@ -41,11 +41,12 @@ def item_names(values: np.ndarray) -> np.ndarray:
 def make_task(implementation: type[Task], *columns: TensorColumn, **settings: Any) -> Any:
     kind = implementation.__module__.rpartition(".")[2]
     return implementation(
-        KINDS[kind].model_validate({"kind": kind, **settings}), Data(columns, decode=item_names if columns[-1] is NEXT else lambda y: y)
+        TASKS.by_name[kind].model_validate({"kind": kind, **settings}),
+        Data(columns, decode=item_names if columns[-1] is NEXT else lambda y: y),
     )
 
 
-TASKS = {
+CASES = {
     "text": lambda: make_task(Text, WORDS, LABEL, embedding=8, filters=4),
     "speech": lambda: make_task(Speech, SOUND, LABEL, filters=[4, 8], shift_frames=3, masked_frames=4, masked_mels=2),
     "factors": lambda: make_task(Recommendation, USER, AGE, ITEM, GENRES, RATING, width=4, **SIDES),
@@ -54,10 +55,10 @@ TASKS = {
 }
 
 
-@pytest.fixture(params=TASKS)
+@pytest.fixture(params=CASES)
 def task(request: pytest.FixtureRequest) -> Task:
     torch.manual_seed(0)
-    return TASKS[request.param]()
+    return CASES[request.param]()
 
 
 def make_batch(task: Task, rows: int) -> Batch:
@@ -144,19 +145,21 @@ def test_what_does_not_fit_is_said(make: Any, says: str) -> None:
 
 
 def test_every_kind_has_its_implementation_s_name() -> None:
-    assert all(issubclass(settings, TaskSettings) and settings.model_fields["kind"].default == kind for kind, settings in KINDS.items())
+    assert all(
+        issubclass(settings, TaskSettings) and settings.model_fields["kind"].default == kind for kind, settings in TASKS.by_name.items()
+    )
 
 
 # What each task promises by itself.
 
 
 def test_words_that_fill_nothing_have_no_vector() -> None:
-    model = TASKS["text"]().model().eval()
+    model = CASES["text"]().model().eval()
     assert (model.embedding.weight[0] == 0).all()
 
 
 def test_an_augmentation_is_a_function_of_the_row_s_key() -> None:
-    task = TASKS["speech"]()
+    task = CASES["speech"]()
     sounds, keys = torch.randn(50, 8, 20), make_batch(task, 50)[ROW_KEYS]
     changed = augment(sounds, keys, task.settings)
     turned = torch.randperm(50)
@@ -165,8 +168,8 @@ def test_an_augmentation_is_a_function_of_the_row_s_key() -> None:
 
 
 def test_an_augmentation_moves_and_hides_no_more_than_it_may() -> None:
-    settings = TASKS["speech"]().settings
-    keys = make_batch(TASKS["speech"](), 400)[ROW_KEYS]
+    settings = CASES["speech"]().settings
+    keys = make_batch(CASES["speech"](), 400)[ROW_KEYS]
     ramp = torch.arange(1.0, 21).expand(400, 8, 20)
     changed = augment(ramp, keys, settings)
     hidden = changed == 0
@@ -178,13 +181,13 @@ def test_an_augmentation_moves_and_hides_no_more_than_it_may() -> None:
 
 
 def test_evaluation_is_not_augmented() -> None:
-    task = TASKS["speech"]()
+    task = CASES["speech"]()
     model, batch = task.model().eval(), make_batch(task, 5)
     assert torch.equal(model(batch), model({"sound": batch["sound"]}))
 
 
 def test_places_see_only_what_came_before() -> None:
-    task = TASKS["next_item"]()
+    task = CASES["next_item"]()
     model = task.model().train()
     for module in model.modules():
         module.dropout = 0.0 if isinstance(getattr(module, "dropout", None), float) else getattr(module, "dropout", None)
@@ -201,7 +204,7 @@ def test_places_see_only_what_came_before() -> None:
 
 
 def test_a_rank_counts_the_negatives_above() -> None:
-    task = TASKS["next_item"]()
+    task = CASES["next_item"]()
     history = torch.zeros(6, 12, dtype=torch.int32)
     history[:, -2:] = torch.tensor([5, 6])
     target = torch.zeros(6, 12, dtype=torch.int32)
@@ -221,7 +224,7 @@ def test_a_rank_counts_the_negatives_above() -> None:
 
 
 def test_scores_that_are_no_numbers_find_nothing_and_the_loss_is_over_items_alone() -> None:
-    task = TASKS["next_item"]()
+    task = CASES["next_item"]()
     history, target = (torch.zeros(3, 12, dtype=torch.int32) for _ in range(2))
     target[:, -1] = torch.tensor([7, 7, FIRST - 1])
     scores = torch.zeros(3, 40)
@@ -244,7 +247,7 @@ def test_sequences_of_other_places_or_other_vocabularies_are_refused(keep: str, 
 
 
 def test_the_best_items_are_predicted_by_name() -> None:
-    task = TASKS["next_item"]()
+    task = CASES["next_item"]()
     scores = torch.zeros(1, 40)
     scores[0, [0, 1, 9, 4]] = torch.tensor([9.0, 8.0, 3.0, 2.0])
     predicted = task.predict(scores)
@@ -253,7 +256,7 @@ def test_the_best_items_are_predicted_by_name() -> None:
 
 
 def test_a_user_s_vector_and_an_item_s_meet_in_their_product() -> None:
-    model = TASKS["factors"]().model().eval()
+    model = CASES["factors"]().model().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()

@@ -5,7 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, PositiveInt, Tag, model_validator
 
 from pipelines.config.dataset.folds import ByFold, ByTimeFold, FoldSplit, Moment, check_strata
-from pipelines.config.features import AutoSettings, EncoderSettings, Feature, FeatureOrAuto, is_pattern
+from pipelines.config.features import Feature, FeatureOrAuto
+from pipelines.config.features.auto import AutoSettings, is_pattern
+from pipelines.config.features.base import EncoderSettings
 from pipelines.config.section import Fraction, Section, Text
 from pipelines.errors import ConfigError
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -10,8 +10,6 @@ from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.secrets import has_login, is_secret
 
 _LIST, _MAPPING = "must be a list, such as [first, second]", "must be a mapping, such as {{name: value}}"
-_EXAMPLES = {"encoder": "standardize", "format": "csv"}
-"""By the setting that chooses between sections."""
 _NUMBER, _WHOLE, _SWITCH = "must be a number", "must be a whole number", "must be true or false"
 # By error type of pydantic; braces refer to the context that pydantic gives with the error.
 _WORDS = {
@@ -58,11 +56,10 @@ def error_lines(error: ValidationError, model: type[BaseModel], values: Any, ori
     """One line for each setting with an error. Errors of the members of a union are joined in one line."""
     by_place: dict[tuple[str, ...], list[Any]] = {}
     for fault in error.errors():
-        chooser = ["format"] if fault["type"] == "union_tag_invalid" and fault["ctx"]["discriminator"] == "'format'" else []
-        by_place.setdefault((*_keys(fault["loc"], values, missing=fault["type"] == "missing"), *chooser), []).append(fault)
+        by_place.setdefault(tuple(_keys(fault["loc"], values, missing=fault["type"] == "missing")), []).append(fault)
     # If an element of a list is wrong, only that is reported, and not that the list itself is no text.
     outer = {place[:depth] for place in by_place for depth in range(1, len(place))}
-    return [_escape(_line(place, faults, model, origin, flags)) for place, faults in by_place.items() if place not in outer]
+    return [_escape(_line(place, faults, model, values, origin, flags)) for place, faults in by_place.items() if place not in outer]
 
 
 def _escape(line: str) -> str:
@@ -81,39 +78,33 @@ def join_keys(keys: Iterable[str]) -> str:
     return ".".join(show_value(key) if "." not in key else repr(show_value(key)) for key in keys)
 
 
-def _line(place: tuple[str, ...], faults: list[Any], model: type[BaseModel], origin: str, flags: frozenset[str]) -> str:
+def _line(place: tuple[str, ...], faults: list[Any], model: type[BaseModel], values: Any, origin: str, flags: frozenset[str]) -> str:
     key = ".".join(place)
     where = f"--{join_keys(place)}" if key in flags else f"{origin}: {join_keys(place)}" if place else origin
     if isinstance(faults[0]["input"], list | tuple):
         faults = [fault for fault in faults if fault["type"] != "string_type"] or faults
-    rules = list(dict.fromkeys(_rule(fault, place, model) for fault in faults))
+    rules = list(dict.fromkeys(_rule(fault, place, model, values) for fault in faults))
     rule = ", or ".join([rules[0], *[rule.removeprefix("must be ") for rule in rules[1:]]])
     allowed = [word for fault in faults if fault["type"] == "literal_error" for word in _words_in_quotes(fault["ctx"]["expected"])]
     if hint := suggestion(str(faults[0]["input"]), allowed):
         rule += f"; {hint}"
     input = faults[0]["input"]
+    is_named = isinstance(input, str) and re.match(rf"(no \w+ )?'{re.escape(input)}'", rule) is not None
     is_hidden = isinstance(input, dict | list | set) or faults[0]["type"] == "missing" or is_secret(key) or has_login(str(input))
-    return f"{where}: {rule}" + ("" if is_hidden else f" (got {show_value(input)})")
+    return f"{where}: {rule}" + ("" if is_hidden or is_named else f" (got {show_value(input)})")
 
 
-def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel]) -> str:
+def _rule(fault: Any, place: tuple[str, ...], model: type[BaseModel], values: Any) -> str:
     context = fault.get("ctx", {})
     match fault["type"]:
         case "extra_forbidden":
-            known = _fields(model, place[:-1])
+            known = _fields(model, place[:-1], values)
             return f"no such setting; {_suggestion(place[-1], known)}" if known else "no such setting"
         case "literal_error":
             allowed = _words_in_quotes(context["expected"])
             if allowed == [""]:
                 return "must be empty"
             return f"must be {'one of ' if len(allowed) > 1 else ''}{', '.join(allowed)}"
-        case "union_tag_invalid":
-            tag = context["tag"]
-            kind, tags = _words_in_quotes(context["discriminator"])[0], _words_in_quotes(context["expected_tags"])
-            return f"no {kind} {show_value(tag)}; {_suggestion(tag, tags)}"
-        case "union_tag_not_found":
-            key = _words_in_quotes(context["discriminator"])[0]
-            return f"`{key}` is missing; add it, such as {{{key}: {_EXAMPLES[key]}}}"
         case "string_type" if fault["loc"][-1] == "[key]":
             return _WORDS["invalid_key"]
         case "too_long" if not context["max_length"]:
@@ -145,9 +136,26 @@ def _keys(location: tuple[str | int, ...], values: Any, missing: bool) -> list[s
     return keys
 
 
-def _fields(model: Any, keys: Iterable[str]) -> list[str]:
-    """Names of the settings of the section at `keys`; empty if the path leads through a mapping."""
+def _fields(model: Any, keys: Iterable[str], values: Any) -> list[str]:
+    """Names of the settings of the section at `keys` of the values."""
     for key in keys:
-        field = getattr(model, "model_fields", {}).get(key)
-        model = field.annotation if field else None
+        values = values.get(key) if isinstance(values, dict) else None
+        if get_origin(model) is dict:
+            model = get_args(model)[1]
+        else:
+            field = getattr(model, "model_fields", {}).get(key)
+            model = field.annotation if field else None
+        model = _chosen_class(model, values)
     return [field.alias or name for name, field in getattr(model, "model_fields", {}).items()]
+
+
+def _chosen_class(model: Any, values: Any) -> Any:
+    """The class of a section that a name in its values chooses; of others, the class itself."""
+    while get_origin(model) is Annotated:
+        model = get_args(model)[0]
+    kinds: Any = vars(model).get("named_classes") if isinstance(model, type) else None
+    section = kinds.expand(values) if kinds else None
+    try:
+        return kinds.class_for(str(section.get(kinds.tag))) if isinstance(section, dict) else model
+    except ValueError:
+        return model

@@ -3,18 +3,16 @@
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from pipelines.config.dataset.windows import WindowSettings
 from pipelines.config.effects import OnlyWith
+from pipelines.config.kinds import Kinds
 from pipelines.config.section import Fraction, Name, Section, Text
 from pipelines.config.source.ddl import check_ddl
 from pipelines.config.source.formats import FORMATS
 from pipelines.config.source.options import Value, check_options
-from pipelines.config.source.simulation import SimulationTable
 from pipelines.config.source.table_base import TableSettings
-
-__all__ = ["ROWS_OF_ONE_FILE", "TABLES", "FileTableSettings", "SimulationTable", "Source", "Table", "TableSettings"]
 
 ROWS_OF_ONE_FILE = ("csv", "json", "parquet", "text", "excel", "sqlite")
 """Formats that make each row from one file."""
@@ -113,14 +111,14 @@ class Table(FileTableSettings):
         return self
 
 
-TABLES = Table | SimulationTable
-"""Settings of the built-in raw tables; `plugin_fields` adds those that a config names by import path."""
+TABLES = Kinds(TableSettings, "format", "lockstep.formats", "pipelines.config.source", example="csv")
+NamedTable = Annotated[SerializeAsAny[TableSettings], BeforeValidator(TABLES.parse)]
 
 
 class Source(Section):
     """Raw tables, and the Spark SQL query that turns them into rows."""
 
-    tables: dict[Name, Annotated[TABLES, Field(discriminator="format")]] = {}
+    tables: dict[Name, NamedTable] = {}
     """Raw tables by the name that the query uses. In the query, a name with spaces or - needs backticks."""
     query: str = ""
     """Spark SQL over the tables, for joins and cleaning. May be empty with a single table; then all of its columns are taken."""
@@ -134,7 +132,7 @@ class Source(Section):
 
     @field_validator("tables")
     @classmethod
-    def _names_differ_in_more_than_case(cls, tables: dict[str, TABLES]) -> dict[str, TABLES]:
+    def _names_differ_in_more_than_case(cls, tables: dict[str, TableSettings]) -> dict[str, TableSettings]:
         lower = [name.lower() for name in tables]
         if twice := [name for name in tables if lower.count(name.lower()) > 1]:
             raise ValueError(f"{' and '.join(twice)} are the same name in SQL, which ignores case; rename one")

@@ -10,9 +10,9 @@ from pipelines.config.section import Section
 
 
 def _kinds_that_smooth() -> str:
-    from pipelines.config.tasks.task import KINDS  # noqa: PLC0415, which reads this module
+    from pipelines.config.tasks.task import TASKS  # noqa: PLC0415, which reads this module
 
-    return f"set task.kind to {' or '.join(kind for kind, settings in KINDS.items() if settings.smooths_labels)}"
+    return f"set task.kind to {' or '.join(kind for kind, settings in TASKS.by_name.items() if settings.smooths_labels)}"
 
 
 Probability = Annotated[float, Field(ge=0, lt=1)]

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from pipelines.config.plugins import is_class_path
 from pipelines.config.section import extend
 from pipelines.config.tasks.base import TaskSettings
-from pipelines.config.tasks.task import KINDS, settings_class
+from pipelines.config.tasks.task import TASKS
 
 SIMPLE_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
 
@@ -55,13 +55,17 @@ class NetworkCode(NamedTuple):
 
 
 def task_settings(task: Mapping[str, Any]) -> type[TaskSettings]:
-    """The settings class of a task's plain values: of a built-in kind, of a class that the kind names, or of a function.
+    """The settings class of a task's plain values: of a kind, or of a function.
 
     Raises ValueError if there is no such kind."""
-    kind, source = str(task.get("kind", "tabular")), task.get("source", "")
-    if kind not in KINDS and is_class_path(kind) and (code := _find_function(kind, source if isinstance(source, str) else "")):
-        return _function_settings(kind, code.text)
-    return settings_class(kind)
+    return function_settings(task) or TASKS.class_for(str(task.get("kind", TASKS.default)))
+
+
+def function_settings(task: Mapping[str, Any]) -> type[TaskSettings] | None:
+    """The settings class of plain values whose kind names a function; None if it names none."""
+    kind, source = str(task.get("kind", "")), task.get("source", "")
+    code = _find_function(kind, source if isinstance(source, str) else "") if is_class_path(kind) else None
+    return _function_settings(kind, code.text) if code else None
 
 
 def read_task(task: Mapping[str, Any]) -> TaskSettings:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pipelines.config.effects import OnlyWith, is_above_0
-from pipelines.config.features import WordsSettings
+from pipelines.config.features.tokens import WordsSettings
 from pipelines.config.tasks.base import Probability, SequenceTaskSettings, check_heads
 
 

@@ -1,4 +1,4 @@
-"""`task`: what the model learns. Built-in kinds have names; other kinds are import paths."""
+"""`task`: what the model learns."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -6,17 +6,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipelines.config.effects import OnlyWith
 from pipelines.config.features.base import gives_any
-from pipelines.config.plugins import plugin_settings
+from pipelines.config.kinds import Kinds
 from pipelines.config.tasks.base import Probability, SequenceTaskSettings, TaskSettings, check_heads
-from pipelines.config.tasks.detection import DetectionSettings
-from pipelines.config.tasks.forecasting import ForecastingSettings
-from pipelines.config.tasks.huggingface import HuggingFaceSettings
-from pipelines.config.tasks.language import LanguageSettings
-from pipelines.config.tasks.operator import OperatorSettings
-from pipelines.config.tasks.segmentation import SegmentationSettings
-from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.tasks.trees import TreesSettings
-from pipelines.config.tasks.vision import VisionSettings
 
 _WITH_SEQUENCE = OnlyWith("dataset.features", fits=gives_any("sequence"), remedy="encode a feature by sequence")
 _FACTORS = OnlyWith(".network", ("factors",))
@@ -120,27 +111,4 @@ class NextItemSettings(SequenceTaskSettings):
         return self
 
 
-KINDS: dict[str, type[TaskSettings]] = {
-    "tabular": TabularSettings,
-    "trees": TreesSettings,
-    "vision": VisionSettings,
-    "text": TextSettings,
-    "huggingface": HuggingFaceSettings,
-    "speech": SpeechSettings,
-    "series": SeriesTaskSettings,
-    "recommendation": RecommendationSettings,
-    "next_item": NextItemSettings,
-    "language": LanguageSettings,
-    "forecasting": ForecastingSettings,
-    "segmentation": SegmentationSettings,
-    "operator": OperatorSettings,
-    "detection": DetectionSettings,
-}
-
-
-def settings_class(kind: str) -> type[TaskSettings]:
-    """The settings class that `kind` names.
-
-    Raises ValueError if no built-in kind has that name and it is not the import path of a TaskSettings class.
-    """
-    return KINDS[kind] if kind in KINDS else plugin_settings(kind, TaskSettings, "kind", KINDS)
+TASKS = Kinds(TaskSettings, "kind", "lockstep.tasks", "pipelines.config.tasks", example="tabular", has_default=True)

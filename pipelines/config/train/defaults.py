@@ -3,17 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines.config.section import expand_kind
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import task_settings
 from pipelines.config.train.base import FOR_EVERY_TASK
-from pipelines.config.train.strategies import strategy_kinds, strategy_settings_class
+from pipelines.config.train.strategies import STRATEGIES
 from pipelines.config.train.strategy import StrategySettings
 from pipelines.config.train.train import Train
 
 
-def fill_train_defaults(values: dict[str, Any], task: type[TaskSettings]) -> dict[str, Any]:
+def fill_train_defaults(values: dict[str, Any]) -> dict[str, Any]:
     """Plain values of a config in which `train` has the defaults of its task, and the strategy that trains it."""
-    train, task_values = values.get("train") or {}, values.get("task") or {}
+    train, task_values = values.get("train") or {}, expand_kind(values.get("task") or {})
+    try:
+        task = type(task_values) if isinstance(task_values, TaskSettings) else task_settings(task_values)
+    except (ValueError, AttributeError):  # which reading the section will say
+        return values
     if isinstance(task_values, TaskSettings):  # of a config that is built in Python, as is this
         task_values = dict(task_values)
     if isinstance(train, Train):
@@ -74,4 +79,4 @@ def check_strategy(task: TaskSettings, strategy: StrategySettings) -> None:
 def _find_strategy_kinds(task: type[TaskSettings]) -> list[str]:
     """Kinds of strategies whose settings have the task's kind in `tasks`."""
     kind = task.model_fields["kind"].default
-    return [name for name in strategy_kinds() if kind in strategy_settings_class(name).tasks]
+    return [name for name, settings in STRATEGIES.by_name.items() if kind in settings.tasks]

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.config import features as config
+from pipelines.config.features.arrays import ImageSettings, ScaleSettings
+from pipelines.config.features.numbers import IdentitySettings
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.media.file_kinds import JPEG, PNG, picture_fault
 from pipelines.data.features.numbers.scaling import identity_dtype
@@ -27,17 +28,17 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 MAX_PIXELS = 64 * 2**20
 
 
-class Array(Encoder[config.IdentitySettings]):
+class Array(Encoder[IdentitySettings]):
     """`identity` for a column of arrays. State: `dtype`. Rows with another shape, or that contain NULL, NaN or ±∞, are refused."""
 
     @classmethod
-    def refusal(cls, settings: config.IdentitySettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: IdentitySettings, kind: pa.DataType) -> str:
         if not is_number(array_element(kind, settings.shape)):
             return "with a shape it takes arrays of numbers, flat or nested like the shape; remove the shape for single numbers"
         return "" if settings.impute == "none" else "it does not impute elements of arrays; COALESCE them in the query"
 
     @classmethod
-    def fit(cls, settings: config.IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         return {"dtype": identity_dtype(array_element(inputs[0].type, settings.shape))}
 
     @classmethod
@@ -59,26 +60,26 @@ class Array(Encoder[config.IdentitySettings]):
         return scatter_arrays(values.astype(self.state["dtype"]), missing, has_shape, self.settings.shape)
 
 
-class Scale(Encoder[config.ScaleSettings]):
+class Scale(Encoder[ScaleSettings]):
     """Subtracts a mean and divides by a deviation for each entry of the last axis. Rows with another shape, or with results out of the
     range of float32, are refused. State: `mean` and `deviation`, unless the settings have them."""
 
     @classmethod
-    def needs(cls, settings: config.ScaleSettings) -> frozenset[str]:
+    def needs(cls, settings: ScaleSettings) -> frozenset[str]:
         return frozenset({MOMENTS}) if settings.moments_of else frozenset()
 
     @classmethod
-    def refusal(cls, settings: config.ScaleSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: ScaleSettings, kind: pa.DataType) -> str:
         return "" if is_number(array_element(kind, settings.shape)) else "it takes arrays of numbers, flat or nested like the shape"
 
     @classmethod
-    def learning_refusal(cls, settings: config.ScaleSettings, kind: pa.DataType) -> str:
+    def learning_refusal(cls, settings: ScaleSettings, kind: pa.DataType) -> str:
         if not settings.moments_of:
             return cls.refusal(settings, kind)
         return "" if is_number(kind) else "it is fitted on numbers; name columns of single numbers in moments_of"
 
     @classmethod
-    def fit(cls, settings: config.ScaleSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: ScaleSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         if not settings.moments_of:
             return {}
         moments = [column.moments for column in inputs]
@@ -108,12 +109,12 @@ class Scale(Encoder[config.ScaleSettings]):
         return self.state.get("mean", settings.mean), self.state.get("deviation", settings.deviation)
 
 
-class Image(Encoder[config.ImageSettings]):
+class Image(Encoder[ImageSettings]):
     """uint8 pixels, channels first, from bytes or arrays of that shape, or from PNG and JPEG files, which are turned as viewers show them,
     converted to this number of channels and resized (bilinear). Other bytes, and numbers other than integers from 0 to 255, are refused."""
 
     @classmethod
-    def refusal(cls, settings: config.ImageSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: ImageSettings, kind: pa.DataType) -> str:
         if is_bytes(kind) or is_number(array_element(kind, settings.shape)):
             return ""
         return "it takes bytes, or arrays of numbers, flat or nested like the shape"

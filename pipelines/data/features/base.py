@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config.features import EncoderSettings
+from pipelines.config.features.base import EncoderSettings
 from pipelines.data.features.phrases import show_briefly
 from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.schema import Role, TensorColumn, from_numpy

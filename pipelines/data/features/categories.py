@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.config import features as config
+from pipelines.config.features.base import EncoderSettings
+from pipelines.config.features.categories import BinarySettings, HashSettings, LabelSettings, VocabularySettings
 from pipelines.data.features.base import Encoder, Input, array_with_nulls
 from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import categories, is_category, is_number, numbers
@@ -17,7 +18,7 @@ from pipelines.data.features.statistics import COUNTS
 from pipelines.data.versions.schema import Role, TensorColumn
 from pipelines.errors import ConfigError
 
-Settings = TypeVar("Settings", bound=config.EncoderSettings)
+Settings = TypeVar("Settings", bound=EncoderSettings)
 
 
 class CategoryEncoder(Encoder[Settings]):
@@ -32,12 +33,12 @@ class CategoryEncoder(Encoder[Settings]):
         return "" if is_category(kind) else "it takes text, numbers, booleans and times; CAST the column to STRING in the query"
 
 
-class Vocabulary(CategoryEncoder[config.VocabularySettings]):
+class Vocabulary(CategoryEncoder[VocabularySettings]):
     """State: `values`, most frequent first, numbered from 1. They are stored in the manifest, which grows by about ten megabytes for a
     million words; use `hash` for larger vocabularies."""
 
     @classmethod
-    def fit(cls, settings: config.VocabularySettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: VocabularySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         counts = inputs[0].counts
         frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
         return {"values": frequent["value"].to_pylist()}
@@ -46,7 +47,7 @@ class Vocabulary(CategoryEncoder[config.VocabularySettings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return {"values": ["a"]}
 
-    def __init__(self, settings: config.VocabularySettings, state: dict[str, Any]) -> None:
+    def __init__(self, settings: VocabularySettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._values = pa.array(state["values"], pa.string())
 
@@ -64,12 +65,12 @@ class Vocabulary(CategoryEncoder[config.VocabularySettings]):
         return np.array([None, *self.state["values"]], dtype=object)[values]
 
 
-class Hash(CategoryEncoder[config.HashSettings]):
+class Hash(CategoryEncoder[HashSettings]):
     """First 8 bytes of the BLAKE2b hash of the UTF-8 text, as a little-endian number, modulo `buckets`. NULL is hashed as the byte FF,
     which no UTF-8 text contains."""
 
     @classmethod
-    def needs(cls, settings: config.HashSettings) -> frozenset[str]:
+    def needs(cls, settings: HashSettings) -> frozenset[str]:
         return frozenset()
 
     def column(self, name: str, role: Role) -> TensorColumn:
@@ -85,19 +86,19 @@ class Hash(CategoryEncoder[config.HashSettings]):
         return int.from_bytes(blake2b(word, digest_size=8).digest(), "little") % self.settings.buckets
 
 
-class Binary(Encoder[config.BinarySettings]):
+class Binary(Encoder[BinarySettings]):
     """State: `classes`, the names of 0 and 1, and their `counts`. NULL and all other numbers are refused."""
 
     @classmethod
-    def needs(cls, settings: config.BinarySettings) -> frozenset[str]:
+    def needs(cls, settings: BinarySettings) -> frozenset[str]:
         return frozenset({COUNTS})
 
     @classmethod
-    def refusal(cls, settings: config.BinarySettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: BinarySettings, kind: pa.DataType) -> str:
         return "" if is_number(kind) else "it takes true and false, or 1 and 0; write a condition in the query: income = '>50K' AS rich"
 
     @classmethod
-    def fit(cls, settings: config.BinarySettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: BinarySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         boolean = types.is_boolean(inputs[0].type)
         counts = [0, 0]
         for value, count in zip(*(inputs[0].counts[name].to_pylist() for name in ("value", "count")), strict=True):
@@ -127,11 +128,11 @@ class Binary(Encoder[config.BinarySettings]):
         return values.astype(bool) if self.classes == ("false", "true") else values
 
 
-class Label(CategoryEncoder[config.LabelSettings]):
+class Label(CategoryEncoder[LabelSettings]):
     """State: `classes` and their `counts`. Integer classes are sorted as numbers, all others as text."""
 
     @classmethod
-    def fit(cls, settings: config.LabelSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: LabelSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         counts = dict(zip(*(inputs[0].counts[name].to_pylist() for name in ("value", "count")), strict=True))
         if not counts:
             raise ConfigError(
@@ -149,7 +150,7 @@ class Label(CategoryEncoder[config.LabelSettings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return {"classes": [str(number) for number in range(classes)], "counts": [1] * classes}
 
-    def __init__(self, settings: config.LabelSettings, state: dict[str, Any]) -> None:
+    def __init__(self, settings: LabelSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._values = pa.array(state["classes"], pa.string())
 

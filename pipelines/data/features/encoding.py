@@ -9,10 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config import features as config
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
+from pipelines.config.features import encoder_settings
+from pipelines.config.features.auto import AutoSettings
+from pipelines.config.features.base import EncoderSettings
+from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.config.plugins import import_class, is_class_path
 from pipelines.data.features.base import Encoder, Input, Packer
 from pipelines.data.features.raw import python_value
@@ -28,7 +31,7 @@ def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
     for name, settings in dataset.encoders.items():
         for column in settings.inputs(name):
             needed.setdefault(column, frozenset())
-        for column in settings.learns_from(name) if not isinstance(settings, config.AutoSettings) else ():
+        for column in settings.learns_from(name) if not isinstance(settings, AutoSettings) else ():
             needed[column] = needed.get(column, frozenset()) | implementation(settings).needs(settings)
     return needed
 
@@ -90,7 +93,7 @@ def placeholder_encoders(dataset: Dataset, classes: int) -> dict[str, FittedEnco
     return encoders
 
 
-def _plain_settings(settings: config.EncoderSettings) -> dict[str, Any]:
+def _plain_settings(settings: EncoderSettings) -> dict[str, Any]:
     """The settings as a manifest has them, whose digest is that of the dataset: those that change rows."""
     return settings.model_dump(mode="json", exclude=set(settings.excluded_from_identity))
 
@@ -104,7 +107,7 @@ def _faults(dataset: Dataset, schema: pa.Schema) -> Iterator[str]:
                 hint = suggestion(column, schema.names)
                 yield f"{_key(dataset, name)}: the query gives no column {column}; {f'{hint} ({column_list})' if hint else column_list}"
                 continue
-            if isinstance(settings, config.AutoSettings):
+            if isinstance(settings, AutoSettings):
                 continue
             kind = schema.field(column).type
             encoder = implementation(settings)
@@ -137,7 +140,7 @@ _NUMBER_OF_A_ROW = re.compile(r"\d(?:[\d.,x]*\d)?(?![^\[]*\])")
 """A number that is not in brackets, where the settings stand."""
 
 
-def implementation(settings: config.EncoderSettings) -> type[Encoder]:
+def implementation(settings: EncoderSettings) -> type[Encoder]:
     """The encoder class for these settings. Raises ConfigError if it cannot be imported."""
     try:
         return import_class(settings.implemented_by, Encoder, "an encoder")  # type: ignore[type-abstract]
@@ -147,7 +150,7 @@ def implementation(settings: config.EncoderSettings) -> type[Encoder]:
 
 def restore_encoder(fitted: FittedEncoder) -> Encoder:
     """Build the encoder that a manifest describes, from its settings and state."""
-    settings = config.encoder_settings(fitted.feature)
+    settings = encoder_settings(fitted.feature)
     return implementation(settings)(settings, fitted.state)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config import features as config
+from pipelines.config.features.series import SeriesSettings
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.padding import SeriesError, pad_series, series_fault
 from pipelines.data.features.raw import is_list, is_number, numbers
@@ -16,11 +16,11 @@ _EXAMPLE_STEPS = 30
 """Most steps of an example, which people read."""
 
 
-class Series(Encoder[config.SeriesSettings]):
+class Series(Encoder[SeriesSettings]):
     """float32 of shape (channels + 1, steps), as `pad_series` makes it; series that it refuses are refused."""
 
     @classmethod
-    def refusal(cls, settings: config.SeriesSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: SeriesSettings, kind: pa.DataType) -> str:
         depth = 0
         while is_list(kind):
             kind, depth = kind.value_type, depth + 1

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.config import features as config
+from pipelines.config.features.targets import CountSettings, LabelsSettings, VectorSettings, WeightSettings
 from pipelines.data.features.base import Encoder, Input, array_with_nulls, tensors_with_nulls
 from pipelines.data.features.raw import elements, is_category, is_list, is_number, numbers
 from pipelines.data.features.statistics import MOMENTS, WORDS
@@ -19,7 +19,7 @@ LARGEST_COUNT = 2**24
 NEED_NUMBERS = "it takes numbers; CAST the column in the query"
 
 
-S = TypeVar("S", config.WeightSettings, config.CountSettings)
+S = TypeVar("S", WeightSettings, CountSettings)
 
 
 class _RelativeToMean(Encoder[S]):
@@ -41,11 +41,11 @@ class _RelativeToMean(Encoder[S]):
         return TensorColumn(name=name, dtype="float32", role=role)
 
 
-class Weight(_RelativeToMean[config.WeightSettings]):
+class Weight(_RelativeToMean[WeightSettings]):
     """The mean weight of the training split becomes 1, so that gradients keep their size."""
 
     @classmethod
-    def fit(cls, settings: config.WeightSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: WeightSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         """Raises ConfigError if the weights of the training split do not add up to more than 0."""
         mean = inputs[0].moments.mean or 0.0
         if mean <= 0:
@@ -64,11 +64,11 @@ class Weight(_RelativeToMean[config.WeightSettings]):
         return values.astype(np.float64) * self.state["mean"]
 
 
-class Count(_RelativeToMean[config.CountSettings]):
+class Count(_RelativeToMean[CountSettings]):
     """Counts stay as they are; the outputs of a network are relative to their mean."""
 
     @classmethod
-    def fit(cls, settings: config.CountSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: CountSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         """Raises ConfigError if no count of the training split is above 0."""
         mean = inputs[0].moments.mean or 0.0
         if mean <= 0:
@@ -84,19 +84,19 @@ class Count(_RelativeToMean[config.CountSettings]):
         return array_with_nulls(np.where(is_count, counts, 0).astype(np.float32), ~is_count)
 
 
-class Vector(Encoder[config.VectorSettings]):
+class Vector(Encoder[VectorSettings]):
     """State: `mean` and `deviation` of each column. A constant column is encoded as 0."""
 
     @classmethod
-    def needs(cls, settings: config.VectorSettings) -> frozenset[str]:
+    def needs(cls, settings: VectorSettings) -> frozenset[str]:
         return frozenset({MOMENTS})
 
     @classmethod
-    def refusal(cls, settings: config.VectorSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: VectorSettings, kind: pa.DataType) -> str:
         return "" if is_number(kind) else NEED_NUMBERS
 
     @classmethod
-    def fit(cls, settings: config.VectorSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: VectorSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         moments = [column.moments for column in inputs]
         return {"mean": [column.mean for column in moments], "deviation": [column.deviation or 1.0 for column in moments]}
 
@@ -119,21 +119,21 @@ class Vector(Encoder[config.VectorSettings]):
         return values.astype(np.float64) * self.state["deviation"] + self.state["mean"]
 
 
-class Labels(Encoder[config.LabelsSettings]):
+class Labels(Encoder[LabelsSettings]):
     """State: `classes`, the labels. Of whole numbers they are sorted as numbers, of all others as text."""
 
     @classmethod
-    def needs(cls, settings: config.LabelsSettings) -> frozenset[str]:
+    def needs(cls, settings: LabelsSettings) -> frozenset[str]:
         return frozenset({WORDS})
 
     @classmethod
-    def refusal(cls, settings: config.LabelsSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: LabelsSettings, kind: pa.DataType) -> str:
         if is_list(kind) and is_category(kind.value_type):
             return ""
         return "it takes arrays of text or numbers; split(…) in the query turns text into an array"
 
     @classmethod
-    def fit(cls, settings: config.LabelsSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: LabelsSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         counts = inputs[0].counts
         frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count))["value"].to_pylist()
         if not frequent:
@@ -147,7 +147,7 @@ class Labels(Encoder[config.LabelsSettings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return {"classes": [str(number) for number in range(classes)]}
 
-    def __init__(self, settings: config.LabelsSettings, state: dict[str, Any]) -> None:
+    def __init__(self, settings: LabelsSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._labels = pa.array(state["classes"], pa.string())
 

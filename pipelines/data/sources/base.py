@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.plugins import import_class
 from pipelines.config.source.formats import FORMATS
-from pipelines.config.source.source import Source, TableSettings
+from pipelines.config.source.source import Source
+from pipelines.config.source.table_base import TableSettings
 from pipelines.data.sources.files.files import Range
 from pipelines.data.versions.sources import SourceFile
 from pipelines.errors import ConfigError

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.features import SequenceSettings, TermsSettings, VocabularySettings
+from pipelines.config.features.categories import SequenceSettings, VocabularySettings
+from pipelines.config.features.terms import TermsSettings
 from pipelines.data.features import needs
 from pipelines.data.features.raw import is_category, is_number, is_text
 from pipelines.data.features.statistics import COUNTS, COUNTS_SCHEMA, MOMENTS, statistics_from_summary

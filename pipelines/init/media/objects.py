@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from pipelines.config.features import BoxesSettings
-from pipelines.config.features.boxes import MOST_BOXES
+from pipelines.config.features.boxes import MOST_BOXES, BoxesSettings
 from pipelines.data.features.media.boxes import Boxes
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request

@@ -4,7 +4,8 @@ import logging
 from contextlib import suppress
 
 from pipelines.config import Config
-from pipelines.config.source.source import SimulationTable, Table
+from pipelines.config.source.source import Table
+from pipelines.config.source.table_base import TableSettings
 from pipelines.data.sources.files import files
 from pipelines.data.sources.signatures import PARQUET, binary_format
 from pipelines.errors import SourceError
@@ -29,7 +30,7 @@ def detect_formats(config: Config, names: tuple[str, ...]) -> Config:
     return config.model_copy(update={"source": config.source.model_copy(update={"tables": tables})})
 
 
-def _detect_format(name: str, table: Table | SimulationTable) -> Table | SimulationTable:
+def _detect_format(name: str, table: TableSettings) -> TableSettings:
     if not isinstance(table, Table) or table.format not in (*_TEXTS, "parquet"):
         return table
     formats = {file.path: binary_format(file.path) for file in files.find(table.path)[:_MOST_FILES]}

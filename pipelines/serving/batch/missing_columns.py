@@ -17,6 +17,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 from pipelines.config import Config
 from pipelines.config.messages.counting import name_list
 from pipelines.config.source.source import Source
+from pipelines.config.source.table_base import TableSettings
 from pipelines.data.rowwise.translate import columns_in, rowwise, source_columns
 from pipelines.data.rowwise.untranslatable import UntranslatableError
 from pipelines.data.sources.base import RawTable, raw_tables
@@ -59,7 +60,7 @@ def drop_missing_columns(
 
     @cache
     def reads() -> Reads:
-        described = [name for name, table in config.source.tables.items() if table.ddl or name in names]
+        described = [name for name, table in config.source.tables.items() if _ddl(table) or name in names]
         schemas = {name: _add_columns(_columns(spark, config, name), lacking.get(name)) for name in described}
         return _row_reads(config, model, schemas) if model.takes == "rows" else _query_reads(spark, config, schemas, expect)
 
@@ -92,8 +93,8 @@ def _missing_in_parquet(spark: SparkSession, config: Config, name: str) -> Struc
     """Columns of the schema, or, of the only table without a schema, of the query, that the files do not have."""
     table = config.source.tables[name]
     columns = {column.lower() for column in _without_schema(config, name).empty(spark).columns}
-    if table.ddl:
-        return StructType([field for field in parse_schema(name, table.ddl) if field.name.lower() not in columns])
+    if ddl := _ddl(table):
+        return StructType([field for field in parse_schema(name, ddl) if field.name.lower() not in columns])
     query_columns = source_columns(config.source.sql) if len(config.source.tables) == 1 else set()
     return StructType([StructField(column, NullType()) for column in sorted(query_columns) if column.lower() not in columns])
 
@@ -125,7 +126,7 @@ def _first_fields(table: Csv) -> tuple[list[str], list[str]]:
 
 
 def _columns(spark: SparkSession, config: Config, name: str) -> StructType:
-    ddl = config.source.tables[name].ddl
+    ddl = _ddl(config.source.tables[name])
     return parse_schema(name, ddl) if ddl else raw_tables(config.source)[name].empty(spark).schema
 
 
@@ -179,3 +180,8 @@ def _source_columns(rows: DataFrame, columns: Iterable[str]) -> frozenset[str]:
     raw = {str(column.exprId()) for leaf in leaves for column in items(leaf.output())}
     used = [*items(listed[0].output()), *(column for node in inner for column in items(node.references().toSeq()))]
     return frozenset(str(column.name()).lower() for column in used if str(column.exprId()) in raw)
+
+
+def _ddl(table: TableSettings) -> str:
+    """The schema of a table; empty if its settings give none."""
+    return str(getattr(table, "ddl", ""))

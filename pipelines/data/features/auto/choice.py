@@ -11,15 +11,11 @@ import pyarrow as pa
 
 from pipelines.config.dataset.dataset import ByTime, Dataset
 from pipelines.config.dataset.folds import ByTimeFold
-from pipelines.config.features import (
-    AutoSettings,
-    CountSettings,
-    EncoderSettings,
-    NumericSettings,
-    QuantileSettings,
-    VectorSettings,
-    encoder_settings,
-)
+from pipelines.config.features import encoder_settings
+from pipelines.config.features.auto import AutoSettings
+from pipelines.config.features.base import EncoderSettings
+from pipelines.config.features.numbers import NumericSettings, QuantileSettings
+from pipelines.config.features.targets import CountSettings, VectorSettings
 from pipelines.data.features.auto.column_facts import ColumnFacts, convert_column
 from pipelines.data.features.auto.column_roles import (
     COPY,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config import features as config
+from pipelines.config.features.arrays import LogMelSettings
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.media.spectrogram import Spectrogram, spectrogram
@@ -16,11 +16,11 @@ from pipelines.data.features.media.wav import UnreadableSoundError
 from pipelines.data.versions.schema import Role, TensorColumn
 
 
-class LogMel(Encoder[config.LogMelSettings]):
+class LogMel(Encoder[LogMelSettings]):
     """The `Spectrogram` of a WAV file, its channels averaged. Anything but WAV files with the sample rate of the settings is refused."""
 
     @classmethod
-    def refusal(cls, settings: config.LogMelSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: LogMelSettings, kind: pa.DataType) -> str:
         return "" if is_bytes(kind) else "it takes the bytes of WAV files, as from the formats binaryFile and tar"
 
     def column(self, name: str, role: Role) -> TensorColumn:

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.config import features as config
-from pipelines.config.features.boxes import NO_BOX
+from pipelines.config.features.boxes import NO_BOX, BoxesSettings
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.media.nifti import UnreadableError
@@ -24,11 +23,11 @@ OUTSIDE = 1.0
 """Pixels of the image by which a box may lie outside; it is cut off there."""
 
 
-class Boxes(Encoder[config.BoxesSettings]):
+class Boxes(Encoder[BoxesSettings]):
     """float32 of shape (most, 5): class, left, top, right, bottom in pixels of the encoded image, sorted; class −1 in free places."""
 
     @classmethod
-    def refusal(cls, settings: config.BoxesSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: BoxesSettings, kind: pa.DataType) -> str:
         if is_bytes(kind) or is_text(kind) or (is_list(kind) and _is_box(kind.value_type)):
             return ""
         return f"it takes VOC files, as bytes or text, or arrays of structs of text `class` and numbers {', '.join(EDGES)}"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config import features as config
+from pipelines.config.features.dense import MaskSettings
 from pipelines.data.features.arrays import array_element, flatten_arrays, is_bytes, scatter_arrays
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.media.nifti import MISSING, UnreadableError, Voxels, has_nibabel, read_nifti
@@ -23,12 +23,12 @@ _GREY = ("1", "L", "P", "I", "I;16", "I;16B")
 """Pillow's modes of one number per pixel."""
 
 
-class Mask(Encoder[config.MaskSettings]):
+class Mask(Encoder[MaskSettings]):
     """uint8 classes of shape (height, width) or (right, front, up). Masks of another size, values without a class, and anything but PNG,
     NIfTI, raw bytes of that shape and arrays are refused."""
 
     @classmethod
-    def refusal(cls, settings: config.MaskSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: MaskSettings, kind: pa.DataType) -> str:
         if is_bytes(kind):
             return MISSING if len(settings.shape) == 3 and not has_nibabel() else ""
         if settings.image:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config import features as config
+from pipelines.config.features.dense import VolumeSettings
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.media.nifti import MISSING, UnreadableError, has_nibabel, read_nifti
@@ -13,12 +13,12 @@ from pipelines.data.features.media.resampling import centre, resample
 from pipelines.data.versions.schema import Role, TensorColumn
 
 
-class Volume(Encoder[config.VolumeSettings]):
+class Volume(Encoder[VolumeSettings]):
     """Floats of shape (1, right, front, up) from NIfTI files. Files that `read_nifti` cannot read are refused, and those with NaN, ±∞ or
     numbers beyond the dtype."""
 
     @classmethod
-    def refusal(cls, settings: config.VolumeSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: VolumeSettings, kind: pa.DataType) -> str:
         if not is_bytes(kind):
             return "it takes the bytes of NIfTI files, as from the formats binaryFile and tar"
         return "" if has_nibabel() else MISSING

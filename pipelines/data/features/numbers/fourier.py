@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config import features as config
+from pipelines.config.features.numbers import FourierSettings
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.numbers.scaling import fill_value, imputation_needs
 from pipelines.data.features.raw import is_number, numbers
@@ -18,19 +18,19 @@ from pipelines.data.versions.schema import Role, TensorColumn
 from pipelines.runtime import philox
 
 
-class Fourier(Encoder[config.FourierSettings]):
+class Fourier(Encoder[FourierSettings]):
     """State: `impute`, `mean` and `deviation` of each input; `frequencies` in cycles per deviation, shape (inputs, frequencies)."""
 
     @classmethod
-    def needs(cls, settings: config.FourierSettings) -> frozenset[str]:
+    def needs(cls, settings: FourierSettings) -> frozenset[str]:
         return imputation_needs(settings) | {MOMENTS}
 
     @classmethod
-    def refusal(cls, settings: config.FourierSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: FourierSettings, kind: pa.DataType) -> str:
         return "" if is_number(kind) else "it takes numbers; CAST the column in the query"
 
     @classmethod
-    def fit(cls, settings: config.FourierSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: FourierSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         return {
             "impute": [fill_value(settings, column) for column in inputs],
             "mean": [column.moments.mean for column in inputs],

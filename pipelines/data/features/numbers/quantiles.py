@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config import features as config
+from pipelines.config.features.numbers import NormalQuantileSettings, QuantileSettings, RobustSettings
 from pipelines.data.features.base import Input, array_with_nulls
 from pipelines.data.features.numbers.scaling import NumberEncoder
 from pipelines.data.features.phrases import list_first
@@ -25,15 +25,15 @@ _FAR = 1e300
 """Farther from the median, in scales, numbers are as far as this: their quotient would be infinite."""
 
 
-class Quantile(NumberEncoder[config.QuantileSettings]):
+class Quantile(NumberEncoder[QuantileSettings]):
     """State: `edges`, sorted and distinct; bin b has edges[b − 1] ≤ x < edges[b]. Without imputation, the last bin is for NULL."""
 
     @classmethod
-    def needs(cls, settings: config.QuantileSettings) -> frozenset[str]:
+    def needs(cls, settings: QuantileSettings) -> frozenset[str]:
         return super().needs(settings) | {MOMENTS, SAMPLE}
 
     @classmethod
-    def fit(cls, settings: config.QuantileSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: QuantileSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         sample = inputs[0].sample
         edges = np.unique(sample[len(sample) * np.arange(1, settings.bins) // settings.bins])
         return super().fit(settings, inputs) | {"edges": edges[edges > sample[0]].tolist()}
@@ -68,17 +68,17 @@ class Quantile(NumberEncoder[config.QuantileSettings]):
         return np.searchsorted(self.state["edges"], values, side="right")
 
 
-class NormalQuantile(NumberEncoder[config.NormalQuantileSettings]):
+class NormalQuantile(NumberEncoder[NormalQuantileSettings]):
     """State: `points` of the distribution and their normal `deviates`. Values between points are interpolated, values beyond the first
     and the last are clipped. The rank of a point is the mean rank of its ties in the sample, so deviates are finite.
     """
 
     @classmethod
-    def needs(cls, settings: config.NormalQuantileSettings) -> frozenset[str]:
+    def needs(cls, settings: NormalQuantileSettings) -> frozenset[str]:
         return super().needs(settings) | {MOMENTS, SAMPLE}
 
     @classmethod
-    def fit(cls, settings: config.NormalQuantileSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: NormalQuantileSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         sample = inputs[0].sample
         last = settings.quantiles - 1
         points = np.unique(sample[np.arange(last + 1) * (len(sample) - 1) // last])
@@ -102,15 +102,15 @@ class NormalQuantile(NumberEncoder[config.NormalQuantileSettings]):
         return np.interp(values.astype(np.float64), self.state["deviates"], self.state["points"])
 
 
-class Robust(NumberEncoder[config.RobustSettings]):
+class Robust(NumberEncoder[RobustSettings]):
     """State: `median` and `scale`, which is the interquartile range; half the range if that is 0, and 1 if this is 0 as well."""
 
     @classmethod
-    def needs(cls, settings: config.RobustSettings) -> frozenset[str]:
+    def needs(cls, settings: RobustSettings) -> frozenset[str]:
         return super().needs(settings) | {MOMENTS, SAMPLE}
 
     @classmethod
-    def fit(cls, settings: config.RobustSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: RobustSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         sample, moments = inputs[0].sample, inputs[0].moments
         assert moments.minimum is not None and moments.maximum is not None
         low, median, high = (float(sample[len(sample) * quarters // 4]) for quarters in (1, 2, 3))

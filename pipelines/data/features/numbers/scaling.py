@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.config import features as config
+from pipelines.config.features.numbers import IdentitySettings, Log1pSettings, MinMaxSettings, NumericSettings, StandardizeSettings
 from pipelines.data.features.base import Encoder, Input, array_with_nulls
 from pipelines.data.features.phrases import show_briefly
 from pipelines.data.features.raw import is_list, is_number, numbers
@@ -16,7 +16,7 @@ from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 
-Settings = TypeVar("Settings", bound=config.NumericSettings)
+Settings = TypeVar("Settings", bound=NumericSettings)
 
 
 class NumberEncoder(Encoder[Settings]):
@@ -70,15 +70,15 @@ class NumberEncoder(Encoder[Settings]):
         """Map float64 to float64, shape (rows,); NaN and ±∞ are unchanged. Results out of the range of float32 are refused."""
 
 
-class Standardize(NumberEncoder[config.StandardizeSettings]):
+class Standardize(NumberEncoder[StandardizeSettings]):
     """State: `mean` and `deviation`. A constant column is encoded as 0."""
 
     @classmethod
-    def needs(cls, settings: config.StandardizeSettings) -> frozenset[str]:
+    def needs(cls, settings: StandardizeSettings) -> frozenset[str]:
         return super().needs(settings) | {MOMENTS}
 
     @classmethod
-    def fit(cls, settings: config.StandardizeSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: StandardizeSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         moments = inputs[0].moments
         return super().fit(settings, inputs) | {"mean": moments.mean, "deviation": moments.deviation or 1.0}
 
@@ -97,15 +97,15 @@ class Standardize(NumberEncoder[config.StandardizeSettings]):
         return values.astype(np.float64) * self.state["deviation"] + self.state["mean"]
 
 
-class MinMax(NumberEncoder[config.MinMaxSettings]):
+class MinMax(NumberEncoder[MinMaxSettings]):
     """State: `minimum` and `span`. A constant column is encoded as 0; values outside the range of the training split are outside [0, 1]."""
 
     @classmethod
-    def needs(cls, settings: config.MinMaxSettings) -> frozenset[str]:
+    def needs(cls, settings: MinMaxSettings) -> frozenset[str]:
         return super().needs(settings) | {MOMENTS}
 
     @classmethod
-    def fit(cls, settings: config.MinMaxSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: MinMaxSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         moments = inputs[0].moments
         assert moments.minimum is not None and moments.maximum is not None
         return super().fit(settings, inputs) | {"minimum": moments.minimum, "span": moments.maximum - moments.minimum or 1.0}
@@ -121,7 +121,7 @@ class MinMax(NumberEncoder[config.MinMaxSettings]):
         return values.astype(np.float64) * self.state["span"] + self.state["minimum"]
 
 
-class Log1p(NumberEncoder[config.Log1pSettings]):
+class Log1p(NumberEncoder[Log1pSettings]):
     def transform(self, values: np.ndarray) -> np.ndarray:
         return np.copysign(np.log1p(np.abs(values)), values)
 
@@ -130,18 +130,18 @@ class Log1p(NumberEncoder[config.Log1pSettings]):
         return np.copysign(np.expm1(np.abs(wide)), wide)
 
 
-class Identity(NumberEncoder[config.IdentitySettings]):
+class Identity(NumberEncoder[IdentitySettings]):
     """State: `dtype`. Integers of up to 64 bits keep their type, booleans become uint8, everything else float32, and so do columns whose
     missing values are kept."""
 
     @classmethod
-    def refusal(cls, settings: config.IdentitySettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: IdentitySettings, kind: pa.DataType) -> str:
         if is_list(kind):
             return "arrays need their shape, such as {encoder: identity, shape: [28, 28]}"
         return super().refusal(settings, kind)
 
     @classmethod
-    def fit(cls, settings: config.IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: IdentitySettings, inputs: Sequence[Input]) -> dict[str, Any]:
         dtype = "float32" if settings.keeps_missing else identity_dtype(inputs[0].type)
         state = super().fit(settings, inputs) | {"dtype": dtype}
         if state["impute"] is not None and "int" in state["dtype"]:
@@ -165,11 +165,11 @@ class Identity(NumberEncoder[config.IdentitySettings]):
         return values
 
 
-def imputation_needs(settings: config.NumericSettings) -> frozenset[str]:
+def imputation_needs(settings: NumericSettings) -> frozenset[str]:
     return frozenset({"mean": {MOMENTS}, "median": {MOMENTS, SAMPLE}}.get(str(settings.impute), ()))
 
 
-def fill_value(settings: config.NumericSettings, column: Input) -> float | None:
+def fill_value(settings: NumericSettings, column: Input) -> float | None:
     """The number that replaces NULL and NaN; None if such rows are refused, or the values kept."""
     if isinstance(settings.impute, float):
         return settings.impute

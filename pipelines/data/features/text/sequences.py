@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config import features as config
+from pipelines.config.features.categories import SequenceSettings
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import elements, is_category, is_list, is_text, words
@@ -15,23 +15,23 @@ from pipelines.data.features.statistics import COUNTS_SCHEMA, WORDS
 from pipelines.data.versions.schema import FIRST, FREE, UNKNOWN, Role, TensorColumn
 
 
-class Sequence(Encoder[config.SequenceSettings]):
+class Sequence(Encoder[SequenceSettings]):
     """State: `words`, most frequent first, numbered from FIRST. NULL is refused; a text without words is accepted."""
 
     pieces = "words"
 
     @classmethod
-    def needs(cls, settings: config.SequenceSettings) -> frozenset[str]:
+    def needs(cls, settings: SequenceSettings) -> frozenset[str]:
         return frozenset({WORDS})
 
     @classmethod
-    def refusal(cls, settings: config.SequenceSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: SequenceSettings, kind: pa.DataType) -> str:
         if is_text(kind) or (is_list(kind) and is_category(kind.value_type)):
             return ""
         return "it takes text, or arrays of text or numbers; split(…) in the query turns text into an array"
 
     @classmethod
-    def fit(cls, settings: config.SequenceSettings, inputs: Inputs[Input]) -> dict[str, Any]:
+    def fit(cls, settings: SequenceSettings, inputs: Inputs[Input]) -> dict[str, Any]:
         counts = pa.concat_tables([column.counts for column in inputs])
         if settings.lowercase and is_text(inputs[0].type):
             counts = pa.table([pc.utf8_lower(counts["value"]), counts["count"]], schema=COUNTS_SCHEMA)
@@ -44,7 +44,7 @@ class Sequence(Encoder[config.SequenceSettings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return {"words": ["a"]}
 
-    def __init__(self, settings: config.SequenceSettings, state: dict[str, Any]) -> None:
+    def __init__(self, settings: SequenceSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._words = pa.array(state["words"], pa.string())
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config import features as config
+from pipelines.config.features.terms import TermsSettings
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import is_text
@@ -18,20 +18,20 @@ from pipelines.errors import ConfigError
 FIRST_TERM = 1
 
 
-class Terms(Encoder[config.TermsSettings]):
+class Terms(Encoder[TermsSettings]):
     """State: `terms`, those of most texts first, numbered from 1; `documents`, the number of texts of the training split with each; and
     `texts`, the number of all. NULL is refused; a text without known terms is accepted."""
 
     @classmethod
-    def needs(cls, settings: config.TermsSettings) -> frozenset[str]:
+    def needs(cls, settings: TermsSettings) -> frozenset[str]:
         return frozenset({_rule(settings).statistic})
 
     @classmethod
-    def refusal(cls, settings: config.TermsSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: TermsSettings, kind: pa.DataType) -> str:
         return "" if is_text(kind) else "it takes text; array_join(…, ' ') in the query makes text of an array, CAST of other values"
 
     @classmethod
-    def fit(cls, settings: config.TermsSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: TermsSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         """Raises ConfigError if no term is in enough texts."""
         counts = inputs[0].statistics.terms[_rule(settings).statistic]
         frequent = counts.filter(pc.greater_equal(counts["count"], settings.min_count)).slice(0, settings.max_size)
@@ -50,7 +50,7 @@ class Terms(Encoder[config.TermsSettings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return {"terms": ["a"], "documents": [1], "texts": 1}
 
-    def __init__(self, settings: config.TermsSettings, state: dict[str, Any]) -> None:
+    def __init__(self, settings: TermsSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._terms = pa.array(state["terms"], pa.string())
 
@@ -87,5 +87,5 @@ class Terms(Encoder[config.TermsSettings]):
         return " ".join([*words[:5], *words[-3:]])
 
 
-def _rule(settings: config.TermsSettings) -> TermRule:
+def _rule(settings: TermsSettings) -> TermRule:
     return TermRule(settings.words, settings.characters, settings.lowercase)

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.config import features as config
-from pipelines.config.features.tokens import TOKENIZER
+from pipelines.config.features.tokens import TOKENIZER, TokenizerSettings
 from pipelines.config.paths import missing_file, read_from_folder
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.raw import is_text
@@ -21,15 +20,15 @@ _NO_TOKEN = "it has no token"
 _PLACEHOLDER = '{"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}'
 
 
-class FolderTokenizer(Encoder[config.TokenizerSettings]):
+class FolderTokenizer(Encoder[TokenizerSettings]):
     """State: `tokenizer`, the text of tokenizer.json. Its padding and truncation are those of the settings."""
 
     @classmethod
-    def refusal(cls, settings: config.TokenizerSettings, kind: pa.DataType) -> str:
+    def refusal(cls, settings: TokenizerSettings, kind: pa.DataType) -> str:
         return "" if is_text(kind) else "it takes text; CAST the column to STRING in the query"
 
     @classmethod
-    def fit(cls, settings: config.TokenizerSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: TokenizerSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         """Read the file, and not the rows. Raises ConfigError if it is another one than the settings', is no tokenizer, or if no token of
         a text would fit beside those that it adds."""
         if not settings.folder:

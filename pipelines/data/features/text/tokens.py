@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.types as types
 from tokenizers import Tokenizer, models, trainers
 
-from pipelines.config import features as config
+from pipelines.config.features.tokens import BpeSettings, BytesSettings, CharactersSettings, TokensSettings
 from pipelines.data.features.base import Input, Packer
 from pipelines.data.features.statistics import BYTE_WORDS, CHARACTERS
 from pipelines.data.features.text.pretokenize import BYTE_LEVEL, code_points, word_bytes
 from pipelines.data.versions.schema import END, Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 
-Settings = TypeVar("Settings", bound=config.TokensSettings)
+Settings = TypeVar("Settings", bound=TokensSettings)
 
 _OTHER = 1
 """For `characters`: the token of all characters that are not in the training split; it counts as, and decodes to, the byte `?`."""
@@ -78,7 +78,7 @@ class TokenEncoder(Packer[Settings]):
         return np.lib.stride_tricks.sliding_window_view(stream, length + 1)[::length].copy() if count else stream[:0].reshape(0, length + 1)
 
 
-class Bytes(TokenEncoder[config.BytesSettings]):
+class Bytes(TokenEncoder[BytesSettings]):
     """Byte b of the UTF-8 text is token b + 1."""
 
     @cached_property
@@ -89,17 +89,17 @@ class Bytes(TokenEncoder[config.BytesSettings]):
         return np.frombuffer(text.encode(), np.uint8).astype(np.uint16) + np.uint16(1)
 
 
-class Characters(TokenEncoder[config.CharactersSettings]):
+class Characters(TokenEncoder[CharactersSettings]):
     """State: `characters` of the training split, sorted by code point; the first one is token 2."""
 
     pieces = "characters"
 
     @classmethod
-    def needs(cls, settings: config.CharactersSettings) -> frozenset[str]:
+    def needs(cls, settings: CharactersSettings) -> frozenset[str]:
         return frozenset({CHARACTERS})
 
     @classmethod
-    def fit(cls, settings: config.CharactersSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: CharactersSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         characters = inputs[0].counts["value"].to_pylist()
         if not characters:
             raise ConfigError(f"column {inputs[0].name} has no character in the training split; use another column")
@@ -109,7 +109,7 @@ class Characters(TokenEncoder[config.CharactersSettings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return {"characters": "a"}
 
-    def __init__(self, settings: config.CharactersSettings, state: dict[str, Any]) -> None:
+    def __init__(self, settings: CharactersSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._codes = code_points(state["characters"])
 
@@ -128,7 +128,7 @@ WORDS_TRAINED_ON = 2**24
 _ALPHABET = sorted(BYTE_LEVEL.alphabet())
 
 
-class Bpe(TokenEncoder[config.BpeSettings]):
+class Bpe(TokenEncoder[BpeSettings]):
     """Byte pairs (Sennrich et al. 2016, "Neural machine translation of rare words with subword units").
 
     State: `merges` in their order, as `left right` in the characters of BYTE_LEVEL. Tokens after END are the 256 bytes, sorted by
@@ -137,11 +137,11 @@ class Bpe(TokenEncoder[config.BpeSettings]):
     pieces = "words"
 
     @classmethod
-    def needs(cls, settings: config.BpeSettings) -> frozenset[str]:
+    def needs(cls, settings: BpeSettings) -> frozenset[str]:
         return frozenset({BYTE_WORDS})
 
     @classmethod
-    def fit(cls, settings: config.BpeSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: BpeSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         """Learn the merges from the counted words, about a million distinct words per minute."""
         if not len(inputs[0].counts):
             raise ConfigError(f"column {inputs[0].name} has no word in the training split; use another column")
@@ -154,7 +154,7 @@ class Bpe(TokenEncoder[config.BpeSettings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return {"merges": []}
 
-    def __init__(self, settings: config.BpeSettings, state: dict[str, Any]) -> None:
+    def __init__(self, settings: BpeSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         merges = [tuple(merge.split(" ")) for merge in state["merges"]]
         self._words = tuple(dict.fromkeys([*_ALPHABET, *("".join(pair) for pair in merges)]))

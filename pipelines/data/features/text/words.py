@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config import features as config
+from pipelines.config.features.tokens import WordsSettings
 from pipelines.data.features.base import Input
 from pipelines.data.features.phrases import list_first
 from pipelines.data.features.statistics import LINE_WORDS, LOWERCASE_WORDS
@@ -22,7 +22,7 @@ UNKNOWN_TEXT = "<unk>"
 """How the unknown word is written, in a text too: Penn Treebank and WikiText have it in place of rare words."""
 
 
-class Words(TokenEncoder[config.WordsSettings]):
+class Words(TokenEncoder[WordsSettings]):
     """State: `words`, most frequent first, ties by the text, and how many of the words of the training split are unknown, of how many.
     The first word is token 2."""
 
@@ -30,11 +30,11 @@ class Words(TokenEncoder[config.WordsSettings]):
     unknown_word = UNKNOWN
 
     @classmethod
-    def needs(cls, settings: config.WordsSettings) -> frozenset[str]:
+    def needs(cls, settings: WordsSettings) -> frozenset[str]:
         return frozenset({LOWERCASE_WORDS if settings.lowercase else LINE_WORDS})
 
     @classmethod
-    def fit(cls, settings: config.WordsSettings, inputs: Sequence[Input]) -> dict[str, Any]:
+    def fit(cls, settings: WordsSettings, inputs: Sequence[Input]) -> dict[str, Any]:
         counts, total = inputs[0].counts, inputs[0].statistics.pieces
         counts = counts.filter(pc.not_equal(counts["value"], UNKNOWN_TEXT)).slice(0, settings.vocabulary)
         if not len(counts):
@@ -45,7 +45,7 @@ class Words(TokenEncoder[config.WordsSettings]):
     def placeholder_state(cls, classes: int) -> dict[str, Any]:
         return {"words": ["a"], "unknown": 0, "total": 1}
 
-    def __init__(self, settings: config.WordsSettings, state: dict[str, Any]) -> None:
+    def __init__(self, settings: WordsSettings, state: dict[str, Any]) -> None:
         super().__init__(settings, state)
         self._numbers = {word: number for number, word in enumerate(state["words"], UNKNOWN + 1)}
 

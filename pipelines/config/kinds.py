@@ -1,0 +1,181 @@
+"""Finds the class of settings that a name in a file stands for, without a list of them: `encoder: standardize`, `kind: trees`.
+
+Each class says its own name, as the default of its field `encoder`, `kind` or `format`. Classes of this project stand in a package of the
+core, or in the module `settings` of a slice: a folder of `pipelines.applications`, `pipelines.formats` or `pipelines.strategies`. Another
+package registers one by an entry point, such as `name = module:Class` of the group `lockstep.encoders`, or a folder like those of
+`pipelines.applications` by `name = package` of the group `lockstep.applications`. And a file may name any by its path, `module:Class`.
+"""
+
+import pkgutil
+from collections.abc import Iterable, Iterator
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Annotated, Any, Generic, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ValidationInfo, create_model
+
+from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.wording import show_value
+from pipelines.config.plugins import Settings, describe_import_error, import_settings, is_class_path
+from pipelines.config.section import extend
+
+ROOMS = ("pipelines.applications", "pipelines.formats", "pipelines.strategies")
+"""Packages whose folders are slices."""
+APPLICATIONS = "lockstep.applications"
+"""The group of entry points of packages that are shaped like a folder of `pipelines.applications`."""
+
+
+class Kinds(Generic[Settings]):
+    """The classes of one sort of settings, by name. Slices and other packages are imported once a name is none of the core's."""
+
+    def __init__(self, base: type[Settings], tag: str, group: str, core: str, example: str, has_default: bool = False) -> None:
+        """`tag` is the field with the name, `group` that of entry points, `core` the package of the core's classes. `example` is a name,
+        and with `has_default` that of a section without one."""
+        self.base, self.tag, self._group, self._core, self._example = base, tag, group, core, example
+        self.default = example if has_default else ""
+        base.named_classes = self  # type: ignore[attr-defined]  # each base is a Section
+
+    @cached_property
+    def of_core(self) -> dict[str, type[Settings]]:
+        """The core's classes by name."""
+        return dict(self._classes_in(_core_modules(self._core)))
+
+    @cached_property
+    def by_name(self) -> dict[str, type[Settings]]:
+        """All classes by name, the core's first. Those that cannot be imported are left out, and so are names that two packages give."""
+        return {**self.of_core, **{name: classes[0] for name, classes in self._others.items() if len(classes) == 1}}
+
+    @cached_property
+    def _others(self) -> dict[str, list[type[Settings]]]:
+        """The classes of slices and of other packages, by name."""
+        classes: dict[str, list[type[Settings]]] = {}
+        for name, settings in [*self._classes_in(_slice_modules().values()), *self._classes_of_packages()]:
+            classes.setdefault(name, []).append(settings)
+        return classes
+
+    def class_for(self, name: str) -> type[Settings]:
+        """The class that a name or an import path stands for. Raises ValueError if there is none, or if two packages give the name."""
+        if name in self.of_core:
+            return self.of_core[name]
+        if is_class_path(name):
+            return _tag_class(import_settings(name, self.base, self._description), self.tag, name)
+        if name in self.by_name:
+            return self.by_name[name]
+        if name in self._others:
+            packages = " and ".join(settings.__module__ for settings in self._others[name])
+            raise ValueError(f"{self.tag} {name} is given by {packages}; uninstall one, or name one by its path, module:Class")
+        rule = f"choose one of {name_list(self.by_name, name)}{', or module:Class of your own settings' if ':' in name else ''}"
+        broken = "".join(f"; {place} cannot be imported: {reason}" for place, reason in import_faults().items())
+        raise ValueError(f"no {self.tag} {show_value(name)!r}; {suggestion(name, self.by_name, rule)}{broken}")
+
+    def expand(self, value: Any) -> Any:
+        """The section for which a name alone is short, and which has a name in any case, if there is a default one."""
+        if isinstance(value, str):
+            return {self.tag: value}
+        return {self.tag: self.default, **value} if self.default and isinstance(value, dict) else value
+
+    def parse(self, value: Any, validation: ValidationInfo) -> Any:
+        """The validator of a field that takes any of these settings: plain values become those of the class that they name."""
+        section = self.expand(value)
+        if not isinstance(section, dict):
+            return section
+        if self.tag not in section:
+            raise ValueError(f"`{self.tag}` is missing; add it, such as {{{self.tag}: {self._example}}}")
+        if not isinstance(name := section[self.tag], str):
+            return section
+        self._place.model_validate({self.tag: name})  # raises at the place of the name
+        return self.class_for(name).model_validate(section, context=validation.context)
+
+    @cached_property
+    def _place(self) -> type[BaseModel]:
+        """A section of a name alone, which there is."""
+        name: Any = Annotated[str, AfterValidator(lambda name: self.class_for(name) and name)]
+        fields: Any = {self.tag: (name, ...)}
+        return create_model(self.base.__name__, **fields)
+
+    @property
+    def _description(self) -> str:
+        return f"a settings class for {self.tag}"
+
+    def _classes_in(self, modules: Iterable[ModuleType]) -> Iterator[tuple[str, type[Settings]]]:
+        """The classes that modules define, by each name that one has."""
+        for module in modules:
+            for settings in vars(module).values():
+                if isinstance(settings, type) and issubclass(settings, self.base) and settings.__module__ == module.__name__:
+                    yield from ((name, settings) for name in self._names(settings))
+
+    def _names(self, settings: type[Settings]) -> tuple[str, ...]:
+        field = settings.model_fields[self.tag]
+        if get_origin(field.annotation) is Literal:
+            return get_args(field.annotation)
+        return (field.default,) if isinstance(field.default, str) else ()
+
+    def _classes_of_packages(self) -> Iterator[tuple[str, type[Settings]]]:
+        """The classes that other packages register."""
+        for entry_point in entry_points(group=self._group):
+            if settings := _load(entry_point, self.base):
+                yield entry_point.name, settings
+
+
+def import_faults() -> dict[str, str]:
+    """Why slices and other packages cannot be imported, by their names: all else works without them."""
+    _slice_modules()
+    return dict(_FAULTS)
+
+
+_FAULTS: dict[str, str] = {}
+
+
+def _core_modules(package: str) -> list[ModuleType]:
+    """The modules of a package, or, if it has folders with settings, theirs."""
+    names = [inner.name for inner in pkgutil.iter_modules(_places(package)) if not inner.ispkg]
+    folders = _folders(package)
+    return [import_module(name) for name in ([f"{folder}.settings" for folder in folders] or [f"{package}.{name}" for name in names])]
+
+
+@cache
+def _slice_modules() -> dict[str, ModuleType]:
+    """The modules `settings` of slices, by slice."""
+    packages = [folder for room in ROOMS for folder in _folders(room)]
+    packages += [entry_point.value for entry_point in entry_points(group=APPLICATIONS)]
+    modules = {}
+    for package in packages:
+        try:
+            modules[package] = import_module(f"{package}.settings")
+        except Exception as error:  # of somebody else's package
+            _FAULTS[package] = describe_import_error(error)
+    return modules
+
+
+def _folders(package: str) -> list[str]:
+    """Packages inside a package that have a module `settings`."""
+    folders = sorted(f"{package}.{inner.name}" for inner in pkgutil.iter_modules(_places(package)) if inner.ispkg)
+    return [folder for folder in folders if any(inner.name == "settings" for inner in pkgutil.iter_modules(_places(folder)))]
+
+
+def _places(package: str) -> list[str]:
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:
+        return []
+    return list(spec.submodule_search_locations or ()) if spec else []
+
+
+@cache
+def _load(entry_point: EntryPoint, base: type[Settings]) -> type[Settings] | None:
+    """The class of an entry point; None if it cannot be imported, which `import_faults` says."""
+    try:
+        return import_settings(entry_point.value, base, f"a part of group {entry_point.group}")
+    except ValueError as error:
+        _FAULTS[f"{entry_point.group}: {entry_point.name}"] = str(error)
+        return None
+
+
+@cache
+def _tag_class(settings: type[Settings], tag: str, path: str) -> type[Settings]:
+    """The class whose name is its import path."""
+    field: Any = {tag: (Literal[path], path)}
+    return extend(settings, **field)
