@@ -17,7 +17,8 @@ from typing import Annotated, Any, Generic, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ValidationInfo, create_model
 
-from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.messages.wording import show_value
 from pipelines.config.plugins import Settings, describe_import_error, import_settings, is_class_path
 from pipelines.config.section import extend

@@ -11,12 +11,9 @@ from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.dataset.folds import FoldSplit
 from pipelines.config.dataset.window_rules import window_faults
 from pipelines.config.dataset.windows import complete_scales
-from pipelines.config.features import is_pattern, matches_name
+from pipelines.config.features.auto import is_pattern, matches_name
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
-from pipelines.config.messages.renamed_keys import restore_old_names, to_recorded
-from pipelines.config.features.auto import is_pattern, matches_name
-from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.config.secrets import ELSEWHERE, find_secrets
 from pipelines.config.section import Section, expand_kind
 from pipelines.config.serving import Endpoint, Export, Registry

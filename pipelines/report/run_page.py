@@ -6,9 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pipelines.config.messages.counting import list_shapes, show_count
-from pipelines.config.tasks.task import KINDS
-from pipelines.config.train.strategies import strategy_section
-from pipelines.config.messages.did_you_mean import list_shapes, show_count
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.strategies import STRATEGIES
 from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours

@@ -2,5 +2,5 @@
 
 1. `wording`       turns validation errors into one line each.
 2. `did_you_mean`  suggests the known name closest to an unknown one.
-4. `counting`      counts things, and shows few of many names.
+3. `counting`      counts things, and shows few of many names.
 """

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.messages.counting import name_list
-from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.features import encoder_settings
 from pipelines.config.features.auto import AutoSettings
 from pipelines.config.features.base import EncoderSettings
-from pipelines.config.messages.did_you_mean import name_list, suggestion
+from pipelines.config.messages.counting import name_list
+from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.plugins import import_class, is_class_path
 from pipelines.data.features.base import Encoder, Input, Packer
 from pipelines.data.features.raw import python_value

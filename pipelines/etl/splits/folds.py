@@ -18,10 +18,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config.dataset.dataset import Split
 from pipelines.config.dataset.folds import ByFold, ByTimeFold, FoldSplit
-from pipelines.config.features import IdentitySettings
-from pipelines.config.messages.counting import name_list
 from pipelines.config.features.numbers import IdentitySettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.versions.attempt import Attempt
 from pipelines.data.versions.folds import count_folds
 from pipelines.data.versions.manifest import FittedEncoder, Folds, tensor_columns

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.features import MaskSettings
-from pipelines.config.messages.counting import show_count
 from pipelines.config.features.dense import MaskSettings
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.data.features.media.masks import Mask, read_values
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.annotated import (

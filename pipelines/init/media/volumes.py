@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.features import MaskSettings, VolumeSettings
-from pipelines.config.features.dense import MOST_CLASSES
-from pipelines.config.messages.counting import show_count
 from pipelines.config.features.dense import MOST_CLASSES, MaskSettings, VolumeSettings
-from pipelines.config.messages.did_you_mean import show_count
+from pipelines.config.messages.counting import show_count
 from pipelines.data.features.media.masks import Mask
 from pipelines.data.features.media.nifti import Grid, UnreadableError, extent, read_grid, read_nifti
 from pipelines.data.features.media.volumes import Volume

@@ -5,11 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from pipelines.config.effect_rules import Use, is_above_0
+from pipelines.config.effects import OnlyWith, is_above_0
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
-from pipelines.config.effects import OnlyWith, is_above_0
-from pipelines.config.messages.did_you_mean import name_list, suggestion
 from pipelines.config.train.base import Training
 from pipelines.config.train.strategy import UnitOfWork, check_not_compiled
 from pipelines.errors import ConfigError

@@ -4,23 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pipelines.config.features import (
-    BinarySettings,
-    EncoderSettings,
-    HashSettings,
-    IdentitySettings,
-    NumericSettings,
-    QuantileSettings,
-    SequenceSettings,
-    VocabularySettings,
-    encoder_settings,
-)
-from pipelines.config.messages.counting import name_list
 from pipelines.config.features import encoder_settings
 from pipelines.config.features.base import EncoderSettings
 from pipelines.config.features.categories import BinarySettings, HashSettings, SequenceSettings, VocabularySettings
 from pipelines.config.features.numbers import IdentitySettings, NumericSettings, QuantileSettings
-from pipelines.config.messages.did_you_mean import name_list
+from pipelines.config.messages.counting import name_list
 from pipelines.data.features.auto.choice import Choice
 from pipelines.data.features.auto.column_roles import IDENTIFIER, IDENTIFIER_SHARE, many_texts
 from pipelines.data.features.auto.encoder_choice import category_encoder
