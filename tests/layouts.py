@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from trainings import StopsAfter, open_dataset, training
 
+from pipelines.applications.language.settings import LanguageSettings
+from pipelines.applications.language.task import Language
 from pipelines.config import Config
-from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.sequences.language import Language
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.digest_log import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory

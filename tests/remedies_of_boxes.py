@@ -9,12 +9,11 @@ import PIL.Image
 import pyarrow as pa
 from remedy_cases import Do
 
-from pipelines.config.features.boxes import BoxesSettings
-from pipelines.config.tasks.detection import DetectionSettings
-from pipelines.data.features.media.boxes import Boxes
+from pipelines.applications.detection.encoder import Boxes
+from pipelines.applications.detection.settings import BoxesSettings, DetectionSettings
+from pipelines.applications.detection.task import Detection
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
-from pipelines.tasks.boxes.detection import Detection
 from pipelines.tasks.data import Data
 
 IMAGE = TensorColumn(name="image", dtype="uint8", shape=(3, 20, 28))

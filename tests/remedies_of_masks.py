@@ -6,11 +6,10 @@ from typing import Any
 
 from remedy_cases import Do, fit_columns
 
-from pipelines.config.features.dense import MaskSettings
-from pipelines.config.tasks.segmentation import SegmentationSettings
+from pipelines.applications.segmentation.settings import MaskSettings, SegmentationSettings
+from pipelines.applications.segmentation.task import Segmentation
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Data
-from pipelines.tasks.masks.segmentation import Segmentation
 
 COLUMNS = (
     TensorColumn(name="image", dtype="uint8", shape=(1, 20, 28)),

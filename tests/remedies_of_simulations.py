@@ -11,12 +11,11 @@ import torch
 from remedy_cases import Do
 from tables import raw_table
 
-from pipelines.config.source.simulation import SimulationTable
-from pipelines.config.tasks.operator import OperatorSettings
-from pipelines.data.sources.simulation import Simulation, SimulatorCode, read_simulator, simulate_seeds
+from pipelines.applications.science.settings import OperatorSettings, SimulationTable
+from pipelines.applications.science.simulation import Simulation, SimulatorCode, read_simulator, simulate_seeds
+from pipelines.applications.science.task import Operator
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.data import Data
-from pipelines.tasks.fields.operator import Operator
 
 MODULE = "simulator_of_remedies"
 SOUND = "def simulate(seed, points=2):\n    return {'x': [float(seed)] * points}\n"

@@ -11,8 +11,9 @@ from layouts import gpt, gpt_settings
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from pipelines.applications.language.settings import LanguageSettings
+from pipelines.applications.language.task import Language
 from pipelines.config import parse
-from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.vision import VisionSettings
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
@@ -22,7 +23,6 @@ from pipelines.strategies.sharded.parameter_shards import check_parameters, chec
 from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.images.vision import Vision
-from pipelines.tasks.sequences.language import Language
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.train.exact.deterministic import check_model
 from pipelines.train.initial_fit import fit_weights

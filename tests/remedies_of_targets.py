@@ -6,11 +6,12 @@ from typing import Any
 
 from remedy_cases import Do, fit_columns
 
+from pipelines.applications.recommendation.settings import RecommendationSettings
+from pipelines.applications.trees.settings import TreesSettings
 from pipelines.config.load import load
 from pipelines.config.plugins import import_class
 from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.tasks.task import RecommendationSettings, TextSettings
-from pipelines.config.tasks.trees import TreesSettings
+from pipelines.config.tasks.task import TextSettings
 from pipelines.launch.checks import check_before_etl
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import task_data

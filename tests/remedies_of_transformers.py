@@ -9,11 +9,10 @@ import pyarrow as pa
 from fitting import fit
 from transformer_folders import TEXTS, write_folder, write_network, write_tokenizer
 
-from pipelines.config.features.tokens import TokenizerSettings
-from pipelines.config.tasks.huggingface import HuggingFaceSettings
+from pipelines.applications.huggingface.settings import HuggingFaceSettings, TokenizerSettings
+from pipelines.applications.huggingface.task import HuggingFace
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data
-from pipelines.tasks.sequences.huggingface import HuggingFace
 
 Do = Callable[[Path], Any]
 TARGET = TensorColumn(name="y", dtype="uint8", role="target", cardinality=2)

@@ -18,13 +18,14 @@ from stores import new_store
 from versions import write_version
 
 from pipelines import command_line
+from pipelines.applications.recommendation.settings import RecommendationSettings
 from pipelines.config.dataset.dataset import ByFraction, Dataset
 from pipelines.config.flags import parse_flags as read_flags
 from pipelines.config.load import load, parse
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint
 from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.tasks.task import TASKS, RecommendationSettings, TextSettings
+from pipelines.config.tasks.task import TASKS, TextSettings
 from pipelines.data.features.auto.patterns import name_columns
 from pipelines.data.features.raw import numbers
 from pipelines.data.loader import Loader, Order, shard_range

@@ -6,24 +6,24 @@ from typing import Any
 import torch
 from torch import nn
 
+from pipelines.applications.detection.task import Detection
+from pipelines.applications.forecasting.task import Forecasting
+from pipelines.applications.huggingface.task import HuggingFace
+from pipelines.applications.language.task import Language
+from pipelines.applications.recommendation.next_item import NextItem
+from pipelines.applications.recommendation.ratings import Recommendation
+from pipelines.applications.science.task import Operator
+from pipelines.applications.segmentation.task import Segmentation
+from pipelines.applications.series.task import SeriesTask
+from pipelines.applications.speech.task import Speech
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.train import Train
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.boxes.detection import Detection
-from pipelines.tasks.fields.operator import Operator
 from pipelines.tasks.images.vision import Vision
-from pipelines.tasks.masks.segmentation import Segmentation
-from pipelines.tasks.sequences.huggingface import HuggingFace
-from pipelines.tasks.sequences.language import Language
-from pipelines.tasks.sequences.next_item import NextItem
 from pipelines.tasks.sequences.text import Text
-from pipelines.tasks.series.forecasting import Forecasting
-from pipelines.tasks.series.series import SeriesTask
-from pipelines.tasks.series.speech import Speech
-from pipelines.tasks.tables.recommendation import Recommendation
 from pipelines.tasks.tables.tabular import Tabular
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipelines.config.tasks.language import LanguageSettings as Settings
+from pipelines.applications.language.settings import LanguageSettings as Settings
+from pipelines.applications.language.task import Language
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.sequences.language import Language
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy

@@ -26,7 +26,8 @@ import torch.multiprocessing as mp
 
 from benchmarks.exact.matrix import join
 from benchmarks.report import RESULTS, Row, package_versions, save, show
-from pipelines.config.tasks.trees import TreesSettings
+from pipelines.applications.trees.settings import TreesSettings
+from pipelines.applications.trees.task import Trees
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Order
 from pipelines.data.versions.plain import commit_arrays, identity_encoders
@@ -37,7 +38,6 @@ from pipelines.runtime.weights import model_digest
 from pipelines.strategies.boosting.boosting import Boosting
 from pipelines.strategies.boosting.rows import Rounds
 from pipelines.tasks.data import Data
-from pipelines.tasks.tables.trees import Trees
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from pipelines.applications.science.settings import SimulationTable
 from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.dataset.folds import ByFold, ByTimeFold
 from pipelines.config.dataset.windows import WindowSettings
@@ -13,7 +14,6 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
 from pipelines.config.setting_words import one_line, setting_schemas, table_cell, value_words
-from pipelines.config.source.simulation import SimulationTable
 from pipelines.config.source.source import Source, Table
 from pipelines.config.source.table_base import TableSettings
 from pipelines.config.tasks.base import TaskSettings

@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
+from pipelines.applications.detection.coco_draft import draft_coco
+from pipelines.applications.detection.voc_draft import draft_voc
+from pipelines.applications.language.draft import draft_language
+from pipelines.applications.segmentation.mask_draft import draft_masks
+from pipelines.applications.segmentation.volume_draft import draft_volumes
+from pipelines.applications.speech.draft import draft_recordings
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Drafter, Request
-from pipelines.init.media.coco import draft_coco
 from pipelines.init.media.documents import draft_documents
 from pipelines.init.media.idx_images import draft_idx
-from pipelines.init.media.language import draft_language
-from pipelines.init.media.masks import draft_masks
 from pipelines.init.media.pictures import draft_pictures
-from pipelines.init.media.recordings import draft_recordings
 from pipelines.init.media.sentences import draft_sentences
-from pipelines.init.media.voc import draft_voc
-from pipelines.init.media.volumes import draft_volumes
 from pipelines.init.tables.draft import draft_table
 
 DRAFTERS: tuple[Drafter, ...] = (

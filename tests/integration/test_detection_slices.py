@@ -16,6 +16,7 @@ from picture_slices import Slice, fit
 from pyspark.sql import SparkSession
 
 from pipelines.api import open_predictions
+from pipelines.applications.detection.task import true_boxes
 from pipelines.config import load
 from pipelines.config.serving import Endpoint
 from pipelines.data.loader import Loader, Order
@@ -30,7 +31,6 @@ from pipelines.serving.http.schema import openapi
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor, load_model
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.boxes.detection import true_boxes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,9 +15,9 @@ from stores import new_store
 from tables import raw_table
 
 from pipelines.api import open_predictions
+from pipelines.applications.science import simulation
 from pipelines.config import Config, load
 from pipelines.data.loader import Loader, Order
-from pipelines.data.sources import simulation
 from pipelines.data.versions.manifest import Manifest
 from pipelines.data.versions.versions import open_version
 from pipelines.errors import SourceError
@@ -88,7 +88,7 @@ def trained_slice(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
 def test_any_number_of_tasks_makes_the_same_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {
         "format": "simulation",
-        "function": "pipelines.data.simulations.burgers:simulate",
+        "function": "pipelines.applications.science.burgers:simulate",
         "schema": "initial array<double>, final array<double>",
         "seeds": 7,
         "parameters": {"points": 64, "steps": 32},

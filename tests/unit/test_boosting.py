@@ -14,8 +14,10 @@ from sklearn.metrics import roc_auc_score
 from test_target_kinds import KINDS, make_case
 from trainings import StopsAfter, open_dataset, training
 
+from pipelines.applications.trees.forest import Forest
+from pipelines.applications.trees.settings import TreesSettings
+from pipelines.applications.trees.task import TreeInput, Trees
 from pipelines.config import Config, parse
-from pipelines.config.tasks.trees import TreesSettings
 from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
@@ -26,8 +28,6 @@ from pipelines.strategies.boosting.gradients import best_bias, gradients
 from pipelines.strategies.boosting.machines import Growth, MachineGroup
 from pipelines.strategies.boosting.rows import add_missing_row
 from pipelines.tasks.bind import build_task, task_data
-from pipelines.tasks.tables.forest import Forest
-from pipelines.tasks.tables.trees import TreeInput, Trees
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from fitting import fit
 
-from pipelines.config.features.boxes import BoxesSettings
+from pipelines.applications.detection import voc
+from pipelines.applications.detection.encoder import Boxes
+from pipelines.applications.detection.settings import BoxesSettings
 from pipelines.data.features import Encoders, refusal_kind
-from pipelines.data.features.media import voc
-from pipelines.data.features.media.boxes import Boxes
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pipelines.data.simulations.burgers import last_mode, random_field, simulate, solve
+from pipelines.applications.science.burgers import last_mode, random_field, simulate, solve
 
 VISCOSITY = 0.02
 
@@ -67,7 +67,7 @@ def test_initial_conditions_have_the_spectrum_of_the_paper() -> None:
 
 
 def test_another_process_has_the_same_bits() -> None:
-    code = "from pipelines.data.simulations.burgers import simulate; row = simulate(5); print(row['initial'].tobytes().hex(), "
+    code = "from pipelines.applications.science.burgers import simulate; row = simulate(5); print(row['initial'].tobytes().hex(), "
     code += "row['final'].tobytes().hex())"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     simulate(4)

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from raw import raw
 
+from pipelines.applications.language.task import Language
 from pipelines.config import Config, TaskSettings, load
 from pipelines.config.dataset.dataset import ByColumn
 from pipelines.config.features.auto import is_pattern
@@ -17,7 +18,6 @@ from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.skeleton import skeleton
 from pipelines.tasks.base import Data
-from pipelines.tasks.sequences.language import Language
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from trainings import characters
 
+from pipelines.applications.language.task import Language
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.tokens import DividedTokens
-from pipelines.tasks.sequences.language import Language
 from pipelines.tasks.tokens import Tokens
 from pipelines.train.reduce.context import WorkerContext
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from pipelines.applications.forecasting.futures import Future, FutureQuantiles
+from pipelines.applications.forecasting.settings import ForecastingSettings
+from pipelines.applications.language.settings import LanguageSettings
+from pipelines.applications.recommendation.settings import NextItemSettings
 from pipelines.config import TaskSettings
-from pipelines.config.tasks.forecasting import ForecastingSettings
-from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.tasks.tabular import TabularSettings
-from pipelines.config.tasks.task import NextItemSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
@@ -20,7 +21,6 @@ from pipelines.tasks.details import ClassDetails, Details, EvaluationData, Forec
 from pipelines.tasks.details.base import SHOWN_BYTES
 from pipelines.tasks.details.parts import SelectedRows, sampling_keys
 from pipelines.tasks.details.scores import MOST_SCORES, Scores
-from pipelines.tasks.targets.futures import Future, FutureQuantiles
 from pipelines.tasks.targets.kinds import target_kind
 
 X = TensorColumn(name="x", dtype="float32")

@@ -8,21 +8,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.config.tasks.detection import DetectionSettings
+from pipelines.applications.detection import task as detection
+from pipelines.applications.detection.augmentation import Views, mirror
+from pipelines.applications.detection.details import count_right
+from pipelines.applications.detection.mean_boxes import MeanBoxes
+from pipelines.applications.detection.metrics import COCO, HALF, AveragePrecision
+from pipelines.applications.detection.peaks import find_boxes, pairwise_iou
+from pipelines.applications.detection.settings import DetectionSettings
+from pipelines.applications.detection.targets import decode_boxes, distances_to, giou, make_targets
+from pipelines.applications.detection.task import Detection, true_boxes
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.boxes import answer_boxes
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.boxes import detection
-from pipelines.tasks.boxes.augmentation import Views, mirror
-from pipelines.tasks.boxes.detection import Detection, true_boxes
-from pipelines.tasks.boxes.metrics import COCO, HALF, AveragePrecision
-from pipelines.tasks.boxes.peaks import find_boxes, pairwise_iou
-from pipelines.tasks.boxes.targets import decode_boxes, distances_to, giou, make_targets
-from pipelines.tasks.boxes.trivial import MeanBoxes
-from pipelines.tasks.details.boxes import count_right
 from pipelines.tasks.metrics.values import metric_values
 
 pytestmark = pytest.mark.usefixtures("one_thread")

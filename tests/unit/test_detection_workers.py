@@ -9,10 +9,10 @@ from groups import run_processes
 from picture_workers import SIZES, train_all
 from versions import write_version
 
-from pipelines.config.tasks.detection import DetectionSettings
+from pipelines.applications.detection.settings import DetectionSettings
+from pipelines.applications.detection.task import Detection
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data
-from pipelines.tasks.boxes.detection import Detection
 
 COLUMNS = (
     TensorColumn(name="image", dtype="uint8", shape=(3, 24, 32)),

@@ -13,6 +13,7 @@ import torch
 from filed import fit_manifest
 from torch import nn
 
+from pipelines.applications.trees.forest import Forest, Tree
 from pipelines.config import Config, parse
 from pipelines.data.features import Encoders
 from pipelines.data.versions.plain import commit_arrays
@@ -27,7 +28,6 @@ from pipelines.serving.export.subject import Subject
 from pipelines.serving.export.targets import target_writer
 from pipelines.serving.model import Predictor
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.tables.forest import Forest, Tree
 from pipelines.tasks.targets.decision import Decision
 
 ROWS = 300

@@ -6,11 +6,11 @@ import pytest
 import torch
 from test_forecasting import NETWORKS
 
-from pipelines.config.tasks.forecasting import ForecastingSettings
+from pipelines.applications.forecasting.settings import ForecastingSettings
+from pipelines.applications.forecasting.task import Forecasting
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.series.forecasting import Forecasting
 
 STEPS, HORIZON, SERIES, REGIONS, HOURS = 8, 4, 2, 3, 4
 REGION = TensorColumn(name="region", dtype="int32", cardinality=REGIONS)

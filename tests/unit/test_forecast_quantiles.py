@@ -13,8 +13,9 @@ from sklearn.metrics import mean_pinball_loss
 from test_forecasting import COLUMNS, HORIZON, NETWORKS, SERIES, STEPS, batch
 from test_forecasting import task as create_task
 
+from pipelines.applications.forecasting.settings import ForecastingSettings
+from pipelines.applications.forecasting.task import Forecasting
 from pipelines.config.serving import Endpoint
-from pipelines.config.tasks.forecasting import ForecastingSettings
 from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text
@@ -25,7 +26,6 @@ from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor
 from pipelines.serving.model.signature import model_signature
 from pipelines.tasks.bind import task_data
-from pipelines.tasks.series.forecasting import Forecasting
 
 SHARES = (0.05, 0.5, 0.95)
 QUANTILES: dict[str, Any] = {"loss": "quantiles", "quantiles": list(SHARES)}

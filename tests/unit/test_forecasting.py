@@ -10,13 +10,13 @@ import torch
 from fitting import fit, fit_encoder
 from pydantic import ValidationError
 
+from pipelines.applications.forecasting.patch_transformer import PatchTransformer
+from pipelines.applications.forecasting.settings import ForecastingSettings as Settings
+from pipelines.applications.forecasting.task import Forecasting
 from pipelines.config.features.arrays import ScaleSettings
-from pipelines.config.tasks.forecasting import ForecastingSettings as Settings
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.series.forecasting import Forecasting
-from pipelines.tasks.series.patch_transformer import PatchTransformer
 
 CONF = Path(__file__).parents[2] / "conf/etth1.yaml"
 STEPS, HORIZON, SERIES = 12, 4, 3

@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipelines.config.tasks.trees import TreesSettings
+from pipelines.applications.trees.contributions import contributions
+from pipelines.applications.trees.forest import Forest
+from pipelines.applications.trees.settings import TreesSettings
+from pipelines.applications.trees.task import Trees
+from pipelines.applications.trees.traversal import PAIRS_AT_ONCE
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
@@ -20,10 +24,6 @@ from pipelines.strategies.boosting.gradients import best_bias, gradients, sum_ex
 from pipelines.strategies.boosting.growth import no_tree, read_tree
 from pipelines.strategies.boosting.partial_sums import PartialSums
 from pipelines.tasks.data import Data
-from pipelines.tasks.tables.contributions import contributions
-from pipelines.tasks.tables.forest import Forest
-from pipelines.tasks.tables.traversal import PAIRS_AT_ONCE
-from pipelines.tasks.tables.trees import Trees
 
 ROWS, VALUES = 3_000, 12
 COLUMNS = (

@@ -13,8 +13,10 @@ import torch
 from fitting import fit
 from transformer_folders import TEXTS, write_folder, write_network, write_tokenizer
 
+from pipelines.applications.huggingface import task as huggingface
+from pipelines.applications.huggingface.settings import HuggingFaceSettings
+from pipelines.applications.huggingface.task import HuggingFace
 from pipelines.config import Config, parse
-from pipelines.config.tasks.huggingface import HuggingFaceSettings
 from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
 from pipelines.data.features import Encoders, restore_encoder
@@ -26,8 +28,6 @@ from pipelines.launch.weight_files import read_weight_files
 from pipelines.report.data_profile.encoders import describe_encoder
 from pipelines.serving.model.model import software_requirements
 from pipelines.tasks.base import Data
-from pipelines.tasks.sequences import huggingface
-from pipelines.tasks.sequences.huggingface import HuggingFace
 from pipelines.train.initial_fit import Fit, fit_weights
 from pipelines.train.low_rank_adapters import model_without_adapters
 from pipelines.train.strategies import meta_model, prepare_fine_tuning

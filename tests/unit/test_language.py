@@ -10,8 +10,9 @@ import torch
 from groups import run_group
 from torch import Tensor
 
+from pipelines.applications.language.settings import LanguageSettings as Settings
+from pipelines.applications.language.task import NATS, TOKENS, Language
 from pipelines.config import Config, parse
-from pipelines.config.tasks.language import LanguageSettings as Settings
 from pipelines.data.features import restore_encoder
 from pipelines.data.features.base import Packer
 from pipelines.data.versions.manifest import FittedEncoder
@@ -21,7 +22,6 @@ from pipelines.data.versions.versions import open_version
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.sequences.language import NATS, TOKENS, Language
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Hooks

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw import raw
 
-from pipelines.config.features.arrays import LogMelSettings
+from pipelines.applications.speech.settings import LogMelSettings
+from pipelines.applications.speech.spectrogram import SILENCE, STEP
+from pipelines.applications.speech.wav import UnreadableSoundError, read_samples
 from pipelines.data.features.base import Encoder
-from pipelines.data.features.media.spectrogram import SILENCE, STEP
-from pipelines.data.features.media.wav import UnreadableSoundError, read_samples
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
 from pipelines.serving.export.script import columns

@@ -13,13 +13,13 @@ import PIL.Image
 import pyarrow as pa
 import pytest
 
-from pipelines.config.features.dense import MaskSettings, VolumeSettings
+from pipelines.applications.segmentation import resampling
+from pipelines.applications.segmentation.mask_encoder import Mask
+from pipelines.applications.segmentation.nifti import MAX_VOXELS, UnreadableError, Voxels, read_grid, read_nifti
+from pipelines.applications.segmentation.resampling import centre, resample
+from pipelines.applications.segmentation.settings import MaskSettings, VolumeSettings
+from pipelines.applications.segmentation.volume_encoder import Volume
 from pipelines.data.features import Encoders, refusal_kind
-from pipelines.data.features.media import resampling
-from pipelines.data.features.media.masks import Mask
-from pipelines.data.features.media.nifti import MAX_VOXELS, UnreadableError, Voxels, read_grid, read_nifti
-from pipelines.data.features.media.resampling import centre, resample
-from pipelines.data.features.media.volumes import Volume
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.optim import AdamW
 
+from pipelines.applications.language.gpt import GPT
+from pipelines.applications.language.vocabulary import TokenVocabulary
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
-from pipelines.tasks.sequences.gpt import GPT
-from pipelines.tasks.sequences.vocabulary import TokenVocabulary
 from pipelines.train.fine_tuning import parameter_groups
 from pipelines.train.muon import MATRICES, Muon, hidden_matrices
 from pipelines.train.reduce.context import WorkerContext

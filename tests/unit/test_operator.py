@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.config.tasks.operator import OperatorSettings
+from pipelines.applications.science.fourier_operator import FourierLayer
+from pipelines.applications.science.mean_fields import RepeatFeature
+from pipelines.applications.science.settings import OperatorSettings
+from pipelines.applications.science.task import Operator
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError, DatasetError
@@ -14,9 +17,6 @@ from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.svg_figures import draw_figures
 from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.fields.fourier_operator import FourierLayer
-from pipelines.tasks.fields.operator import Operator
-from pipelines.tasks.fields.trivial import RepeatFeature
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,14 +9,14 @@ import PIL.ImageOps
 import pyarrow as pa
 import pytest
 
+from pipelines.applications.detection.encoder import Boxes
+from pipelines.applications.detection.settings import BoxesSettings
+from pipelines.applications.segmentation.mask_encoder import Mask
+from pipelines.applications.segmentation.settings import MaskSettings, VolumeSettings
 from pipelines.config.features import encoder_settings
 from pipelines.config.features.arrays import ImageSettings
 from pipelines.config.features.base import EncoderSettings
-from pipelines.config.features.boxes import BoxesSettings
-from pipelines.config.features.dense import MaskSettings, VolumeSettings
 from pipelines.data.features.arrays import Image
-from pipelines.data.features.media.boxes import Boxes
-from pipelines.data.features.media.masks import Mask
 from pipelines.data.features.orientation import orientation, turn
 from pipelines.data.versions.schema import Role, TensorColumn, to_numpy
 from pipelines.init.media.pictures import _decode

@@ -10,7 +10,8 @@ from layouts import SETTINGS, VOCABULARY, WINDOWS, Fitted, fit_layout, losses
 from torch import Tensor, nn
 from trainings import training
 
-from pipelines.config.tasks.language import LanguageSettings
+from pipelines.applications.language.settings import LanguageSettings
+from pipelines.applications.language.task import Language
 from pipelines.config.tasks.vision import VisionSettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
@@ -20,7 +21,6 @@ from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.stages import microbatches_per_step, stages_by_place
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.images.vision import Vision
-from pipelines.tasks.sequences.language import Language
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy, strategy_class

@@ -11,8 +11,13 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassJaccardIndex
 from torchmetrics.segmentation import DiceScore
 
+from pipelines.applications.segmentation.mean_masks import PixelShares
+from pipelines.applications.segmentation.metrics import dice, foreground_dice, iou, row_confusions
+from pipelines.applications.segmentation.patches import Patches, change_curve
+from pipelines.applications.segmentation.settings import SegmentationSettings
+from pipelines.applications.segmentation.task import Segmentation
+from pipelines.applications.segmentation.unet import OverPixels, UNet, tile_starts, tile_weights
 from pipelines.config.load import parse
-from pipelines.config.tasks.segmentation import SegmentationSettings
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
@@ -20,11 +25,6 @@ from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import check_task
-from pipelines.tasks.masks.metrics import dice, foreground_dice, iou, row_confusions
-from pipelines.tasks.masks.patches import Patches, change_curve
-from pipelines.tasks.masks.segmentation import Segmentation
-from pipelines.tasks.masks.trivial import PixelShares
-from pipelines.tasks.masks.unet import OverPixels, UNet, tile_starts, tile_weights
 from pipelines.tasks.metrics.values import metric_values
 
 pytestmark = pytest.mark.usefixtures("one_thread")

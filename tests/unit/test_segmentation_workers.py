@@ -8,10 +8,10 @@ from groups import run_processes
 from picture_workers import SIZES, train_all
 from versions import write_version
 
-from pipelines.config.tasks.segmentation import SegmentationSettings
+from pipelines.applications.segmentation.settings import SegmentationSettings
+from pipelines.applications.segmentation.task import Segmentation
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Data
-from pipelines.tasks.masks.segmentation import Segmentation
 
 COLUMNS = (
     TensorColumn(name="image", dtype="uint8", shape=(1, 16, 12)),

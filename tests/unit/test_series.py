@@ -8,17 +8,16 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pipelines.config.features.series import SeriesSettings
-from pipelines.config.tasks.task import SeriesTaskSettings
+from pipelines.applications.series.encoder import Series
+from pipelines.applications.series.settings import SeriesSettings, SeriesTaskSettings
+from pipelines.applications.series.task import OverSeries, SeriesTask, limit_deviations
 from pipelines.data.features import Encoders, refusal_kind
-from pipelines.data.features.series import Series
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.columns import ENCODERS, FAULTS, Column
 from pipelines.serving.export.standalone.series import series as standalone_series
 from pipelines.tasks.data import Data
-from pipelines.tasks.series.series import OverSeries, SeriesTask, limit_deviations
 
 ONE, TWO = pa.list_(pa.float64()), pa.list_(pa.list_(pa.float64()))
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from tables import raw_table
 
+from pipelines.applications.science.simulation import Simulation, SimulatorCode, read_simulator, simulate_seeds
 from pipelines.config.load import parse
-from pipelines.data.sources.simulation import Simulation, SimulatorCode, read_simulator, simulate_seeds
 from pipelines.errors import ConfigError, MismatchError, SourceError
 
 MODULE = "my_simulator"
@@ -82,7 +82,7 @@ def test_code_and_versions_of_libraries_name_the_dataset(folder: Path, monkeypat
     write(folder, SOUND + "# another line\n")
     assert checksums() != before
     write(folder, SOUND)
-    monkeypatch.setattr("pipelines.data.sources.simulation.version", lambda name: "9.9")
+    monkeypatch.setattr("pipelines.applications.science.simulation.version", lambda name: "9.9")
     assert checksums() != before
 
 

@@ -12,13 +12,13 @@ from task_cases import create_task, random_batch
 from torch import Tensor, nn
 from trainings import open_dataset
 
+from pipelines.applications.trees.task import Trees
 from pipelines.config import Config
 from pipelines.data.loader.reader import Reader
 from pipelines.errors import ConfigError
 from pipelines.tasks.bag import frequent_counts
 from pipelines.tasks.bind import build_task, check_task
 from pipelines.tasks.tables.tabular import Perceptron
-from pipelines.tasks.tables.trees import Trees
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Hooks

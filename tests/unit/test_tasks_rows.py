@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 import torch
 
+from pipelines.applications.recommendation.next_item import NextItem
+from pipelines.applications.recommendation.ratings import Recommendation
+from pipelines.applications.recommendation.settings import NextItemSettings
+from pipelines.applications.speech.task import Speech, augment
 from pipelines.config import TaskSettings
-from pipelines.config.tasks.task import TASKS, NextItemSettings
+from pipelines.config.tasks.task import TASKS
 from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import FIRST, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.sequences.next_item import NextItem
 from pipelines.tasks.sequences.text import Text
-from pipelines.tasks.series.speech import Speech, augment
-from pipelines.tasks.tables.recommendation import Recommendation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

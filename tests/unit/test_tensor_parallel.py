@@ -10,14 +10,14 @@ from layouts import SETTINGS, Fitted, fit_layout, gpt, gpt_settings, losses, ste
 from torch import nn
 from trainings import training
 
+from pipelines.applications.language.gpt import GPT
+from pipelines.applications.language.task import Language
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.degrees import check_degrees
 from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.tensor import check_divisible
-from pipelines.tasks.sequences.gpt import GPT
-from pipelines.tasks.sequences.language import Language
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.train.checkpoint.digest_log import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory

@@ -17,6 +17,7 @@ from test_tasks_rows import TASKS
 from test_values import Points, values
 from trainings import characters, open_dataset, training
 
+from pipelines.applications.forecasting.simple_forecasts import RepeatSeason
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import FIRST
 from pipelines.report.curves import training_charts
@@ -25,7 +26,6 @@ from pipelines.report.run_page import run_page
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import build_task as bound_task
 from pipelines.tasks.metrics.values import Value
-from pipelines.tasks.series.trivial_forecasts import RepeatSeason
 from pipelines.tasks.tables.tabular import Tabular
 from pipelines.tasks.trivial import invert_decoding
 from pipelines.tracking.history import History, Point

@@ -13,14 +13,16 @@ from fitting import fit, gather_statistics
 from groups import run_group
 from torch.export import Dim
 
+from pipelines.applications.language.settings import LanguageSettings
+from pipelines.applications.language.task import Language
+from pipelines.applications.language.windows import EXTENT, NATS, TOKENS
+from pipelines.applications.language.words import Words
 from pipelines.config import parse
 from pipelines.config.dataset.dataset import Dataset
-from pipelines.config.tasks.language import LanguageSettings
 from pipelines.config.train.train import Train
 from pipelines.data.features import encoder_notes, restore_encoder
 from pipelines.data.features.statistics import Accumulator, combine_summaries
 from pipelines.data.features.text.pretokenize import line_word_counts, line_words
-from pipelines.data.features.text.words import Words
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
@@ -30,8 +32,6 @@ from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task, task_data
-from pipelines.tasks.sequences.language import Language
-from pipelines.tasks.sequences.windows import EXTENT, NATS, TOKENS
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.hooks import Hooks

@@ -60,30 +60,3 @@ class ImageSettings(EncoderSettings):
     @property
     def encodes_with(self) -> tuple[str, ...]:
         return ("pillow",)
-
-
-class LogMelSettings(EncoderSettings):
-    """Log-mel spectrogram of the bytes of a WAV file, float32 of shape (mels, frames): the logarithm of the power on the mel scale."""
-
-    implementation: ClassVar[str] = "pipelines.data.features.media.audio:LogMel"
-    kind_of_values: ClassVar[str] = "spectrogram"
-    encoder: Literal["log_mel"] = "log_mel"
-    sample_rate: PositiveInt
-    """Sample rate in Hz. Files with another sample rate are quarantined."""
-    seconds: PositiveFloat = 1.0
-    """Length of the recording, from its start. Shorter recordings are padded with silence."""
-    mels: PositiveInt = 40
-    """Number of bands, evenly spaced on the mel scale from 0 to half the sample rate."""
-    window_seconds: PositiveFloat = 0.025
-    """Length of a frame."""
-    hop_seconds: PositiveFloat = 0.01
-    """Time from the start of one frame to the start of the next."""
-
-    @model_validator(mode="after")
-    def _holds_a_frame(self) -> "LogMelSettings":
-        if self.hop_seconds * self.sample_rate < 1 or self.window_seconds * self.sample_rate < 2 or self.seconds < self.window_seconds:
-            raise ValueError(
-                f"seconds {self.seconds:g}, window_seconds {self.window_seconds:g}, hop_seconds {self.hop_seconds:g}: "
-                "a window must fit into the recording and have at least two samples, and a hop at least one"
-            )
-        return self

@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pipelines.applications.detection import figures as boxes
+from pipelines.applications.forecasting import figures as forecasts
+from pipelines.applications.science import figures as fields
+from pipelines.applications.segmentation import figures as masks
 from pipelines.report.evaluation import SplitEvaluation
-from pipelines.report.figures import boxes, classes, fields, forecasts, importance, masks, numbers, worst
+from pipelines.report.figures import classes, importance, numbers, worst
 from pipelines.report.figures.canvas import UndefinedError
 
 Draw = Callable[[SplitEvaluation], tuple[bytes, str]]

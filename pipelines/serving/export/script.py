@@ -13,12 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipelines.data.features import orientation, padding
-from pipelines.data.features.media import file_kinds, spectrogram, wav
+from pipelines.applications.detection import peaks
+from pipelines.applications.series import padding
+from pipelines.applications.speech import spectrogram, wav
+from pipelines.data.features import orientation
+from pipelines.data.features.media import file_kinds
 from pipelines.errors import ExportError
 from pipelines.serving.export.standalone import answers, arrays, boxes, categories, columns, model, numbers, series, sound, tokens, words
 from pipelines.tasks.base import Task
-from pipelines.tasks.boxes import peaks
 
 SCRIPT, EXAMPLES, README = "predict.py", "examples.json", "README.md"
 TOLERANCE = 1e-3

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipelines.applications.trees.forest import Forest
+from pipelines.applications.trees.task import Trees
 from pipelines.config import Config
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader
@@ -18,8 +20,6 @@ from pipelines.strategies.boosting.partial_sums import PartialSums
 from pipelines.strategies.boosting.rows import Rounds, add_missing_row
 from pipelines.strategies.boosting.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.tasks.tables.forest import Forest
-from pipelines.tasks.tables.trees import Trees
 from pipelines.train.mesh import Mesh
 from pipelines.train.phases import EXCHANGE, OTHER
 from pipelines.train.reduce.context import WorkerContext

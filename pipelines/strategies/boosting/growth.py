@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipelines.tasks.tables.forest import Tree
+from pipelines.applications.trees.forest import Tree
 
 Node = Mapping[str, Any]
 

@@ -4,7 +4,7 @@ from hashlib import blake2b
 
 from torch import Tensor
 
-from pipelines.tasks.tables.forest import TREES_AT_ONCE, Forest
+from pipelines.applications.trees.forest import TREES_AT_ONCE, Forest
 
 
 class PartialSums:

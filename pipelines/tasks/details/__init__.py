@@ -11,13 +11,13 @@ that they do not depend on the number of workers. Their size does not depend on 
 4. `explanation` is what a model's outputs come from, and those of the most wrong rows.
 """
 
+from pipelines.applications.detection.details import BoxDetails
+from pipelines.applications.forecasting.details import ForecastDetails
+from pipelines.applications.science.details import FieldDetails
+from pipelines.applications.segmentation.details import MaskDetails
 from pipelines.tasks.details.base import Details, EvaluationData
-from pipelines.tasks.details.boxes import BoxDetails
 from pipelines.tasks.details.classes import ClassDetails
 from pipelines.tasks.details.explanation import Explanation
-from pipelines.tasks.details.fields import FieldDetails
-from pipelines.tasks.details.forecasts import ForecastDetails
-from pipelines.tasks.details.masks import MaskDetails
 from pipelines.tasks.details.numbers import QuantityDetails, RankingDetails, WindowDetails
 from pipelines.tasks.details.parts import Part
 

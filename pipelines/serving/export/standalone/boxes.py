@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.applications.detection.peaks import box_columns, find_boxes
 from pipelines.serving.export.standalone.answers import answer
-from pipelines.tasks.boxes.peaks import box_columns, find_boxes
 
 
 @answer("boxes")

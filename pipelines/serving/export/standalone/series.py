@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.data.features.padding import SeriesError, pad_series, read_series, series_fault
+from pipelines.applications.series.padding import SeriesError, pad_series, read_series, series_fault
 from pipelines.serving.export.standalone.columns import FAULTS, Column, encoder
 
 

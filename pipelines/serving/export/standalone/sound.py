@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.data.features.media.spectrogram import Spectrogram, spectrogram
-from pipelines.data.features.media.wav import UnreadableSoundError
+from pipelines.applications.speech.spectrogram import Spectrogram, spectrogram
+from pipelines.applications.speech.wav import UnreadableSoundError
 from pipelines.serving.export.standalone.columns import FAULTS, Column, encoder
 
 _SETTINGS = ("sample_rate", "seconds", "mels", "window_seconds", "hop_seconds")

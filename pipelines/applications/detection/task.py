@@ -1,0 +1,181 @@
+"""The task `detection`: finds the objects of an image, by a convolutional network without anchors.
+
+A row's loss is the focal loss of heat plus that of boxes, both per box of the row, as `targets` has them. Losses are summed over rows:
+other rows of a pass, of a shard or of a worker change nothing in one.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric, MetricCollection
+
+from pipelines.applications.detection.augmentation import Views
+from pipelines.applications.detection.details import BoxDetails
+from pipelines.applications.detection.mean_boxes import MeanBoxes
+from pipelines.applications.detection.metrics import COCO, COUNTED_BOXES, HALF, MISSING, AveragePrecision, has_library
+from pipelines.applications.detection.peaks import box_columns, find_boxes
+from pipelines.applications.detection.pyramid import OverColumn, Pyramid
+from pipelines.applications.detection.settings import NO_BOX
+from pipelines.applications.detection.settings import DetectionSettings as Settings
+from pipelines.applications.detection.targets import row_losses
+from pipelines.applications.segmentation.unet import scale_pixels
+from pipelines.config import TaskSettings
+from pipelines.config.messages.counting import name_list
+from pipelines.data.versions.schema import ROW_KEYS
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.details.base import Details
+from pipelines.tasks.metrics.accumulation import Loss
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.trivial import TrivialPredictor
+
+LEAST_SCORE = 0.01
+"""Scores below count in no metric."""
+_PIXELS_AT_ONCE = 2**22
+"""Pixels times channels of the finest features that the served model computes at once. Each takes 40 bytes: 170 MB together."""
+
+
+class Detection(Task):
+    settings: Settings
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if the columns are not one image and its boxes, or if both are not of one size."""
+        super().__init__(settings, data)
+        self.image, self.boxes = data.features[0], data.target
+        self.classes = data.classes
+        has_boxes = self.boxes.shape[1:] == (5,) and self.boxes.dtype == "float32" and self.classes
+        if len(data.features) != 1 or len(self.image.shape) != 3 or not has_boxes:
+            columns_text = name_list([f"{column.name} {column.shape}" for column in (*data.features, self.boxes)])
+            raise ConfigError(
+                "task.kind is detection, which takes one image (channels, height, width), of encoder image, and its boxes, of encoder "
+                f"boxes, but got {columns_text}"
+            )
+        self._check_size()
+        self.views = Views(self.size, self.settings.flips, self.settings.zoom, self.settings.jitter)
+        self.draws = self.views.draws
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        _, height, width = self.image.shape
+        return height, width
+
+    @property
+    def map_size(self) -> tuple[int, int]:
+        """Of the output: convolutions with stride 2 round up."""
+        height, width = (-(-length // self.settings.stride) for length in self.size)
+        return height, width
+
+    def check(self) -> None:
+        if not has_library():
+            raise ConfigError(f"task.kind is detection, whose metrics cannot be computed: {MISSING}")
+
+    @property
+    def monitor(self) -> Monitor:
+        return METRICS["map_50"].monitor
+
+    @property
+    def rows_at_once(self) -> int:
+        height, width = self.size
+        return max(1, 4 * _PIXELS_AT_ONCE // (height * width * self.settings.width))
+
+    def model(self) -> nn.Module:
+        chosen = self.settings
+        network = Pyramid(self.image.shape[0], len(self.classes), chosen.width, chosen.stages, chosen.blocks, chosen.stride, chosen.head)
+        return OverColumn(self.image.name, network)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        return list(cast(Pyramid, cast(OverColumn, model).network).down)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        images, boxes = batch[self.image.name], batch[self.boxes.name]
+        if self.draws:
+            images, boxes = self.views(scale_pixels(images), boxes, batch[ROW_KEYS])
+        losses = self.row_losses(model({self.image.name: images}), boxes)
+        weights = self._row_weights(losses, batch)
+        return (losses.sum(), losses.new_full((), len(losses))) if weights is None else ((losses * weights).sum(), weights.sum())
+
+    def row_losses(self, output: Tensor, boxes: Tensor) -> Tensor:
+        """The loss of each row, shape (rows,), from the model's output and true boxes."""
+        return row_losses(output.float(), boxes, self.settings.stride, self.settings.box_weight)
+
+    def metrics(self) -> MetricCollection:
+        """`map_50` is the mean over classes of the average precision, where a box is right that overlaps a true one by half; `map_50_…`
+        that of a class; `map` the mean over overlaps from 0.5 to 0.95."""
+        by_class = {f"map_50_{name}": AveragePrecision(HALF, number) for number, name in enumerate(self._metric_names)}
+        scores: dict[str, Metric | MetricCollection] = {
+            "map_50": AveragePrecision(HALF), "map": AveragePrecision(COCO), **by_class, "loss": Loss()
+        }  # fmt: skip
+        return MetricCollection(scores, compute_groups=False).set_dtype(torch.float64)
+
+    def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
+        output, boxes = output.detach().cpu().float(), batch[self.boxes.name].cpu()
+        predicted, true = self.find(output, COUNTED_BOXES, LEAST_SCORE), true_boxes(boxes)
+        for name, metric in metrics.items(copy_state=False):
+            if isinstance(metric, AveragePrecision):
+                metrics[name].update(predicted, true)
+        losses = self.row_losses(output, boxes).double()
+        metrics["loss"].update(losses, self._row_weights(losses, batch))
+
+    def find(self, output: Tensor, most: int, least_score: float) -> list[np.ndarray]:
+        """The boxes of each row with these scores, as `box_peaks.find_boxes` has them."""
+        return find_boxes(output.detach().cpu().float().numpy(), self.settings.stride, self.size, most, least_score)
+
+    def trivial_predictors(self) -> Sequence[TrivialPredictor]:
+        return [MeanBoxes(self.boxes.name, self.classes, self.map_size, self.settings.stride)]
+
+    def details(self) -> Details:
+        return BoxDetails(
+            self.settings,
+            self.data,
+            self.classes,
+            self.row_losses,
+            lambda output: self.find(output, self.settings.boxes, self.settings.min_score),
+        )
+
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        """As `box_peaks.box_columns`, by column."""
+        rows = self.find(output, self.settings.boxes, self.settings.min_score)
+        columns = [box_columns(row, self.classes, self.size) for row in rows]
+        names = columns[0] if columns else box_columns(np.zeros((0, 6)), self.classes, self.size)
+        return {name: [row[name] for row in columns] for name in names}
+
+    def prediction_form(self) -> dict[str, Any]:
+        chosen = self.settings
+        return {
+            "form": "boxes",
+            "classes": list(self.classes),
+            "size": list(self.size),
+            "stride": chosen.stride,
+            "most": chosen.boxes,
+            "least_score": chosen.min_score,
+        }
+
+    @property
+    def _metric_names(self) -> list[str]:
+        """Names of the classes with the characters that MLflow takes; numbers where two would be the same."""
+        names = [re.sub(r"[^\w :-]", "_", name) for name in self.classes]
+        return names if len({name.casefold() for name in names}) == len(names) else list(map(str, range(len(names))))
+
+    def _check_size(self) -> None:
+        fitted = self.data.encoders.get(self.boxes.name)
+        size = tuple(fitted.feature.get("shape", self.size)) if fitted else self.size
+        if size != self.size:
+            raise ConfigError(
+                f"dataset.target.{self.boxes.name}.shape is {list(size)}, but {self.image.name} has {list(self.size)} pixels, so that "
+                f"boxes would not lie on their objects; set it to {list(self.size)}"
+            )
+
+    def _row_weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
+        """Weight of each row in the loss; None if all are 1."""
+        column = self.settings.sample_weight
+        return batch[column].to(losses) if column else None
+
+
+def true_boxes(boxes: Tensor) -> list[np.ndarray]:
+    """The boxes of each row without padding, float64 of shape (boxes, 5)."""
+    return [row[row[:, 0] != NO_BOX].double().numpy() for row in boxes]

@@ -1,0 +1,175 @@
+"""The task `language`: a network over windows of tokens that predicts each token from the previous ones."""
+
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from pipelines.applications.language.gpt import GPT, normalise
+from pipelines.applications.language.lstm import LSTM
+from pipelines.applications.language.settings import LanguageSettings as Settings
+from pipelines.applications.language.vocabulary import TokenNetwork, TokenVocabulary
+from pipelines.applications.language.windows import EXTENT, NATS, TOKENS, OverWindows, TokenFrequencies
+from pipelines.config import TaskSettings
+from pipelines.config.messages.counting import name_list
+from pipelines.data.versions.schema import END
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data, Task
+from pipelines.tasks.details import Details, WindowDetails
+from pipelines.tasks.details.numbers import extent_figure
+from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.stages import Link, cut_stages
+from pipelines.tasks.tensor_parallel_plan import LayerPlan
+from pipelines.tasks.tokens import Divisible
+from pipelines.tasks.trivial import TrivialPredictor
+
+_LOGITS_AT_ONCE = 2**25
+"""Logits that a served model computes together: 128 MiB, of which a pass holds several copies."""
+
+
+class Language(Task):
+    settings: Settings
+    monitor = METRICS["nats_per_token"].monitor
+    minimised = "nats_per_token"
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if the dataset is not one packed column, or if its tokens are not as `cutoffs` needs them."""
+        super().__init__(settings, data)
+        if not data.tokens:
+            columns_text = name_list([column.name for column in data.columns])
+            raise ConfigError(
+                f"task.kind is language, which takes one feature encoded by bytes, characters, bpe or words, but got {columns_text}"
+            )
+        if self.settings.cutoffs and not self.data.has_words:
+            raise ConfigError(
+                f"task.cutoffs is {list(self.settings.cutoffs)}, but {data.columns[0].name} has tokens that are not numbered by frequency; "
+                "encode it by words, or remove cutoffs"
+            )
+
+    def check(self) -> None:
+        cutoffs, count = self.settings.cutoffs, len(self.data.tokens)
+        if cutoffs and cutoffs[-1] >= count:
+            raise ConfigError(f"task.cutoffs is {list(cutoffs)}, but the dataset has {count:,} tokens; each must be less")
+
+    @property
+    def rows_at_once(self) -> int:
+        return max(1, _LOGITS_AT_ONCE // ((self.data.columns[0].shape[0] - 1) * len(self.data.tokens)))
+
+    def model(self) -> nn.Module:
+        column, settings = self.data.columns[0], self.settings
+        vocabulary, context = TokenVocabulary(len(self.data.tokens), settings.tied, settings.cutoffs), column.shape[0] - 1
+        network: TokenNetwork
+        if settings.network == "lstm":
+            network = LSTM(vocabulary, context, settings.layers, settings.width, settings.dropout)
+        else:
+            network = GPT(vocabulary, context, settings.layers, settings.heads, settings.width, settings.dropout)
+        return OverWindows(column.name, network, self._extent_per_token())
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        output = model(batch)
+        return output[:, NATS].sum(), output[:, TOKENS].sum()
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        network = _gpt(model)
+        return list(network.blocks) if network else ()
+
+    def stages(self, model: nn.Module, count: int) -> Sequence[nn.Module]:
+        """As `Task.stages`; empty if the first and the last one would share weights."""
+        network = _gpt(model)
+        if network is None or not isinstance(model, OverWindows) or network.embedding is None or network.head is None:
+            return ()
+        first = Link(lambda hidden, batch: network.embed(model.inputs(batch)), (network.embedding, network.dropout))
+        last = Link(lambda hidden, batch: model.likelihood(normalise(hidden), batch), (network.head,))
+        return cut_stages(count, first, [_link(network, block) for block in network.blocks], last)
+
+    def parallel_plan(self, model: nn.Module) -> Mapping[str, LayerPlan]:
+        """Workers divide attention by heads, perceptrons by hidden units, and the vocabulary, whose logits are never gathered."""
+        network = _gpt(model)
+        if network is None or not isinstance(network.head, nn.Linear):
+            return {}
+        heads, block = self.settings.heads, "network.blocks.*"
+        return {
+            "network.embedding": LayerPlan("rows"),
+            f"{block}.attention.qkv": LayerPlan("columns", heads, "heads"),
+            f"{block}.attention.outputs": LayerPlan("rows", heads, "heads"),
+            f"{block}.wide": LayerPlan("columns"),
+            f"{block}.narrow": LayerPlan("rows"),
+            "network.head": LayerPlan("logits"),
+            "cross_entropy": LayerPlan("whole"),
+            "logits": LayerPlan("whole"),
+        }
+
+    def divisible_tokens(self, model: nn.Module) -> Divisible | None:
+        network = _gpt(model)
+        if network is None or not isinstance(model, OverWindows):
+            return None
+        return Divisible(network.context, (model, network, *network.attentions()))
+
+    def metrics(self) -> MetricCollection:
+        per_byte = {} if self.data.has_words else {"bits_per_byte": Ratio("no byte to predict")}
+        return MetricCollection({"nats_per_token": Ratio(), "perplexity": Perplexity(), **per_byte}, compute_groups=False)
+
+    def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
+        nats, tokens, extent = output.detach().cpu().double().sum(dim=0)
+        for name in ("nats_per_token", "perplexity"):
+            metrics[name].update(nats, tokens)
+        if not self.data.has_words:
+            metrics["bits_per_byte"].update(nats / log(2), extent)
+
+    def trivial_predictors(self) -> Sequence[TrivialPredictor]:
+        return [TokenFrequencies(self.data.columns[0].name, self._extent_per_token())]
+
+    def details(self) -> Details:
+        return WindowDetails(self.settings, self.data)
+
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        """The likelihood of each text: nats per token and in total, and tokens, including the end of the text; bits per byte or, if tokens
+        are words, how many are unknown.
+
+        A text is evaluated from its start. Windows of an evaluation, in contrast, may start inside a text and contain several.
+        """
+        columns = output.detach().cpu().double()
+        nats, tokens, extent = columns[:, NATS], columns[:, TOKENS], columns[:, EXTENT]
+        figures = {"nats_per_token": nats / tokens, **extent_figure(self.data, nats, extent), "nats": nats, "tokens": tokens}
+        return {name: values.tolist() for name, values in figures.items()}
+
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": "word_likelihood" if self.data.has_words else "likelihood"}
+
+    @property
+    def samples(self) -> bool:
+        return self.settings.sample_tokens > 0
+
+    def sample(self, model: nn.Module, epoch: int) -> str:
+        """Text that the model generates from the start of a document, with the epoch as the seed."""
+        assert isinstance(model, OverWindows)
+        if not self.samples:
+            return ""
+        network = model.network
+        generator = torch.Generator().manual_seed(epoch)
+        generated = torch.tensor([[END]], device=next(network.parameters()).device)
+        for _ in range(self.settings.sample_tokens):
+            hidden = network.hidden(generated[:, -network.context :])
+            logits = model.logits(network.logits(hidden[:, -1:]))[0, 0].float().cpu()
+            next_token = torch.multinomial((logits / self.settings.temperature).softmax(0), 1, generator=generator)
+            generated = torch.cat([generated, next_token[None].to(generated.device)], dim=1)
+        text = b"".join(self.data.tokens[number] or b"\n\n" for number in generated[0, 1:].tolist())
+        return text.decode(errors="replace")
+
+    def _extent_per_token(self) -> list[int]:
+        if self.data.has_words:
+            return [int(number == self.data.unknown_word) for number in range(len(self.data.tokens))]
+        return [len(token) for token in self.data.tokens]
+
+
+def _gpt(model: nn.Module) -> GPT | None:
+    """The model's GPT; None if its network is another."""
+    return model.network if isinstance(model, OverWindows) and isinstance(model.network, GPT) else None
+
+
+def _link(network: GPT, block: nn.Module) -> Link:
+    return Link(lambda hidden, batch: block(hidden, *network.turns(hidden.shape[1], hidden.device)), (block,))

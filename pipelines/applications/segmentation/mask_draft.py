@@ -1,0 +1,120 @@
+"""Drafts the config for a folder of images and one of masks, whose files have equal names."""
+
+import re
+from collections.abc import Sequence
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from pipelines.applications.segmentation.mask_encoder import Mask, read_values
+from pipelines.applications.segmentation.mask_pairs import join_query, pair_files
+from pipelines.applications.segmentation.mask_values import MaskFiles, MaskValues, count_values, name_classes
+from pipelines.applications.segmentation.settings import MaskSettings
+from pipelines.config.messages.counting import show_count
+from pipelines.init.draft import Draft, Request
+from pipelines.init.media.annotated import (
+    STEM,
+    AnnotatedImages,
+    AnnotatedRows,
+    ChosenSettings,
+    draft_annotated,
+    files_in,
+    image_choice,
+    scale_size,
+    train_settings,
+)
+from pipelines.init.media.classes import refuse_target
+from pipelines.init.media.contents import IMAGES, FolderContents, list_contents, spread
+from pipelines.init.media.file_table import folder_table
+from pipelines.init.media.pictures import look_at_images
+
+MASK_FOLDER = re.compile("mask|label|annotation|segment", re.IGNORECASE)
+MOST_MASKS = 100
+"""The most masks that are read."""
+LARGEST_SIDE, PATCH = 512, 256
+
+
+def draft_masks(request: Request) -> Draft | None:
+    """Draft the config for two folders of pictures, one with masks. None for other data. Raises ConfigError if masks have no classes."""
+    contents = list_contents(request.data)
+    folders = _find_folders(contents)
+    if folders is None:
+        return None
+    refuse_target(request, "in the masks")
+    images, masks = (folder_table(contents, folder, files_in(contents, folder, IMAGES), MOST_MASKS) for folder in folders)
+    files = pair_files(*({file.stem: file for file in table.files} for table in (images, masks)))
+    sample = spread(files.pairs, MOST_MASKS)
+    values = count_values(request.data, ((mask.name, masks.read(mask)) for _, mask in sample), _PNG)
+    look = look_at_images(request.data, images)
+    size = scale_size(look.height, look.width, LARGEST_SIDE)
+    encoder = _encoder(values, size)
+    faults = [fault for image, mask in sample if (fault := _fault(encoder, masks.read(mask), images.read(image)))]
+    rows = len(files.pairs)
+    background = f"the value {values.most_frequent} of masks is taken for the background, as the most frequent: classes begin with it"
+    return draft_annotated(
+        request,
+        AnnotatedImages(
+            noun="images",
+            unit="mask",
+            source={
+                "tables": {"images": images.settings, "masks": masks.settings},
+                "query": join_query(STEM, STEM, "masks", "mask"),
+            },
+            image=image_choice(look, (look.shape[0], *size), LARGEST_SIDE),
+            annotation=ChosenSettings(
+                encoder,
+                f"values of {len(sample)} masks: {values.shares(encoder['values'])} of the pixels; the first class is the background",
+            ),
+            task=ChosenSettings(_task(size), "flips: where a mirrored image could be one too"),
+            train=train_settings(rows, images=3_000, most_epochs=100, batch=4 if rows < 1_000 else 8, rate=3e-3),
+            rows=AnnotatedRows(rows, len(sample), faults, files.lone_images, files.lone_masks),
+            introduction=(f"{show_count(rows, 'image')} with masks of {len(values.counts)} classes.",),
+            assumptions=(background,),
+        ),
+    )
+
+
+def _task(size: Sequence[int]) -> dict[str, Any]:
+    task: dict[str, Any] = {"kind": "segmentation", "flips": [1]}
+    patch = [min(PATCH, length) for length in size]
+    if patch != list(size):
+        task["patch"] = patch
+    if (depth := depth_for(min(patch))) < 4:
+        task["depth"] = depth
+    return task
+
+
+def depth_for(side: int) -> int:
+    """How often a network halves parts whose shortest side this is: about four pixels are left, and the task's default is the most."""
+    return max(1, min(4, int(log2(side)) - 2))
+
+
+def _find_folders(contents: FolderContents) -> tuple[str, str] | None:
+    """The folders of images and of masks: the only two, one called as masks are, with files of equal names."""
+    folders = sorted({file.folder for file in contents.files})
+    named = [folder for folder in folders if MASK_FOLDER.search(folder)]
+    if contents.is_file or len(folders) != 2 or len(named) != 1 or any(file.ending not in IMAGES for file in contents.files):
+        return None
+    (mask,), (image,) = named, set(folders) - set(named)
+    stems = [{file.stem for file in contents.files if file.folder == folder} for folder in (image, mask)]
+    return (image, mask) if image and 2 * len(stems[0] & stems[1]) > min(map(len, stems)) else None
+
+
+def _encoder(values: MaskValues, size: tuple[int, int]) -> dict[str, Any]:
+    """Settings of the encoder. The most frequent value is the background."""
+    encoder = {"encoder": "mask", "shape": list(size), **name_classes(values.counts, values.most_frequent), "image": "image"}
+    return encoder if set(values.shapes) == {size} else {**encoder, "resize": True}
+
+
+def _fault(encoder: dict[str, Any], mask: bytes, image: bytes) -> str:
+    fault = Mask(MaskSettings(**encoder), {}).fault(mask, image)
+    return f"mask: {fault}" if fault else ""
+
+
+def _read_values(content: bytes) -> np.ndarray:
+    return read_values(content)[0]
+
+
+_PNG = MaskFiles("mask", _read_values, "save masks as PNG files with a grey value for each class", most_values=30)
+"""Edges that were smoothed have more values."""

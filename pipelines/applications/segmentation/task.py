@@ -1,0 +1,198 @@
+"""The task `segmentation`: predicts the class of each pixel of an image, or of each voxel of a volume, by a U-Net.
+
+The loss of a row is the mean cross-entropy of its pixels plus one minus the soft Dice of its pixels (Milletari et al. 2016). Dice is a
+ratio of sums, so it is taken of the pixels of one row, and losses are summed over rows: other rows of a pass, of a shard or of a worker
+change nothing in it.
+"""
+
+import re
+from collections.abc import Sequence
+from math import prod
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric, MetricCollection
+
+from pipelines.applications.segmentation.details import MaskDetails
+from pipelines.applications.segmentation.mean_masks import PixelShares
+from pipelines.applications.segmentation.metrics import dice, foreground_dice, pixel_metrics, row_confusions
+from pipelines.applications.segmentation.patches import Patches
+from pipelines.applications.segmentation.settings import SegmentationSettings as Settings
+from pipelines.applications.segmentation.unet import OverPixels, UNet, scale_pixels
+from pipelines.config import TaskSettings
+from pipelines.config.messages.counting import name_list
+from pipelines.data.versions.schema import ROW_KEYS
+from pipelines.errors import ConfigError
+from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.constants import Constant
+from pipelines.tasks.details.base import Details
+from pipelines.tasks.metrics.accumulation import Loss, Score
+from pipelines.tasks.metrics.table import METRICS
+from pipelines.tasks.supervised import class_weights
+from pipelines.tasks.trivial import TrivialPredictor
+
+_SMOOTHING = 1.0
+"""Pixels that are added to both sides of the soft Dice: of a class that a row lacks, a few predicted pixels cost little."""
+_PIXELS_AT_ONCE = 2**22
+"""Pixels times channels at full resolution that the served model computes at once. Each takes 40 bytes: 170 MB together."""
+
+
+class Segmentation(Task):
+    settings: Settings
+
+    def __init__(self, settings: TaskSettings, data: Data) -> None:
+        """Raises ConfigError if the columns are not one image or volume and its mask, or if settings do not fit their size."""
+        super().__init__(settings, data)
+        self.image, self.mask = data.features[0], data.target
+        self.size = self.mask.shape
+        if len(data.features) != 1 or len(self.size) not in (2, 3) or self.image.shape[1:] != self.size or not self.mask.cardinality:
+            columns_text = name_list([f"{column.name} {column.shape}" for column in (*data.features, self.mask)])
+            raise ConfigError(
+                "task.kind is segmentation, which takes one image (channels, height, width) or volume (1, …), of encoder image or volume, "
+                f"and its mask without the channels, of encoder mask, but got {columns_text}"
+            )
+        self._check_sizes()
+        self.classes = data.classes or tuple(map(str, range(self.mask.cardinality)))
+        weights = class_weights(settings, data)
+        self._weight_of_class = None if weights is None else Constant(weights)
+        limits = self.settings
+        self.patches = Patches(
+            self.size, limits.patch or self.size, limits.patches_per_row, limits.flips, limits.elastic, limits.elastic_points, limits.jitter
+        )
+        self.draws = self.patches.draws
+
+    @property
+    def monitor(self) -> Monitor:
+        return METRICS["dice"].monitor
+
+    @property
+    def rows_at_once(self) -> int:
+        size = tuple(min(length, most) for length, most in zip(self.size, self.settings.tile or self.size, strict=True))
+        return max(1, _PIXELS_AT_ONCE // max(prod(size) * self.settings.width, prod(self.size) * len(self.classes)))
+
+    def model(self) -> nn.Module:
+        network = UNet(len(self.size), self.image.shape[0], len(self.classes), self.settings.width, self.settings.depth)
+        return OverPixels(self.image.name, network, self.settings.tile)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        network = cast(OverPixels, model).network
+        return [*network.down, *network.up]
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        images, masks = batch[self.image.name], batch[self.mask.name]
+        if self.draws:
+            images, masks = self.patches(scale_pixels(images), masks, batch[ROW_KEYS])
+        losses = self.row_losses(model({self.image.name: images}).float(), masks, self.patches.count if self.draws else 1)
+        weights = self._row_weights(losses, batch)
+        return (losses.sum(), losses.new_full((), len(losses))) if weights is None else ((losses * weights).sum(), weights.sum())
+
+    def row_losses(self, logits: Tensor, masks: Tensor, parts: int = 1) -> Tensor:
+        """The loss of each row, shape (rows,), from logits of shape (rows · parts, classes, …) and masks of shape (rows · parts, …), those
+        of a row beside each other.
+
+        A pixel's cross-entropy has the weight of its class; the mean is over pixels. Dice is the mean over all classes but the first.
+        """
+        # One-hot classes instead of indices: on a GPU, the loss of torch for two-dimensional targets is not deterministic.
+        is_class = (masks.unsqueeze(1) == _numbers(len(self.classes), masks)).to(logits.dtype)
+        log_shares = logits.log_softmax(1)
+        cross_entropy = -(is_class * log_shares)
+        if self._weight_of_class is not None:
+            weight = self._weight_of_class.to(logits.device, logits.dtype)
+            cross_entropy = cross_entropy * weight.reshape(-1, *[1] * len(self.size))
+        losses = cross_entropy.sum(1).flatten(1).mean(1).reshape(-1, parts).mean(1)
+        if not self.settings.dice:
+            return losses
+        shares = log_shares.exp()
+
+        def count(values: Tensor) -> Tensor:
+            """Sums over the pixels of each row, shape (rows, classes)."""
+            return values.flatten(2).sum(2).reshape(-1, parts, len(self.classes)).sum(1)
+
+        overlap = (2 * count(shares * is_class) + _SMOOTHING) / (count(shares) + count(is_class) + _SMOOTHING)
+        return losses + self.settings.dice * (1 - overlap[:, 1:].mean(1))
+
+    def metrics(self) -> MetricCollection:
+        """`dice` is the mean over rows of the mean over classes but the first; `dice_…` the mean of a class over the rows that have or
+        should have it. `pixel_accuracy`, `iou`, `iou_…` and `pooled_dice` are of all pixels of the split together."""
+        by_class = {f"dice_{name}": Score("no row has or should have the class") for name in self._metric_names[1:]}
+        scores: dict[str, Metric | MetricCollection] = {"dice": Score(), **by_class, **pixel_metrics(self._metric_names), "loss": Loss()}
+        # In float64, which counts pixels exactly up to 9e15.
+        return MetricCollection(scores, compute_groups=False).set_dtype(torch.float64)
+
+    def update(self, metrics: MetricCollection, output: Tensor, batch: Batch) -> None:
+        logits, true = output.detach().cpu().float(), batch[self.mask.name].cpu()
+        confusions = row_confusions(logits.argmax(1), true, len(self.classes))
+        metrics["dice"].update(foreground_dice(confusions))
+        for name, values in zip(self._metric_names[1:], dice(confusions)[:, 1:].unbind(1), strict=True):
+            metrics[f"dice_{name}"].update(values[~values.isnan()])
+        for name in pixel_metrics(self._metric_names):
+            metrics[name].update(confusions)
+        losses = self.row_losses(logits, true).double()
+        metrics["loss"].update(losses, self._row_weights(losses, batch))
+
+    def trivial_predictors(self) -> Sequence[TrivialPredictor]:
+        return [PixelShares(self.mask.name, len(self.classes), self.size, by_place) for by_place in (False, True)]
+
+    def details(self) -> Details:
+        return MaskDetails(self.settings, self.data, self.classes, self.row_losses)
+
+    def predict(self, output: Tensor) -> dict[str, Sequence]:
+        """The number of the most probable class of each pixel, nested lists of the mask's shape, and the share of pixels of each class."""
+        predicted = output.detach().argmax(1).cpu()
+        shares = {f"share_{name}": (predicted == number).flatten(1).double().mean(1) for number, name in enumerate(self.classes)}
+        return {"prediction": predicted.tolist(), **{name: values.tolist() for name, values in shares.items()}}
+
+    def prediction_form(self) -> dict[str, Any]:
+        return {"form": "mask", "classes": list(self.classes)}
+
+    @property
+    def _metric_names(self) -> list[str]:
+        """Names of the classes with the characters that MLflow takes; numbers where two would be the same."""
+        names = [re.sub(r"[^\w :-]", "_", name) for name in self.classes]
+        return names if len({name.casefold() for name in names}) == len(names) else list(map(str, range(len(names))))
+
+    def _check_sizes(self) -> None:
+        for name, size in (("patch", self.settings.patch), ("tile", self.settings.tile)):
+            if size and len(size) != len(self.size):
+                raise ConfigError(
+                    f"task.{name} is {list(size)}, but {self.mask.name} has {len(self.size)} axes; give {len(self.size)} numbers"
+                )
+        patch = self.settings.patch
+        if patch and any(part > length for part, length in zip(patch, self.size, strict=True)):
+            raise ConfigError(f"task.patch is {list(patch)}, but {self.mask.name} is {list(self.size)}; give a patch that fits into it")
+        if self.settings.flips and max(self.settings.flips) >= len(self.size):
+            raise ConfigError(
+                f"task.flips is {list(self.settings.flips)}, but {self.mask.name} has the axes 0 to {len(self.size) - 1}; name those alone"
+            )
+        self._check_spacing()
+        smallest = min(*self.size, *(patch or ()), *(self.settings.tile or ()))
+        if 2**self.settings.depth > smallest:
+            raise ConfigError(
+                f"task.depth is {self.settings.depth}, which halves {smallest} pixels to less than one; set it to "
+                f"{smallest.bit_length() - 1} or less"
+            )
+
+    def _check_spacing(self) -> None:
+        """Voxels of a volume and of its mask lie on each other if both are resampled alike."""
+        spacing = {
+            name: self.data.encoders[name].feature.get("spacing")
+            for name in (self.image.name, self.mask.name)
+            if name in self.data.encoders
+        }
+        if len({str(list(values or ())) for values in spacing.values()}) > 1:
+            image, mask = (list(values) if values else "not set" for values in spacing.values())
+            raise ConfigError(
+                f"dataset.features.{self.image.name}.spacing is {image}, but that of {self.mask.name} is {mask}, so that a mask would "
+                "not lie on its volume; give both the same"
+            )
+
+    def _row_weights(self, losses: Tensor, batch: Batch) -> Tensor | None:
+        """Weight of each row in the loss; None if all are 1."""
+        column = self.settings.sample_weight
+        return batch[column].to(losses) if column else None
+
+
+def _numbers(classes: int, masks: Tensor) -> Tensor:
+    """The numbers of the classes, in a shape that broadcasts to (parts, classes, …)."""
+    return torch.arange(classes, device=masks.device).reshape(1, -1, *[1] * (masks.dim() - 1))

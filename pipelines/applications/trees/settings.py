@@ -1,0 +1,47 @@
+"""Settings of the task `trees`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from pipelines.config.effects import OnlyWith
+from pipelines.config.features.base import gives_any
+from pipelines.config.tasks.base import TaskSettings
+
+
+class TreesSettings(TaskSettings):
+    """Gradient-boosted decision trees for tables, grown by LightGBM. A round adds a tree for each output of the task."""
+
+    implementation: ClassVar[str] = "pipelines.applications.trees.task:Trees"
+    needs_own_strategy: ClassVar[bool] = True
+    takes_missing: ClassVar[bool] = True
+    kind: Literal["trees"] = "trees"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.05
+    """What multiplies the values of a new tree's leaves: shrinkage. With half of it, give twice the `train.epochs`."""
+    leaves: Annotated[int, Field(ge=2, le=512)] = 31
+    """Maximum number of leaves of a tree."""
+    depth: PositiveInt | None = None
+    """Maximum number of decisions above a leaf; by default, only `leaves` limits it."""
+    min_rows: PositiveInt = 20
+    """Least number of rows in a leaf."""
+    l2: NonNegativeFloat = 0.0
+    """L2 penalty of the values of leaves."""
+    feature_share: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """Share of the inputs, drawn anew for each tree, that its decisions may be on; all, where it is of fewer than four."""
+    bins: Annotated[int, Field(ge=2, le=255)] = 255
+    """Maximum number of intervals of a number, between which a decision may divide."""
+    categories: Annotated[int, Field(ge=0, le=1_024)] = 256
+    """Columns of categories with at most so many values are divided into two sets of values. Those with more are divided by the
+    number of the value, which is its rank by frequency for the encoder `vocabulary`."""
+    terms: Annotated[PositiveInt, OnlyWith("dataset.features", fits=gives_any("terms"), remedy="encode a feature by terms")] = 300
+    """Of a feature encoded by `terms`, trees decide on how often a text has each of so many terms, those that most texts have. A row takes
+    4 bytes of memory for each."""
+    monotone: dict[str, Literal[-1, 1]] = {}
+    """Features that the output may only rise with (1) or fall with (-1): numbers, by the name of their column."""
+
+    @classmethod
+    def defaults_for_training(cls, task: Mapping[str, Any]) -> dict[str, Any]:
+        """The loop's rate is `learning_rate`."""
+        rate = task.get("learning_rate")
+        return {"lr": rate if isinstance(rate, int | float) else cls.model_fields["learning_rate"].default, "epochs": 20}
