@@ -7,7 +7,8 @@
                    config that is built in Python.
 4. `paths`         says where relative paths start, and reads files that belong to settings.
 5. `effects`       is the rule that a setting which is given has an effect; settings say in their annotations beside what they have one.
-6. `kinds`         finds the classes of settings that names stand for, and `plugins` imports those that a file names by `module:Class`.
+6. `kinds`         finds the classes of settings that names stand for, also those of `slices`, which the core works without; `plugins`
+                   imports those that a file names by `module:Class`.
 7. `messages`      turn validation errors into one line each.
 8. `reference`     writes the page of all settings, docs/reference/config.md, and `help` those of a file, in `setting_words`.
 

@@ -1,9 +1,8 @@
 """Finds the class of settings that a name in a file stands for, without a list of them: `encoder: standardize`, `kind: trees`.
 
 Each class says its own name, as the default of its field `encoder`, `kind` or `format`. Classes of this project stand in a package of the
-core, or in the module `settings` of a slice: a folder of `pipelines.applications`, `pipelines.formats` or `pipelines.strategies`. Another
-package registers one by an entry point, such as `name = module:Class` of the group `lockstep.encoders`, or a folder like those of
-`pipelines.applications` by `name = package` of the group `lockstep.applications`. And a file may name any by its path, `module:Class`.
+core, or in the module `settings` of a slice (`slices`). Another package registers one by an entry point, such as `name = module:Class`
+of the group `lockstep.encoders`. And a file may name any by its path, `module:Class`.
 """
 
 import pkgutil
@@ -11,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Annotated, Any, Generic, Literal, get_args, get_origin
 
@@ -20,13 +18,12 @@ from pydantic import AfterValidator, BaseModel, ValidationInfo, create_model
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.messages.wording import show_value
-from pipelines.config.plugins import Settings, describe_import_error, import_settings, is_class_path
+from pipelines.config.plugins import Settings, import_settings, is_class_path
 from pipelines.config.section import extend
+from pipelines.config.slices import folders_with_settings, import_faults, places, slice_modules
 
-ROOMS = ("pipelines.applications", "pipelines.formats", "pipelines.strategies")
-"""Packages whose folders are slices."""
-APPLICATIONS = "lockstep.applications"
-"""The group of entry points of packages that are shaped like a folder of `pipelines.applications`."""
+_faults: dict[str, str] = {}
+"""Why entry points cannot be imported, by group and name."""
 
 
 class Kinds(Generic[Settings]):
@@ -53,7 +50,7 @@ class Kinds(Generic[Settings]):
     def _others(self) -> dict[str, list[type[Settings]]]:
         """The classes of slices and of other packages, by name."""
         classes: dict[str, list[type[Settings]]] = {}
-        for name, settings in [*self._classes_in(_slice_modules().values()), *self._classes_of_packages()]:
+        for name, settings in [*self._classes_in(slice_modules("settings").values()), *self._classes_of_packages()]:
             classes.setdefault(name, []).append(settings)
         return classes
 
@@ -69,7 +66,7 @@ class Kinds(Generic[Settings]):
             packages = " and ".join(settings.__module__ for settings in self._others[name])
             raise ValueError(f"{self.tag} {name} is given by {packages}; uninstall one, or name one by its path, module:Class")
         rule = f"choose one of {name_list(self.by_name, name)}{', or module:Class of your own settings' if ':' in name else ''}"
-        broken = "".join(f"; {place} cannot be imported: {reason}" for place, reason in import_faults().items())
+        broken = "".join(f"; {place} cannot be imported: {reason}" for place, reason in {**import_faults(), **_faults}.items())
         raise ValueError(f"no {self.tag} {show_value(name)!r}; {suggestion(name, self.by_name, rule)}{broken}")
 
     def expand(self, value: Any) -> Any:
@@ -121,57 +118,19 @@ class Kinds(Generic[Settings]):
                 yield entry_point.name, settings
 
 
-def import_faults() -> dict[str, str]:
-    """Why slices and other packages cannot be imported, by their names: all else works without them."""
-    _slice_modules()
-    return dict(_FAULTS)
-
-
-_FAULTS: dict[str, str] = {}
-
-
 def _core_modules(package: str) -> list[ModuleType]:
     """The modules of a package, or, if it has folders with settings, theirs."""
-    names = [inner.name for inner in pkgutil.iter_modules(_places(package)) if not inner.ispkg]
-    folders = _folders(package)
-    return [import_module(name) for name in ([f"{folder}.settings" for folder in folders] or [f"{package}.{name}" for name in names])]
-
-
-@cache
-def _slice_modules() -> dict[str, ModuleType]:
-    """The modules `settings` of slices, by slice."""
-    packages = [folder for room in ROOMS for folder in _folders(room)]
-    packages += [entry_point.value for entry_point in entry_points(group=APPLICATIONS)]
-    modules = {}
-    for package in packages:
-        try:
-            modules[package] = import_module(f"{package}.settings")
-        except Exception as error:  # of somebody else's package
-            _FAULTS[package] = describe_import_error(error)
-    return modules
-
-
-def _folders(package: str) -> list[str]:
-    """Packages inside a package that have a module `settings`."""
-    folders = sorted(f"{package}.{inner.name}" for inner in pkgutil.iter_modules(_places(package)) if inner.ispkg)
-    return [folder for folder in folders if any(inner.name == "settings" for inner in pkgutil.iter_modules(_places(folder)))]
-
-
-def _places(package: str) -> list[str]:
-    try:
-        spec = find_spec(package)
-    except ModuleNotFoundError:
-        return []
-    return list(spec.submodule_search_locations or ()) if spec else []
+    names = [f"{package}.{inner.name}" for inner in pkgutil.iter_modules(places(package)) if not inner.ispkg]
+    return [import_module(name) for name in [f"{folder}.settings" for folder in folders_with_settings(package)] or names]
 
 
 @cache
 def _load(entry_point: EntryPoint, base: type[Settings]) -> type[Settings] | None:
-    """The class of an entry point; None if it cannot be imported, which `import_faults` says."""
+    """The class of an entry point; None if it cannot be imported, which messages about an unknown name say."""
     try:
         return import_settings(entry_point.value, base, f"a part of group {entry_point.group}")
     except ValueError as error:
-        _FAULTS[f"{entry_point.group}: {entry_point.name}"] = str(error)
+        _faults[f"{entry_point.group}: {entry_point.name}"] = str(error)
         return None
 
 

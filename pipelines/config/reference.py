@@ -5,7 +5,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.applications.science.settings import SimulationTable
 from pipelines.config.dataset.dataset import ByColumn, ByFraction, ByTime, Dataset
 from pipelines.config.dataset.folds import ByFold, ByTimeFold
 from pipelines.config.dataset.windows import WindowSettings
@@ -14,7 +13,7 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.pipeline import Config
 from pipelines.config.serving import Endpoint, Export, Hls4ml, Registry
 from pipelines.config.setting_words import one_line, setting_schemas, table_cell, value_words
-from pipelines.config.source.source import Source, Table
+from pipelines.config.source.source import TABLES, Source, Table
 from pipelines.config.source.table_base import TableSettings
 from pipelines.config.tasks.base import TaskSettings
 from pipelines.config.tasks.functions import FunctionSettings
@@ -55,7 +54,7 @@ def _sections() -> list[str]:
         "The file": Config,
         "`source`": Source,
         "`source.tables.NAME`": Table,
-        "`source.tables.NAME` of format `simulation`": SimulationTable,
+        **{f"`source.tables.NAME` of format `{name}`": table for name, table in TABLES.by_name.items() if name not in TABLES.of_core},
         "`source.tables.NAME`, read by a class of your own": TableSettings,
         "`source.windows`": WindowSettings,
         "`dataset`": Dataset,

@@ -1,27 +1,6 @@
-"""All sections of a config, for one that is built in Python: `api.Config(name=…, source=Source(…), train=Train(epochs=3), …)`."""
+"""The core's sections of a config, for one that is built in Python: `api.Config(name=…, source=Source(…), train=Train(epochs=3), …)`. Those
+of an application stand in its own `settings`."""
 
-from pipelines.applications.detection.settings import BoxesSettings as BoxesSettings
-from pipelines.applications.detection.settings import DetectionSettings as DetectionSettings
-from pipelines.applications.forecasting.settings import ForecastingSettings as ForecastingSettings
-from pipelines.applications.huggingface.settings import HuggingFaceSettings as HuggingFaceSettings
-from pipelines.applications.huggingface.settings import TokenizerSettings as TokenizerSettings
-from pipelines.applications.language.settings import BpeSettings as BpeSettings
-from pipelines.applications.language.settings import BytesSettings as BytesSettings
-from pipelines.applications.language.settings import CharactersSettings as CharactersSettings
-from pipelines.applications.language.settings import LanguageSettings as LanguageSettings
-from pipelines.applications.language.settings import WordsSettings as WordsSettings
-from pipelines.applications.recommendation.settings import NextItemSettings as NextItemSettings
-from pipelines.applications.recommendation.settings import RecommendationSettings as RecommendationSettings
-from pipelines.applications.science.settings import OperatorSettings as OperatorSettings
-from pipelines.applications.science.settings import SimulationTable as SimulationTable
-from pipelines.applications.segmentation.settings import MaskSettings as MaskSettings
-from pipelines.applications.segmentation.settings import SegmentationSettings as SegmentationSettings
-from pipelines.applications.segmentation.settings import VolumeSettings as VolumeSettings
-from pipelines.applications.series.settings import SeriesSettings as SeriesSettings
-from pipelines.applications.series.settings import SeriesTaskSettings as SeriesTaskSettings
-from pipelines.applications.speech.settings import LogMelSettings as LogMelSettings
-from pipelines.applications.speech.settings import SpeechSettings as SpeechSettings
-from pipelines.applications.trees.settings import TreesSettings as TreesSettings
 from pipelines.config.dataset.dataset import ByColumn as ByColumn
 from pipelines.config.dataset.dataset import ByFraction as ByFraction
 from pipelines.config.dataset.dataset import ByTime as ByTime

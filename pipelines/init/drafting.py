@@ -2,12 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.applications.detection.coco_draft import draft_coco
-from pipelines.applications.detection.voc_draft import draft_voc
-from pipelines.applications.language.draft import draft_language
-from pipelines.applications.segmentation.mask_draft import draft_masks
-from pipelines.applications.segmentation.volume_draft import draft_volumes
-from pipelines.applications.speech.draft import draft_recordings
+from pipelines.config.slices import slice_modules
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Drafter, Request
 from pipelines.init.media.documents import draft_documents
@@ -16,20 +11,15 @@ from pipelines.init.media.pictures import draft_pictures
 from pipelines.init.media.sentences import draft_sentences
 from pipelines.init.tables.draft import draft_table
 
-DRAFTERS: tuple[Drafter, ...] = (
-    draft_idx,
-    draft_masks,
-    draft_volumes,
-    draft_voc,
-    draft_coco,
-    draft_pictures,
-    draft_recordings,
-    draft_sentences,
-    draft_documents,
-    draft_language,
-    draft_table,
-)
-"""In this order; the first that returns a draft decides."""
+_OF_CORE: tuple[Drafter, ...] = (draft_idx, draft_pictures, draft_sentences, draft_documents)
+
+
+def drafters() -> list[Drafter]:
+    """Who is asked for a draft, in this order: those in `DRAFTERS` of slices' modules `draft`, which know what they look for; those of the
+    core; those in `LAST_DRAFTERS` of slices, which take what is left of texts; and that of tables."""
+    modules = list(slice_modules("draft").values())
+    first, last = ([drafter for module in modules for drafter in getattr(module, name, ())] for name in ("DRAFTERS", "LAST_DRAFTERS"))
+    return [*first, *_OF_CORE, *last, draft_table]
 
 
 def draft_config(request: Request) -> Draft:
@@ -39,7 +29,7 @@ def draft_config(request: Request) -> Draft:
         raise ConfigError(f"{request.data}: no such file or folder; name a file or a folder that exists")
     if not (path.is_file() or path.is_dir()):
         raise ConfigError(f"{request.data}: neither a file nor a folder, as a pipe is, which can be read once; write it to a file")
-    for drafter in DRAFTERS:
+    for drafter in drafters():
         if draft := drafter(request):
             return draft
     raise ConfigError(

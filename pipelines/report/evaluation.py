@@ -36,8 +36,7 @@ class SplitEvaluation:
 
     name: str
     summary: Mapping[str, Any]
-    """`kind` is binary, classes, quantity, forecast, fields, ranking, windows, masks or boxes; `metrics` are by name, `rows` is the
-    number of rows."""
+    """`kind` is that of the details, such as binary, classes or quantity; `metrics` are by name, `rows` is the number of rows."""
     tables: Mapping[str, Mapping[str, Sequence[Any]]]
     """Columns of values, by table."""
 

@@ -6,21 +6,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pipelines.config.messages.counting import list_shapes, show_count
+from pipelines.config.slices import slice_modules
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.train.strategies import STRATEGIES
 from pipelines.report.cost import end_seconds, kilowatt_hours, worker_hours
 from pipelines.report.curves import phases, system_charts, training_charts
+from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.events import event_marks, run_events
 from pipelines.report.pictures import SplitFigures, split_pictures, worst_tables
 from pipelines.report.rendering import Code, Facts, Note, PageTable, render
 from pipelines.report.run_data import RunData
-from pipelines.report.tables import box_tables, class_tables, mask_tables, slice_tables
+from pipelines.report.tables import class_tables, slice_tables
 from pipelines.tasks.metrics.values import Value, to_value
 from pipelines.tasks.targets.decision import describe_decision
 from pipelines.tracking.history import History
 from pipelines.tracking.training import REMARKS, reasons
-
-_CLASS_TABLES = (slice_tables, class_tables, mask_tables, box_tables)
 
 
 def run_page(data: RunData, figures: SplitFigures | None = None, *, is_finishing: bool = False) -> str:
@@ -40,7 +40,7 @@ def run_page(data: RunData, figures: SplitFigures | None = None, *, is_finishing
         phases=phases(run),
         events=[[_moment(event.seconds) if event.seconds else None, event.step, event.text] for event in events],
         pictures=split_pictures(data.splits, figures),
-        class_and_slice_tables=[table for tables in _CLASS_TABLES for table in tables(data.splits)],
+        class_and_slice_tables=_evaluation_tables(data.splits),
         worst_tables=worst_tables(data.splits, data.config.get("dataset", {}).get("key", ())),
         samples=data.samples,
         cost=_cost(data),
@@ -232,3 +232,9 @@ def duration(seconds: float) -> str:
 
 def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _evaluation_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
+    """Tables of the core, and those in `TABLES` of slices' modules `figures`."""
+    of_slices = [tables for module in slice_modules("figures").values() for tables in getattr(module, "TABLES", ())]
+    return [table for tables in (slice_tables, class_tables, *of_slices) for table in tables(splits)]

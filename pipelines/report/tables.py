@@ -12,7 +12,7 @@ from pipelines.report.rendering import PageTable
 
 MOST_ENTRIES = 60
 """Of a table; the worst ones of slices."""
-_INTERVAL = "95 % interval"
+INTERVAL = "95 % interval"
 _SHARES = {"loss": "mean loss", "positive": "share positive", "predicted_positive": "predicted positive"}
 """Headings of the columns beside the accuracy, by the name of the sum."""
 _MEANS = {"absolute": "mean absolute error", "rank": "mean rank", "loss": "mean loss"}
@@ -39,33 +39,9 @@ def class_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
     for split in splits:
         if counts := split.tables.get("classes"):
             columns = [counts[name] for name in ("class", "rows", "predicted", "correct")]
-            entries = [_class_entry(*values) for values in zip(*columns, strict=True)]
-            header = ["class", "rows", "recall", _INTERVAL, "predicted", "precision", _INTERVAL]
-            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class, {split.name}{_cut(entries)}"))
-    return tables
-
-
-def mask_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
-    """Dice, intersection over union, recall and precision of each class of pixels."""
-    tables = []
-    for split in splits:
-        if counts := split.tables.get("mask_classes"):
-            columns = [counts[name] for name in ("class", "pixels", "predicted", "both", "rows", "dice")]
-            entries = [_mask_entry(*values) for values in zip(*columns, strict=True)]
-            header = ["class", "rows", "mean Dice of rows", "Dice of all pixels", "IoU", "pixels", "recall", "predicted", "precision"]
-            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of pixels, {split.name}{_cut(entries)}"))
-    return tables
-
-
-def box_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
-    """Recall and precision of the boxes of each class that are predicted, with 95 % intervals."""
-    tables = []
-    for split in splits:
-        if counts := split.tables.get("box_classes"):
-            columns = [counts[name] for name in ("class", "true", "predicted", "right")]
-            entries = [_class_entry(*values, unit="box") for values in zip(*columns, strict=True)]
-            header = ["class", "boxes", "recall", _INTERVAL, "predicted", "precision", _INTERVAL]
-            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of boxes, {split.name}{_cut(entries)}"))
+            entries = [class_entry(*values) for values in zip(*columns, strict=True)]
+            header = ["class", "rows", "recall", INTERVAL, "predicted", "precision", INTERVAL]
+            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class, {split.name}{shown_of(entries)}"))
     return tables
 
 
@@ -79,29 +55,15 @@ def slice_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
             column_sums = {key: [values[place] for place in places] for key, values in sums.items()}
             slices = _accuracies(column_sums) if "correct" in column_sums else _mean_errors(column_sums)
             worst_first = np.argsort(-np.nan_to_num(slices.badness, nan=np.inf), kind="stable")[:MOST_ENTRIES]
-            caption = f"By {name}, {split.name}; {slices.total}the worst value first{_cut(slices.entries)}"
+            caption = f"By {name}, {split.name}; {slices.total}the worst value first{shown_of(slices.entries)}"
             tables.append(PageTable(slices.header, [slices.entries[place] for place in worst_first], caption))
     return tables
 
 
-def _class_entry(name: str, rows: int, predicted: int, correct: int, *, unit: str = "row") -> list[object]:
+def class_entry(name: str, rows: int, predicted: int, correct: int, *, unit: str = "row") -> list[object]:
     recall = correct / rows if rows else f"undefined: no {unit}"
     precision = correct / predicted if predicted else "undefined: never predicted"
     return [str(name), rows, recall, _interval(correct, rows), predicted, precision, _interval(correct, predicted)]
-
-
-def _mask_entry(name: str, pixels: int, predicted: int, both: int, rows: int, dice: float) -> list[object]:
-    return [
-        str(name),
-        rows,
-        dice / rows if rows else "undefined: no row",
-        2 * both / (pixels + predicted) if pixels + predicted else "undefined: no pixel",
-        both / (pixels + predicted - both) if pixels + predicted else "undefined: no pixel",
-        pixels,
-        both / pixels if pixels else "undefined: no pixel",
-        predicted,
-        both / predicted if predicted else "undefined: never predicted",
-    ]
 
 
 def _interval(successes: float, rows: int) -> str:
@@ -118,7 +80,7 @@ def _accuracies(sums: Columns) -> _Slices:
         shares = [float(sums[key][place] / rows[place]) for key in keys]
         mark = _mark(is_worse=high < accuracy, is_better=low > accuracy)
         entries.append([str(value), int(rows[place]), float(correct[place] / rows[place]), f"{low:.3f} to {high:.3f}", *shares, mark])
-    header = ["value", "rows", "accuracy", _INTERVAL, *(_SHARES[key] for key in keys), ""]
+    header = ["value", "rows", "accuracy", INTERVAL, *(_SHARES[key] for key in keys), ""]
     return _Slices(header, entries, -correct / rows, f"accuracy of all rows {accuracy:.4f}; ")
 
 
@@ -134,7 +96,7 @@ def _mean_errors(sums: Columns) -> _Slices:
     entries = [[*entry, float(entry_mean)] for entry, entry_mean in zip(entries, means, strict=True)]
     header += [_MEANS[measure]]
     if "squared" in sums and "error" in sums:
-        header += [_INTERVAL, "mean error", ""]
+        header += [INTERVAL, "mean error", ""]
         with np.errstate(invalid="ignore"):  # of an infinite error; the square of an absolute error is that of the error
             reach = 1.96 * np.sqrt(np.maximum(np.array(sums["squared"], float) / rows - means**2, 0) / rows)
         for entry, low, high, error in zip(entries, means - reach, means + reach, np.array(sums["error"], float) / rows, strict=True):
@@ -146,6 +108,6 @@ def _mark(is_worse: bool, is_better: bool) -> str:
     return "worse than the whole" if is_worse else "better than the whole" if is_better else ""
 
 
-def _cut(entries: Sequence[Any]) -> str:
+def shown_of(entries: Sequence[Any]) -> str:
     """Addition to the caption if not all entries are shown."""
     return f"; {MOST_ENTRIES} of {len(entries):,}, and the others in the run's files" if len(entries) > MOST_ENTRIES else ""

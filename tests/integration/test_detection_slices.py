@@ -16,6 +16,7 @@ from picture_slices import Slice, fit
 from pyspark.sql import SparkSession
 
 from pipelines.api import open_predictions
+from pipelines.applications.detection.figures import box_tables
 from pipelines.applications.detection.task import true_boxes
 from pipelines.config import load
 from pipelines.config.serving import Endpoint
@@ -24,7 +25,6 @@ from pipelines.data.versions.versions import open_version
 from pipelines.etl.run import run
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.svg_figures import draw_figures
-from pipelines.report.tables import box_tables
 from pipelines.serving.batch.run import predict_tables
 from pipelines.serving.export.run import export
 from pipelines.serving.http.schema import openapi

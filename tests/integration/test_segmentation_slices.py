@@ -14,11 +14,11 @@ from picture_slices import Slice, fit
 from pyspark.sql import SparkSession
 
 from pipelines.api import open_predictions
+from pipelines.applications.segmentation.figures import mask_tables
 from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.versions import open_version
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.svg_figures import draw_figures
-from pipelines.report.tables import mask_tables
 from pipelines.serving.batch.run import predict_tables
 from pipelines.serving.export.run import export
 from pipelines.serving.model import load_model

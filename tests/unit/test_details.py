@@ -8,16 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from pipelines.applications.forecasting.details import ForecastDetails
 from pipelines.applications.forecasting.futures import Future, FutureQuantiles
 from pipelines.applications.forecasting.settings import ForecastingSettings
+from pipelines.applications.language.details import WindowDetails
 from pipelines.applications.language.settings import LanguageSettings
+from pipelines.applications.recommendation.details import RankingDetails
 from pipelines.applications.recommendation.settings import NextItemSettings
 from pipelines.config import TaskSettings
 from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.data.versions.schema import FIRST, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.details import ClassDetails, Details, EvaluationData, ForecastDetails, QuantityDetails, RankingDetails, WindowDetails
+from pipelines.tasks.details import ClassDetails, Details, EvaluationData, QuantityDetails
 from pipelines.tasks.details.base import SHOWN_BYTES
 from pipelines.tasks.details.parts import SelectedRows, sampling_keys
 from pipelines.tasks.details.scores import MOST_SCORES, Scores

@@ -15,11 +15,12 @@ import pytest
 
 from pipelines.applications.segmentation import resampling
 from pipelines.applications.segmentation.mask_encoder import Mask
-from pipelines.applications.segmentation.nifti import MAX_VOXELS, UnreadableError, Voxels, read_grid, read_nifti
+from pipelines.applications.segmentation.nifti import MAX_VOXELS, Voxels, read_grid, read_nifti
 from pipelines.applications.segmentation.resampling import centre, resample
 from pipelines.applications.segmentation.settings import MaskSettings, VolumeSettings
 from pipelines.applications.segmentation.volume_encoder import Volume
 from pipelines.data.features import Encoders, refusal_kind
+from pipelines.data.features.media.file_kinds import UnreadableError
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError

@@ -9,9 +9,9 @@ import pyarrow.types as types
 
 from pipelines.applications.detection.settings import NO_BOX, BoxesSettings
 from pipelines.applications.detection.voc import Annotation, Box, Edges, read_voc
-from pipelines.applications.segmentation.nifti import UnreadableError
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
+from pipelines.data.features.media.file_kinds import UnreadableError
 from pipelines.data.features.media.picture_files import Frame, Size, extent_text, read_frame
 from pipelines.data.features.raw import is_list, is_number, is_text
 from pipelines.data.versions.schema import Role, TensorColumn

@@ -1,11 +1,15 @@
 """The worst rows of a detector: images with true and predicted boxes."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shorten
+from pipelines.report.rendering import PageTable
+from pipelines.report.tables import INTERVAL, MOST_ENTRIES, class_entry, shown_of
 
 _NAMES = {"true": "true boxes", "predicted": "predicted boxes"}
 _INCHES = 1.45
@@ -39,3 +43,19 @@ def worst_boxes(split: SplitEvaluation) -> tuple[bytes, str]:
 def _draw(axes: Axes, boxes: np.ndarray) -> None:
     for number, x, y, high_x, high_y in boxes.tolist():
         axes.add_patch(Rectangle((x, y), high_x - x, high_y - y, fill=False, linewidth=0.8, edgecolor=colour(int(number))))
+
+
+def box_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
+    """Recall and precision of the boxes of each class that are predicted, with 95 % intervals."""
+    tables = []
+    for split in splits:
+        if counts := split.tables.get("box_classes"):
+            columns = [counts[name] for name in ("class", "true", "predicted", "right")]
+            entries = [class_entry(*values, unit="box") for values in zip(*columns, strict=True)]
+            header = ["class", "boxes", "recall", INTERVAL, "predicted", "precision", INTERVAL]
+            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of boxes, {split.name}{shown_of(entries)}"))
+    return tables
+
+
+FIGURES = {"boxes": (worst_boxes,)}
+TABLES = (box_tables,)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers.expat import ExpatError, ParserCreate
 
-from pipelines.applications.segmentation.nifti import UnreadableError
+from pipelines.data.features.media.file_kinds import UnreadableError
 
 MOST_BYTES = 4 * 2**20
 _MOST_DEPTH = 16

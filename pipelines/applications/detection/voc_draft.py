@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipelines.applications.detection.draft_parts import LabelledImages, draft_objects
 from pipelines.applications.detection.voc import Annotation, read_voc
-from pipelines.applications.segmentation.nifti import UnreadableError
+from pipelines.data.features.media.file_kinds import UnreadableError
 from pipelines.data.sources.spark_sql import sql_text
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.annotated import STEM, choose_folder, files_in

@@ -62,3 +62,6 @@ def _draw_forecasts(split: SplitEvaluation, name: str) -> bytes:
                     axes.fill_between(step[chosen], *bounds, color=forecast_colour, alpha=0.2, linewidth=0)
             axes.set_title(f"row {row:,}", loc="left")
     return canvas.svg
+
+
+FIGURES = {"forecast": (errors_by_step, forecasts, worst_forecasts)}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
+from pipelines.applications.forecasting.details import ForecastDetails
 from pipelines.applications.forecasting.futures import Future, future_kind
 from pipelines.applications.forecasting.networks import DLinear, ForecastQuantiles, InstanceNormalized, LinearForecast, WithCovariates
 from pipelines.applications.forecasting.patch_transformer import PatchTransformer
@@ -21,7 +22,7 @@ from pipelines.config.messages.counting import name_list
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.details import Details, ForecastDetails
+from pipelines.tasks.details import Details
 from pipelines.tasks.metrics.table import Monitor
 from pipelines.tasks.trivial import TrivialPredictor
 

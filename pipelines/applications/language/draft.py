@@ -217,3 +217,6 @@ def _doubts(contents: FolderContents, corpus: Corpus) -> list[str]:
     if contents.about:
         doubts.append(f"{contents.about[0]} is about the data, and left out")
     return doubts
+
+
+LAST_DRAFTERS = (draft_language,)

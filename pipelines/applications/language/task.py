@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
+from pipelines.applications.language.details import WindowDetails, extent_figure
 from pipelines.applications.language.gpt import GPT, normalise
 from pipelines.applications.language.lstm import LSTM
 from pipelines.applications.language.settings import LanguageSettings as Settings
@@ -18,8 +19,7 @@ from pipelines.config.messages.counting import name_list
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.details import Details, WindowDetails
-from pipelines.tasks.details.numbers import extent_figure
+from pipelines.tasks.details import Details
 from pipelines.tasks.metrics.accumulation import Perplexity, Ratio
 from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.stages import Link, cut_stages

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
+from pipelines.applications.recommendation.details import RankingDetails
 from pipelines.applications.recommendation.settings import NextItemSettings as Settings
 from pipelines.config import TaskSettings
 from pipelines.config.messages.counting import name_list
 from pipelines.data.versions.schema import FIRST, FREE, ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
-from pipelines.tasks.details import Details, RankingDetails
+from pipelines.tasks.details import Details
 from pipelines.tasks.metrics.accumulation import NO_ITEM, Loss, RankScore
 from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.row_random import content_keys, random_integers

@@ -45,3 +45,6 @@ def _draw(split: SplitEvaluation, name: str) -> bytes:
             axes.plot(place, predicted, color=BLUE, linewidth=1)
             axes.set_title(f"row {row:,}: relative error {errors[chosen][0]:.2g}", loc="left", fontsize=7)
     return canvas.svg
+
+
+FIGURES = {"fields": (fields, worst_fields)}

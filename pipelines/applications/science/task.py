@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MeanSquaredError, MetricCollection
 
+from pipelines.applications.science.details import FieldDetails
 from pipelines.applications.science.fourier_operator import FourierOperator
 from pipelines.applications.science.mean_fields import MeanField, RepeatFeature
 from pipelines.applications.science.settings import OperatorSettings as Settings
@@ -20,7 +21,7 @@ from pipelines.config.messages.counting import name_list
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.tasks.base import Batch, Data, Task
-from pipelines.tasks.details import Details, FieldDetails
+from pipelines.tasks.details import Details
 from pipelines.tasks.metrics.accumulation import Loss
 from pipelines.tasks.metrics.table import METRICS
 from pipelines.tasks.trivial import TrivialPredictor

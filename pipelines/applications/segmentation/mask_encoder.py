@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.applications.segmentation.nifti import MISSING, UnreadableError, Voxels, has_nibabel, read_nifti
+from pipelines.applications.segmentation.nifti import MISSING, Voxels, has_nibabel, read_nifti
 from pipelines.applications.segmentation.resampling import centre, resample
 from pipelines.applications.segmentation.settings import MaskSettings
 from pipelines.data.features.arrays import array_element, flatten_arrays, is_bytes, scatter_arrays
 from pipelines.data.features.base import Encoder, tensors_with_nulls
+from pipelines.data.features.media.file_kinds import UnreadableError
 from pipelines.data.features.media.picture_files import extent_text, read_frame, read_picture
 from pipelines.data.features.orientation import UPRIGHT, orientation, turn
 from pipelines.data.features.raw import is_number, numbers

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.applications.segmentation.nifti import UnreadableError
 from pipelines.config.messages.counting import show_count
+from pipelines.data.features.media.file_kinds import UnreadableError
 from pipelines.errors import ConfigError
 
 _EXAMPLES = 5

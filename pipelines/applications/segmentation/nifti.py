@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.data.features.media.file_kinds import UnreadableError
 from pipelines.errors import ConfigError
 
 MAX_VOXELS = 64 * 2**20
@@ -22,10 +23,6 @@ _HEADERS, _HEADER_BYTES = {348: "Nifti1Header", 540: "Nifti2Header"}, 540
 """By the header's size, which is its first number in either byte order."""
 _NO_AFFINE = "its orientation is no valid affine matrix"
 MISSING = "it needs nibabel, which is not installed; pip install 'lockstep-pipelines[medical]'"
-
-
-class UnreadableError(ValueError):
-    """Reason why a file cannot be encoded, in a few words."""
 
 
 @dataclass(frozen=True)

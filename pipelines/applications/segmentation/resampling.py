@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.applications.segmentation.nifti import MAX_VOXELS, UnreadableError, Voxels, extent
+from pipelines.applications.segmentation.nifti import MAX_VOXELS, Voxels, extent
+from pipelines.data.features.media.file_kinds import UnreadableError
 
 
 def shape_at_spacing(shape: Sequence[int], old_spacing: Sequence[float], spacing: Sequence[float] | None) -> tuple[int, ...]:

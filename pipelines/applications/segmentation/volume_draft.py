@@ -9,12 +9,13 @@ import numpy as np
 from pipelines.applications.segmentation.mask_encoder import Mask
 from pipelines.applications.segmentation.mask_pairs import FilePair, join_query
 from pipelines.applications.segmentation.mask_values import MaskFiles, MaskValues, count_values, name_classes
-from pipelines.applications.segmentation.nifti import Grid, UnreadableError, extent, read_grid, read_nifti
+from pipelines.applications.segmentation.nifti import Grid, extent, read_grid, read_nifti
 from pipelines.applications.segmentation.settings import MOST_CLASSES, MaskSettings, VolumeSettings
 from pipelines.applications.segmentation.volume_encoder import Volume
 from pipelines.applications.segmentation.volume_folders import VolumeFolders, find_volume_folders, name_expression
 from pipelines.applications.segmentation.volume_grids import VolumeGrid, choose_grid, spacing_range
 from pipelines.config.messages.counting import show_count
+from pipelines.data.features.media.file_kinds import UnreadableError
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.annotated import AnnotatedImages, AnnotatedRows, ChosenSettings, draft_annotated, train_settings

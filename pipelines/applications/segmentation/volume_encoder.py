@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.applications.segmentation.nifti import MISSING, UnreadableError, has_nibabel, read_nifti
+from pipelines.applications.segmentation.nifti import MISSING, has_nibabel, read_nifti
 from pipelines.applications.segmentation.resampling import centre, resample
 from pipelines.applications.segmentation.settings import VolumeSettings
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
+from pipelines.data.features.media.file_kinds import UnreadableError
 from pipelines.data.versions.schema import Role, TensorColumn
 
 

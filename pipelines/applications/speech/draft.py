@@ -83,3 +83,6 @@ def _header(content: bytes) -> Header | str:
         return read_header(content)
     except UnreadableSoundError as error:
         return str(error)
+
+
+DRAFTERS = (draft_recordings,)

@@ -2,10 +2,8 @@
 
 1. `canvas`    is the style of all figures, and how they become SVG.
 2. `classes`   draws confusion, ROC and precision-recall curves, and calibration; `curves` computes these from counts.
-3. `numbers`   draws predicted against true values, and residuals; how often the right item is among the first; and how likelihoods
-               are distributed. `forecasts` draws errors by step and some forecasts.
-4. `worst`     draws the most wrong rows that are pictures, `masks` the worst masks beside their images, `boxes` the worst rows with
-               their boxes, `fields` functions on a grid.
+3. `numbers`   draws predicted against true values, and residuals. Those of an application stand in its folder.
+4. `worst`     draws the most wrong rows that are pictures.
 5. `importance` draws how much a model rests on each feature.
 6. `svg_figures` draws all figures of a split. One that cannot be drawn says why, and the others are drawn.
 """

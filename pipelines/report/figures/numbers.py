@@ -1,10 +1,10 @@
-"""Figures of outputs that are numbers: of a quantity, of the ranks of the next item, and of the likelihoods of a language model."""
+"""Figures of quantities."""
 
 import numpy as np
 
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, drawing, shorten
-from pipelines.report.style import BLUE, GREY, ORANGE, RED
+from pipelines.report.style import BLUE, GREY, RED
 
 
 def _sample(split: SplitEvaluation) -> tuple[np.ndarray, np.ndarray]:
@@ -47,39 +47,3 @@ def residuals(split: SplitEvaluation) -> tuple[bytes, str]:
 def _count(split: SplitEvaluation, rows: int) -> str:
     split_rows = int(split.summary.get("rows", rows))
     return f"all {rows:,} rows" if rows >= split_rows else f"{rows:,} of {split_rows:,} rows, chosen by their numbers"
-
-
-def first_ranks(split: SplitEvaluation) -> tuple[bytes, str]:
-    """Hit rate and NDCG among the first k, for every k."""
-    table = split.tables.get("ranks")
-    if not table or not table["rank"]:
-        raise UndefinedError("no row was ranked")
-    most = int(split.summary["ranks_counted"])
-    counts = np.zeros(most + 1)
-    counts[np.array(table["rank"]) - 1] = table["rows"]
-    shares = counts[:-1] / counts.sum()
-    first = np.arange(1, most + 1)
-    hits, gains = np.cumsum(shares), np.cumsum(shares / np.log2(first + 1))
-    with drawing() as canvas:
-        axes = canvas.axes[0]
-        axes.plot(first, hits, color=BLUE, label="hit rate")
-        axes.plot(first, gains, color=ORANGE, linestyle="--", label="NDCG")
-        axes.set(xscale="log", xlabel="among the first k", ylabel="share", ylim=(0, None))
-        axes.legend(loc="upper left")
-    ten = min(10, most) - 1
-    items = int(split.summary.get("items", 0))
-    return canvas.svg, f"The right item among all {items:,}: in {hits[ten]:.1%} of the rows it is one of the first {ten + 1}."
-
-
-def likelihoods(split: SplitEvaluation) -> tuple[bytes, str]:
-    values = np.array(split.tables.get("sample", {}).get("nats_per_token", []), float)
-    values = values[np.isfinite(values)]
-    if not len(values):
-        raise UndefinedError("no window has a token")
-    middle = float(np.median(values))
-    with drawing() as canvas:
-        axes = canvas.axes[0]
-        axes.hist(values, bins=40, color=BLUE)
-        axes.axvline(middle, color=RED, linewidth=1.4)
-        axes.set(xlabel="nats per token", ylabel="windows")
-    return canvas.svg, f"Likelihood of {len(values):,} of {int(split.summary['rows']):,} windows: median {middle:.4g} nats per token (red)."

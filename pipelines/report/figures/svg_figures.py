@@ -3,10 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipelines.applications.detection import figures as boxes
-from pipelines.applications.forecasting import figures as forecasts
-from pipelines.applications.science import figures as fields
-from pipelines.applications.segmentation import figures as masks
+from pipelines.config.slices import slice_modules
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures import classes, importance, numbers, worst
 from pipelines.report.figures.canvas import UndefinedError
@@ -15,18 +12,20 @@ Draw = Callable[[SplitEvaluation], tuple[bytes, str]]
 """Returns the SVG, and a sentence that says what it shows. Raises UndefinedError."""
 
 _CLASS_FIGURES: tuple[Draw, ...] = (classes.confusion, classes.roc, classes.precision_recall, classes.calibration)
-FIGURES: dict[str, tuple[Draw, ...]] = {
+_OF_CORE: dict[str, tuple[Draw, ...]] = {
     "binary": _CLASS_FIGURES,
     "classes": _CLASS_FIGURES,
     "quantity": (numbers.predicted_true, numbers.residuals),
-    "forecast": (forecasts.errors_by_step, forecasts.forecasts, forecasts.worst_forecasts),
-    "ranking": (numbers.first_ranks,),
-    "windows": (numbers.likelihoods,),
-    "masks": (masks.worst_masks,),
-    "fields": (fields.fields, fields.worst_fields),
-    "boxes": (boxes.worst_boxes,),
 }
 """By kind of details."""
+
+
+def figures_of(kind: str) -> tuple[Draw, ...]:
+    """The figures of a kind of details, the core's or those in `FIGURES` of a slice's module `figures`."""
+    by_kind: dict[str, tuple[Draw, ...]] = dict(_OF_CORE)
+    for module in slice_modules("figures").values():
+        by_kind |= module.FIGURES
+    return by_kind.get(kind, ())
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class SvgFigure:
 
 def draw_figures(split: SplitEvaluation) -> list[SvgFigure]:
     """Draw every figure of the split's kind."""
-    draws = list(FIGURES.get(split.kind, ()))
-    if split.summary.get("shapes") and split.kind in ("binary", "classes", "quantity"):
+    draws = list(figures_of(split.kind))
+    if split.summary.get("shapes") and split.kind in _OF_CORE:
         draws.append(worst.worst_pictures)
     if "importance" in split.tables:
         draws.append(importance.importance)

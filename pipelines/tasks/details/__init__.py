@@ -6,22 +6,14 @@ that they do not depend on the number of workers. Their size does not depend on 
 1. `parts`      are sums, and rows selected by a key: mergeable, picklable, bounded. `slices` are sums for each value of the columns
                 that `task.slices` names. `scores` are all scores, up to some millions.
 2. `base`       is the base class, with readable values of a row, and the result: tables of plain columns.
-3. `classes`    is for targets with classes, `numbers` for quantities, next items and language models, `forecasts` for series, `fields` for
-                functions on a grid, `masks` for the classes of pixels, `boxes` for objects.
+3. `classes`    is for targets with classes, `numbers` for quantities. Those of an application stand in its folder.
 4. `explanation` is what a model's outputs come from, and those of the most wrong rows.
 """
 
-from pipelines.applications.detection.details import BoxDetails
-from pipelines.applications.forecasting.details import ForecastDetails
-from pipelines.applications.science.details import FieldDetails
-from pipelines.applications.segmentation.details import MaskDetails
 from pipelines.tasks.details.base import Details, EvaluationData
 from pipelines.tasks.details.classes import ClassDetails
 from pipelines.tasks.details.explanation import Explanation
-from pipelines.tasks.details.numbers import QuantityDetails, RankingDetails, WindowDetails
+from pipelines.tasks.details.numbers import QuantityDetails
 from pipelines.tasks.details.parts import Part
 
-__all__ = [
-    "BoxDetails", "ClassDetails", "Details", "EvaluationData", "Explanation", "FieldDetails", "ForecastDetails", "MaskDetails", "Part",
-    "QuantityDetails", "RankingDetails", "WindowDetails",
-]  # fmt: skip
+__all__ = ["ClassDetails", "Details", "EvaluationData", "Explanation", "Part", "QuantityDetails"]

@@ -35,6 +35,10 @@ _BEGINNINGS = {
 """What a file is that begins so."""
 
 
+class UnreadableError(ValueError):
+    """Reason why a file cannot be encoded, in a few words."""
+
+
 def file_kind(content: bytes) -> str:
     """The kind of a file by its first bytes, such as `a GIF picture`."""
     if not content:

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 import PIL.Image
 
-from pipelines.applications.segmentation.nifti import UnreadableError
 from pipelines.data.features.arrays import MAX_PIXELS
-from pipelines.data.features.media.file_kinds import picture_fault
+from pipelines.data.features.media.file_kinds import UnreadableError, picture_fault
 from pipelines.data.features.orientation import UPRIGHT, orientation, shown_size
 
 FAULTS = (OSError, SyntaxError, ValueError, EOFError, struct.error, PIL.Image.DecompressionBombError)

@@ -1,0 +1,24 @@
+"""Figures of a language model."""
+
+import numpy as np
+
+from pipelines.report.evaluation import SplitEvaluation
+from pipelines.report.figures.canvas import UndefinedError, drawing
+from pipelines.report.style import BLUE, RED
+
+
+def likelihoods(split: SplitEvaluation) -> tuple[bytes, str]:
+    values = np.array(split.tables.get("sample", {}).get("nats_per_token", []), float)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        raise UndefinedError("no window has a token")
+    middle = float(np.median(values))
+    with drawing() as canvas:
+        axes = canvas.axes[0]
+        axes.hist(values, bins=40, color=BLUE)
+        axes.axvline(middle, color=RED, linewidth=1.4)
+        axes.set(xlabel="nats per token", ylabel="windows")
+    return canvas.svg, f"Likelihood of {len(values):,} of {int(split.summary['rows']):,} windows: median {middle:.4g} nats per token (red)."
+
+
+FIGURES = {"windows": (likelihoods,)}

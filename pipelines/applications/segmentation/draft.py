@@ -1,0 +1,6 @@
+"""Who drafts configs for images and volumes with masks."""
+
+from pipelines.applications.segmentation.mask_draft import draft_masks
+from pipelines.applications.segmentation.volume_draft import draft_volumes
+
+DRAFTERS = (draft_masks, draft_volumes)

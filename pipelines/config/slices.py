@@ -1,0 +1,63 @@
+"""Finds slices: folders that the core works without, of this project and of other packages. No module names one.
+
+A slice is a folder of `pipelines.applications`, `pipelines.formats` or `pipelines.strategies` with a module `settings`, or a package like
+one that an installed distribution registers by an entry point of the group `lockstep.applications`. Each room of the core asks for the
+modules that it knows by name: `settings` for what a config may hold, `draft` for `lockstep init`, `figures` for the page of a run.
+"""
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from types import ModuleType
+
+from pipelines.config.plugins import describe_import_error
+
+ROOMS = ("pipelines.applications", "pipelines.formats", "pipelines.strategies")
+"""Packages whose folders are slices."""
+GROUP = "lockstep.applications"
+"""The group of entry points, `name = package`."""
+_faults: dict[str, str] = {}
+
+
+@cache
+def slice_modules(name: str) -> dict[str, ModuleType]:
+    """The modules of this name, by the package of the slice. What cannot be imported is left out, and `import_faults` says why."""
+    modules = {}
+    for package in _slices():
+        try:
+            if _has_module(package, name):
+                modules[package] = import_module(f"{package}.{name}")
+        except Exception as error:  # of somebody else's package
+            _faults[f"{package}.{name}"] = describe_import_error(error)
+    return modules
+
+
+def import_faults() -> dict[str, str]:
+    """Why modules of slices could not be imported, by their names: all else works without them."""
+    return dict(_faults)
+
+
+def folders_with_settings(package: str) -> list[str]:
+    """Packages inside a package that have a module `settings`."""
+    folders = sorted(f"{package}.{inner.name}" for inner in pkgutil.iter_modules(places(package)) if inner.ispkg)
+    return [folder for folder in folders if _has_module(folder, "settings")]
+
+
+def places(package: str) -> list[str]:
+    """The folders of a package; none if there is no such package."""
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:
+        return []
+    return list(spec.submodule_search_locations or ()) if spec else []
+
+
+def _slices() -> list[str]:
+    folders = [folder for room in ROOMS for folder in folders_with_settings(room)]
+    return [*folders, *(entry_point.value for entry_point in entry_points(group=GROUP))]
+
+
+def _has_module(package: str, name: str) -> bool:
+    return find_spec(f"{package}.{name}") is not None
