@@ -27,6 +27,7 @@ COLOURS = {
     "train": "#b45309",
     "strategies": "#b45309",
     "monitor": "#b45309",
+    "applications": "#b45309",
     "launch": "#b45309",
     "serving": "#6d28d9",
     "tracking": "#be185d",

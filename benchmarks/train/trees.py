@@ -35,8 +35,8 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
 from pipelines.launch.cluster import WORKERS_ENVIRONMENT
 from pipelines.runtime.weights import model_digest
-from pipelines.strategies.boosting.boosting import Boosting
-from pipelines.strategies.boosting.rows import Rounds
+from pipelines.applications.trees.boosting.boosting import Boosting
+from pipelines.applications.trees.boosting.rows import TreeRounds
 from pipelines.tasks.data import Data
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
@@ -121,8 +121,8 @@ def prepare_strategy(context: WorkerContext, version: Version) -> tuple[Boosting
     return strategy, grow
 
 
-def worker_loader(strategy: Boosting, version: Version) -> Rounds:
-    return Rounds(version, Order(SHARDS, 6 * 64), strategy.mesh.worker_shards(SHARDS), ROUNDS, 1)
+def worker_loader(strategy: Boosting, version: Version) -> TreeRounds:
+    return TreeRounds(version, Order(SHARDS, 6 * 64), strategy.mesh.worker_shards(SHARDS), ROUNDS, 1)
 
 
 def prepare_lightgbm(strategy: Boosting, version: Version, context: WorkerContext) -> Callable[[], object]:

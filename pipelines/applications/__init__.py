@@ -1,1 +1,5 @@
-"""Applications, a folder each: all that one kind of data or model needs, from its settings to its figures. No other room names one."""
+"""Applications, a folder each: all that one kind of data or model needs, from its settings to its figures.
+
+No other room names one: each finds the modules that it knows by name (`config.slices`). What a folder may have: `settings`, with encoders,
+tasks, formats and strategies; `draft` and `trial` for `lockstep init`; `figures` for the page of a run.
+"""

@@ -20,7 +20,7 @@ from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.messages.wording import show_value
 from pipelines.config.plugins import Settings, import_settings, is_class_path
 from pipelines.config.section import extend
-from pipelines.config.slices import folders_with_settings, import_faults, places, slice_modules
+from pipelines.config.slices import folders_with_settings, import_faults, package_folders, slice_modules
 
 _faults: dict[str, str] = {}
 """Why entry points cannot be imported, by group and name."""
@@ -120,7 +120,7 @@ class Kinds(Generic[Settings]):
 
 def _core_modules(package: str) -> list[ModuleType]:
     """The modules of a package, or, if it has folders with settings, theirs."""
-    names = [f"{package}.{inner.name}" for inner in pkgutil.iter_modules(places(package)) if not inner.ispkg]
+    names = [f"{package}.{inner.name}" for inner in pkgutil.iter_modules(package_folders(package)) if not inner.ispkg]
     return [import_module(name) for name in [f"{folder}.settings" for folder in folders_with_settings(package)] or names]
 
 

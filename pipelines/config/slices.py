@@ -41,11 +41,11 @@ def import_faults() -> dict[str, str]:
 
 def folders_with_settings(package: str) -> list[str]:
     """Packages inside a package that have a module `settings`."""
-    folders = sorted(f"{package}.{inner.name}" for inner in pkgutil.iter_modules(places(package)) if inner.ispkg)
+    folders = sorted(f"{package}.{inner.name}" for inner in pkgutil.iter_modules(package_folders(package)) if inner.ispkg)
     return [folder for folder in folders if _has_module(folder, "settings")]
 
 
-def places(package: str) -> list[str]:
+def package_folders(package: str) -> list[str]:
     """The folders of a package; none if there is no such package."""
     try:
         spec = find_spec(package)

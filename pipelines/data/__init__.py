@@ -5,6 +5,5 @@
 3. `versions`  is the format of a dataset on disk. Both `etl` and `loader` know it, and meet nowhere else.
 4. `loader`    turns a version into batches, in an order that is a pure function of its arguments.
 
-`rowwise` translates a row-by-row query to DuckDB, for models that are served without Spark. `simulations` are
-functions that make rows of seeds, for `sources`.
+`rowwise` translates a row-by-row query to DuckDB, for models that are served without Spark.
 """

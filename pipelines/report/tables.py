@@ -41,7 +41,7 @@ def class_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
             columns = [counts[name] for name in ("class", "rows", "predicted", "correct")]
             entries = [class_entry(*values) for values in zip(*columns, strict=True)]
             header = ["class", "rows", "recall", INTERVAL, "predicted", "precision", INTERVAL]
-            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class, {split.name}{shown_of(entries)}"))
+            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class, {split.name}{cut_note(entries)}"))
     return tables
 
 
@@ -55,7 +55,7 @@ def slice_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
             column_sums = {key: [values[place] for place in places] for key, values in sums.items()}
             slices = _accuracies(column_sums) if "correct" in column_sums else _mean_errors(column_sums)
             worst_first = np.argsort(-np.nan_to_num(slices.badness, nan=np.inf), kind="stable")[:MOST_ENTRIES]
-            caption = f"By {name}, {split.name}; {slices.total}the worst value first{shown_of(slices.entries)}"
+            caption = f"By {name}, {split.name}; {slices.total}the worst value first{cut_note(slices.entries)}"
             tables.append(PageTable(slices.header, [slices.entries[place] for place in worst_first], caption))
     return tables
 
@@ -108,6 +108,6 @@ def _mark(is_worse: bool, is_better: bool) -> str:
     return "worse than the whole" if is_worse else "better than the whole" if is_better else ""
 
 
-def shown_of(entries: Sequence[Any]) -> str:
+def cut_note(entries: Sequence[Any]) -> str:
     """Addition to the caption if not all entries are shown."""
     return f"; {MOST_ENTRIES} of {len(entries):,}, and the others in the run's files" if len(entries) > MOST_ENTRIES else ""

@@ -6,6 +6,5 @@ A folder with a module `settings` is a kind of `train.strategy`; nothing else na
 2. `federated`         trains on clients' rows, in rounds, with differential privacy.
 3. `parameter_server`  keeps parameters on servers, so that workers need not wait for each other.
 4. `sharded`           spreads one model over workers.
-5. `boosting`          grows decision trees on the rows of all workers.
-6. `replicas`          is what the first two share: models that take steps apart, and the step that brings them together.
+5. `replicas`          is what the first two share: models that take steps apart, and the step that brings them together.
 """

@@ -3,9 +3,8 @@
 1. `base`        defines the base class of tasks; `data` are its rows, and the facts that it knows about its dataset.
 2. `targets`     give outputs, loss, metrics and predictions for each kind of target: a number, a count, a class, several of them.
 3. `supervised`  is the base class of tasks with such a target, for any network, with weights of classes and rows.
-4. Networks, with what only they need, by the data that they take: `tables`, `images`, `series`, and `sequences` of tokens; and tasks with
-                 targets, losses and metrics of their own: `boxes` and `masks` in images, `fields`, which are functions on a grid.
-                 `network_function` has the network that a function of the user's makes.
+4. Networks, with what only they need, by the data that they take: `tables`, `images` and `sequences` of words; further ones are in
+                 `pipelines.applications`. `network_function` has the network that a function of the user's makes.
 5. `metrics`     are the table of metrics and their directions, and classes that accumulate them.
 6. `trivial`     are predictors that a model must beat, such as class shares, which each task names.
 7. `details`     collect figures of an evaluation besides metrics: counts, samples, the most wrong rows.

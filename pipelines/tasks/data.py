@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pipelines.data.versions.manifest import FittedEncoder
@@ -65,3 +66,8 @@ class Data:
         if target is not None:
             return target
         raise ConfigError("this task predicts a target, but dataset.target is empty; add one, or use a task without, such as language")
+
+
+def scale_pixels(images: Tensor) -> Tensor:
+    """Float32 pixels: bytes become numbers from 0 to 1."""
+    return images.to(torch.float32) if images.is_floating_point() else images.to(torch.float32) / 255

@@ -14,6 +14,11 @@ from sklearn.metrics import roc_auc_score
 from test_target_kinds import KINDS, make_case
 from trainings import StopsAfter, open_dataset, training
 
+from pipelines.applications.trees.boosting import boosting, machines
+from pipelines.applications.trees.boosting.boosting import Boosting
+from pipelines.applications.trees.boosting.gradients import best_bias, gradients
+from pipelines.applications.trees.boosting.machines import Growth, MachineGroup
+from pipelines.applications.trees.boosting.rows import add_missing_row
 from pipelines.applications.trees.forest import Forest
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import TreeInput, Trees
@@ -22,11 +27,6 @@ from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_digest
-from pipelines.strategies.boosting import boosting, machines
-from pipelines.strategies.boosting.boosting import Boosting
-from pipelines.strategies.boosting.gradients import best_bias, gradients
-from pipelines.strategies.boosting.machines import Growth, MachineGroup
-from pipelines.strategies.boosting.rows import add_missing_row
 from pipelines.tasks.bind import build_task, task_data
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory

@@ -12,7 +12,7 @@ from pipelines.applications.detection import task as detection
 from pipelines.applications.detection.augmentation import Views, mirror
 from pipelines.applications.detection.details import count_right
 from pipelines.applications.detection.mean_boxes import MeanBoxes
-from pipelines.applications.detection.metrics import COCO, HALF, AveragePrecision
+from pipelines.applications.detection.metrics import COCO, HALF, BoxPrecision
 from pipelines.applications.detection.peaks import find_boxes, pairwise_iou
 from pipelines.applications.detection.settings import DetectionSettings
 from pipelines.applications.detection.targets import decode_boxes, distances_to, giou, make_targets
@@ -273,13 +273,13 @@ def test_average_precision_is_that_of_a_worked_example() -> None:
         np.array([[0, 0.0, 0, 10, 10, 0.9], [0, 40.0, 40, 50, 50, 0.8]]),
         np.array([[0, 0.0, 0, 10, 8, 0.7], [0, 0.0, 0, 10, 10, 0.6]]),
     ]
-    metric = AveragePrecision(HALF)
+    metric = BoxPrecision(HALF)
     metric.update(predicted, true)
     assert float(metric.compute()) == pytest.approx((34 + 33 * 2 / 3) / 101)
-    strict = AveragePrecision((0.85,))
+    strict = BoxPrecision((0.85,))
     strict.update(predicted, true)
     assert float(strict.compute()) == pytest.approx((34 + 33 * 2 / 4) / 101), "the box of 80 % is wrong, and the one after it right"
-    both = AveragePrecision((0.5, 0.85))
+    both = BoxPrecision((0.5, 0.85))
     both.update(predicted, true)
     assert float(both.compute()) == pytest.approx((float(metric.compute()) + float(strict.compute())) / 2)
 
@@ -289,13 +289,13 @@ def test_classes_count_alike_and_one_that_is_nowhere_does_not() -> None:
     predicted = [np.array([[0, 0.0, 0, 10, 10, 0.9], [2, 0.0, 0, 10, 10, 0.5]])]
     expected: dict[int | None, float | str] = {None: 0.5, 0: 1.0, 1: 0.0, 2: "no row has a box of the class"}
     for number, value in expected.items():
-        metric = AveragePrecision(HALF, number)
+        metric = BoxPrecision(HALF, number)
         metric.update(predicted, true)
         assert (metric.missing_reason() or float(metric.compute())) == (value if isinstance(value, str) else pytest.approx(value))
-    nothing = AveragePrecision(COCO)
+    nothing = BoxPrecision(COCO)
     nothing.update([np.zeros((0, 6))], [np.zeros((0, 5))])
     assert nothing.missing_reason() == "no row has a box" and bool(nothing.compute().isnan())
-    none_found = AveragePrecision(COCO)
+    none_found = BoxPrecision(COCO)
     none_found.update([np.zeros((0, 6))], true)
     assert float(none_found.compute()) == 0
 

@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pipelines.applications.trees.boosting.gradients import best_bias, gradients, sum_exactly, to_grids
+from pipelines.applications.trees.boosting.growth import no_tree, read_tree
+from pipelines.applications.trees.boosting.partial_sums import PartialSums
 from pipelines.applications.trees.contributions import contributions
 from pipelines.applications.trees.forest import Forest
 from pipelines.applications.trees.settings import TreesSettings
@@ -20,9 +23,6 @@ from pipelines.applications.trees.traversal import PAIRS_AT_ONCE
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.strategies.boosting.gradients import best_bias, gradients, sum_exactly, to_grids
-from pipelines.strategies.boosting.growth import no_tree, read_tree
-from pipelines.strategies.boosting.partial_sums import PartialSums
 from pipelines.tasks.data import Data
 
 ROWS, VALUES = 3_000, 12

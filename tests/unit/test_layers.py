@@ -18,11 +18,12 @@ LAYERS = (
     ("errors",),
     ("runtime.compat", "config"),
     ("data.versions",),
-    ("data.features", "data.loader", "data.rowwise", "data.simulations", "data.sources", "tasks", "tracking"),
+    ("data.features", "data.loader", "data.rowwise", "data.sources", "tasks", "tracking"),
     ("report", "tasks.bind", "init"),
     ("spark",),
     ("etl", "train", "serving.model"),
     ("strategies", "monitor", "serving.batch", "serving.export", "serving.registry"),
+    ("applications",),
     ("launch",),
     ("serving.http", "doctor", "notebook", "demo", "rehearsal"),
     ("api",),
@@ -31,13 +32,14 @@ LAYERS = (
     ("jobs",),
 )
 STRANGERS = {
+    *((room, "applications") for room in ("launch", "serving.http", "doctor", "notebook", "demo", "rehearsal", "api", "commands", "jobs")),
     ("etl", "data.loader"),
     ("spark", "tracking"),
     *((room, other) for room in ("train", "strategies", "monitor") for other in ("etl", "spark", "serving.model", "tracking", "report")),
     ("launch", "etl"),
 }
-FOUND_BY_KINDS = (ROOT / "pipelines/config/features", ROOT / "pipelines/config/tasks")
-"""Packages whose files are found by `config.kinds`."""
+FOUND_BY_KINDS = (ROOT / "pipelines/applications", ROOT / "pipelines/config/features", ROOT / "pipelines/config/tasks")
+"""Packages whose files or folders are found by `config.kinds` and `config.slices`."""
 THIRD_PARTIES = {
     "runtime": {"jinja2", "numpy", "psutil", "safetensors", "torch", "tqdm"},
     "errors": set(),
@@ -47,7 +49,6 @@ THIRD_PARTIES = {
     "data.features": {"PIL", "nibabel", "numpy", "pyarrow", "pydantic", "tokenizers"},
     "data.loader": {"numpy", "pyarrow", "threadpoolctl", "torch"},
     "data.rowwise": {"duckdb", "pyarrow", "sqlglot"},
-    "data.simulations": {"numpy"},
     "data.sources": {"bracex", "numpy", "openpyxl", "py4j", "pyarrow", "pyspark", "threadpoolctl", "wcmatch"},
     "tasks": {"faster_coco_eval", "lightgbm", "numpy", "torch", "torchmetrics", "transformers"},
     "tasks.bind": {"numpy"},
@@ -63,6 +64,10 @@ THIRD_PARTIES = {
     "serving.batch": {"pyarrow", "pydantic", "pyspark"},
     "serving.export": {"PIL", "executorch", "hls4ml", "jax", "numpy", "onnx", "onnxruntime", "pyarrow", "torch", "torchax", "torchmetrics"},
     "serving.registry": {"mlflow", "numpy", "pyarrow", "pyspark"},
+    "applications": {
+        *("PIL", "faster_coco_eval", "lightgbm", "matplotlib", "nibabel", "numpy", "pyarrow", "pydantic", "pyspark", "tokenizers"),
+        *("threadpoolctl", "torch", "torchmetrics", "transformers"),
+    },
     "launch": {"numpy", "psutil", "pyarrow", "pyspark", "ray", "safetensors", "torch"},
     "serving.http": {"jinja2", "numpy", "pandas", "prometheus_client", "pyarrow", "ray", "starlette", "torch"},
     "doctor": {"packaging"},

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch, Rectangle
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shorten
 from pipelines.report.rendering import PageTable
-from pipelines.report.tables import INTERVAL, MOST_ENTRIES, class_entry, shown_of
+from pipelines.report.tables import INTERVAL, MOST_ENTRIES, class_entry, cut_note
 
 _NAMES = {"true": "true boxes", "predicted": "predicted boxes"}
 _INCHES = 1.45
@@ -53,7 +53,7 @@ def box_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
             columns = [counts[name] for name in ("class", "true", "predicted", "right")]
             entries = [class_entry(*values, unit="box") for values in zip(*columns, strict=True)]
             header = ["class", "boxes", "recall", INTERVAL, "predicted", "precision", INTERVAL]
-            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of boxes, {split.name}{shown_of(entries)}"))
+            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of boxes, {split.name}{cut_note(entries)}"))
     return tables
 
 

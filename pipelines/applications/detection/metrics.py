@@ -29,7 +29,7 @@ def has_library() -> bool:
     return find_spec("faster_coco_eval") is not None
 
 
-class AveragePrecision(Metric):
+class BoxPrecision(Metric):
     """The mean over classes, and over least overlaps, of the average precision. A class without a true box does not count."""
 
     full_state_update = False

@@ -1,14 +1,13 @@
 """A convolutional network over images with a feature pyramid: Lin et al. 2017.
 
-Residual blocks (He et al. 2016) have group norm (Wu and He 2018), which sees no other rows, as batch norm would.
+PyramidBlock blocks (He et al. 2016) have group norm (Wu and He 2018), which sees no other rows, as batch norm would.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.applications.segmentation.unet import scale_pixels
-from pipelines.tasks.data import Batch
+from pipelines.tasks.data import Batch, scale_pixels
 
 _GROUP_CHANNELS = 8
 FIRST_HEAT = -2.19
@@ -17,7 +16,7 @@ FIRST_DISTANCE = 2.5
 """The logarithm at which distances begin, in pixels."""
 
 
-class Residual(nn.Module):
+class PyramidBlock(nn.Module):
     """Two 3x3 convolutions beside an identity; the first one may halve the resolution."""
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
@@ -44,7 +43,7 @@ class Pyramid(nn.Module):
         inputs = [width, *widths]
         self.down = nn.ModuleList(
             nn.Sequential(
-                *(Residual(inputs[stage] if not block else widths[stage], widths[stage], 1 if block else 2) for block in range(blocks))
+                *(PyramidBlock(inputs[stage] if not block else widths[stage], widths[stage], 1 if block else 2) for block in range(blocks))
             )
             for stage in range(stages)
         )

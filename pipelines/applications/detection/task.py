@@ -16,18 +16,18 @@ from torchmetrics import Metric, MetricCollection
 from pipelines.applications.detection.augmentation import Views
 from pipelines.applications.detection.details import BoxDetails
 from pipelines.applications.detection.mean_boxes import MeanBoxes
-from pipelines.applications.detection.metrics import COCO, COUNTED_BOXES, HALF, MISSING, AveragePrecision, has_library
+from pipelines.applications.detection.metrics import COCO, COUNTED_BOXES, HALF, MISSING, BoxPrecision, has_library
 from pipelines.applications.detection.peaks import box_columns, find_boxes
 from pipelines.applications.detection.pyramid import OverColumn, Pyramid
 from pipelines.applications.detection.settings import NO_BOX
 from pipelines.applications.detection.settings import DetectionSettings as Settings
 from pipelines.applications.detection.targets import row_losses
-from pipelines.applications.segmentation.unet import scale_pixels
 from pipelines.config import TaskSettings
 from pipelines.config.messages.counting import name_list
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
+from pipelines.tasks.data import scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss
 from pipelines.tasks.metrics.table import METRICS
@@ -106,9 +106,9 @@ class Detection(Task):
     def metrics(self) -> MetricCollection:
         """`map_50` is the mean over classes of the average precision, where a box is right that overlaps a true one by half; `map_50_…`
         that of a class; `map` the mean over overlaps from 0.5 to 0.95."""
-        by_class = {f"map_50_{name}": AveragePrecision(HALF, number) for number, name in enumerate(self._metric_names)}
+        by_class = {f"map_50_{name}": BoxPrecision(HALF, number) for number, name in enumerate(self._metric_names)}
         scores: dict[str, Metric | MetricCollection] = {
-            "map_50": AveragePrecision(HALF), "map": AveragePrecision(COCO), **by_class, "loss": Loss()
+            "map_50": BoxPrecision(HALF), "map": BoxPrecision(COCO), **by_class, "loss": Loss()
         }  # fmt: skip
         return MetricCollection(scores, compute_groups=False).set_dtype(torch.float64)
 
@@ -116,7 +116,7 @@ class Detection(Task):
         output, boxes = output.detach().cpu().float(), batch[self.boxes.name].cpu()
         predicted, true = self.find(output, COUNTED_BOXES, LEAST_SCORE), true_boxes(boxes)
         for name, metric in metrics.items(copy_state=False):
-            if isinstance(metric, AveragePrecision):
+            if isinstance(metric, BoxPrecision):
                 metrics[name].update(predicted, true)
         losses = self.row_losses(output, boxes).double()
         metrics["loss"].update(losses, self._row_weights(losses, batch))

@@ -68,7 +68,7 @@ class HuggingFace(Supervised):
 
     def adopt_names(self, model: nn.Module, names: Collection[str]) -> Mapping[str, str]:
         """As the library reads its checkpoints: with or without the prefix of the network below the head, and with old names of norms."""
-        assert isinstance(model, OverTokens)
+        assert isinstance(model, TokenClassifier)
         own_names, prefix = model.state_dict().keys(), getattr(model.network, "base_model_prefix", "")
         adopted_names = {}
         for name in names:
@@ -83,12 +83,12 @@ class HuggingFace(Supervised):
         longest: nn.ModuleList = max(lists, key=len, default=nn.ModuleList())
         return list(longest)
 
-    def _over_tokens(self, layers: int | None = None) -> "OverTokens":
+    def _over_tokens(self, layers: int | None = None) -> "TokenClassifier":
         """The model; `layers` is for one with fewer than it should have. As for the library, two classes have an output each; this project
         has one for both, their difference."""
         labels = 2 if len(self.target.classes) == 2 and self.outputs == 1 else self.outputs
         places = _output_places(self.settings.architecture, self.target.classes) or range(labels)
-        return OverTokens(self.column, _network(self.settings.architecture, labels, layers), places, labels > self.outputs)
+        return TokenClassifier(self.column, _network(self.settings.architecture, labels, layers), places, labels > self.outputs)
 
     @property
     def _kind(self) -> str:
@@ -109,7 +109,7 @@ class HuggingFace(Supervised):
             )
 
 
-class OverTokens(nn.Module):
+class TokenClassifier(nn.Module):
     """Applies a network of the library to the tokens of a batch."""
 
     def __init__(self, column: TensorColumn, network: Any, places: Sequence[int], differs: bool) -> None:

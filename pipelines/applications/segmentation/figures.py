@@ -8,7 +8,7 @@ from matplotlib.colors import ListedColormap
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.canvas import UndefinedError, colour, drawing, shorten
 from pipelines.report.rendering import PageTable
-from pipelines.report.tables import MOST_ENTRIES, shown_of
+from pipelines.report.tables import MOST_ENTRIES, cut_note
 
 _NAMES = {"image": "image", "true": "true mask", "predicted": "predicted mask"}
 _INCHES = 1.3
@@ -41,7 +41,7 @@ def mask_tables(splits: Sequence[SplitEvaluation]) -> list[PageTable]:
             columns = [counts[name] for name in ("class", "pixels", "predicted", "both", "rows", "dice")]
             entries = [_mask_entry(*values) for values in zip(*columns, strict=True)]
             header = ["class", "rows", "mean Dice of rows", "Dice of all pixels", "IoU", "pixels", "recall", "predicted", "precision"]
-            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of pixels, {split.name}{shown_of(entries)}"))
+            tables.append(PageTable(header, entries[:MOST_ENTRIES], f"By class of pixels, {split.name}{cut_note(entries)}"))
     return tables
 
 

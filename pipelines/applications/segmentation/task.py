@@ -19,13 +19,14 @@ from pipelines.applications.segmentation.mean_masks import PixelShares
 from pipelines.applications.segmentation.metrics import dice, foreground_dice, pixel_metrics, row_confusions
 from pipelines.applications.segmentation.patches import Patches
 from pipelines.applications.segmentation.settings import SegmentationSettings as Settings
-from pipelines.applications.segmentation.unet import OverPixels, UNet, scale_pixels
+from pipelines.applications.segmentation.unet import OverPixels, UNet
 from pipelines.config import TaskSettings
 from pipelines.config.messages.counting import name_list
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data, Monitor, Task
 from pipelines.tasks.constants import Constant
+from pipelines.tasks.data import scale_pixels
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.metrics.accumulation import Loss, Score
 from pipelines.tasks.metrics.table import METRICS

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.tasks.data import Batch
+from pipelines.tasks.data import Batch, scale_pixels
 
 MOST_CHANNELS = 320
 _GROUP_CHANNELS = 8
@@ -114,11 +114,6 @@ class OverPixels(nn.Module):
             weights[place] += weight
         assert total is not None
         return total / weights
-
-
-def scale_pixels(images: Tensor) -> Tensor:
-    """Float32 pixels: bytes become numbers from 0 to 1."""
-    return images.to(torch.float32) if images.is_floating_point() else images.to(torch.float32) / 255
 
 
 def tile_starts(length: int, tile: int) -> list[int]:

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from statistics import median
 
-from pipelines.applications.speech.wav import Header, UnreadableSoundError, read_header
+from pipelines.applications.speech.wav import SoundHeader, UnreadableSoundError, read_sound_header
 from pipelines.config.messages.counting import verb_for
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
@@ -62,7 +62,7 @@ def listen(path: str, table: SampledFiles) -> tuple[int, list[float], list[str]]
 
     Raises ConfigError if too many are no WAV files that the encoder reads, or have another sample rate."""
     sounds = {file.name: _header(table.read(file)) for file in table.sample}
-    headers = {name: sound for name, sound in sounds.items() if isinstance(sound, Header)}
+    headers = {name: sound for name, sound in sounds.items() if isinstance(sound, SoundHeader)}
     rates = Counter(header.sample_rate for header in headers.values())
     rate = min(rates, key=lambda hertz: (-rates[hertz], hertz), default=0)
     refused = [name for name in sounds if name not in headers or headers[name].sample_rate != rate]
@@ -77,10 +77,10 @@ def listen(path: str, table: SampledFiles) -> tuple[int, list[float], list[str]]
     return rate, sorted(header.seconds for header in headers.values() if header.sample_rate == rate), refused
 
 
-def _header(content: bytes) -> Header | str:
+def _header(content: bytes) -> SoundHeader | str:
     """The header of a WAV file, or why it is refused."""
     try:
-        return read_header(content)
+        return read_sound_header(content)
     except UnreadableSoundError as error:
         return str(error)
 

@@ -26,7 +26,7 @@ class UnreadableSoundError(ValueError):
 
 
 @dataclass(frozen=True)
-class Header:
+class SoundHeader:
     sample_rate: int
     """In Hz."""
     channels: int
@@ -43,7 +43,7 @@ class Header:
         return self.frames / self.sample_rate
 
 
-def read_header(content: bytes) -> Header:
+def read_sound_header(content: bytes) -> SoundHeader:
     """The header of a WAV file, all of whose declared samples are there. Raises UnreadableSoundError."""
     if content[:4] not in (b"RIFF", b"RF64") or content[8:12] != b"WAVE":
         raise UnreadableSoundError(f"it is {file_kind(content)}, not a WAV file" if len(content) >= 12 or not content else _cut_fault())
@@ -67,7 +67,7 @@ def read_samples(content: bytes, sample_rate: int, limit: int) -> np.ndarray:
     """The first samples, at most `limit`, as float64, the mean of all channels; integers become numbers within ±1.
 
     Raises UnreadableSoundError for what is no WAV file, is damaged, has no samples, or has another sample rate."""
-    header = read_header(content)
+    header = read_sound_header(content)
     if header.sample_rate != sample_rate:
         raise UnreadableSoundError(f"its sample rate is {header.sample_rate:,} Hz, not {sample_rate:,} Hz")
     count = min(header.frames, limit) * header.channels
@@ -91,7 +91,7 @@ def sample_numbers(data: bytes, width: int, is_float: bool) -> np.ndarray:
     return np.frombuffer(data, f"<i{width}") / 2.0 ** (8 * width - 1)
 
 
-def _parse_format(chunk: bytes) -> Header:
+def _parse_format(chunk: bytes) -> SoundHeader:
     if len(chunk) < 16:
         raise UnreadableSoundError(_cut_fault())
     code, channels, rate, _, frame_bytes, bits = struct.unpack_from("<HHIIHH", chunk)
@@ -106,10 +106,10 @@ def _parse_format(chunk: bytes) -> Header:
         raise UnreadableSoundError(f"its samples are {'floats' if code == _FLOATS else 'integers'} of {bits} bits; convert it to 16 bits")
     if not channels or not rate or frame_bytes != channels * width:
         raise UnreadableSoundError(f"its header is damaged: {channels} channels, {rate:,} Hz, {frame_bytes} bytes for a sample of each")
-    return Header(rate, channels, width, code == _FLOATS, 0, 0)
+    return SoundHeader(rate, channels, width, code == _FLOATS, 0, 0)
 
 
-def _count_samples(header: Header, size: int, content: bytes) -> Header:
+def _count_samples(header: SoundHeader, size: int, content: bytes) -> SoundHeader:
     """The header with the number of samples, where its chunk of samples declares so many bytes."""
     present = len(content) - header.start
     # A length of 0 is that of a stream only if the file declares nothing behind its header either.

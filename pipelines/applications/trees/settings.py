@@ -1,6 +1,7 @@
-"""Settings of the task `trees`."""
+"""Settings of the task `trees`, and of the strategy `boosting`, which trains it. Imports no torch."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -8,6 +9,8 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from pipelines.config.effects import OnlyWith
 from pipelines.config.features.base import gives_any
 from pipelines.config.tasks.base import TaskSettings
+from pipelines.config.train.base import Training
+from pipelines.config.train.strategy import StrategySettings
 
 
 class TreesSettings(TaskSettings):
@@ -45,3 +48,42 @@ class TreesSettings(TaskSettings):
         """The loop's rate is `learning_rate`."""
         rate = task.get("learning_rate")
         return {"lr": rate if isinstance(rate, int | float) else cls.model_fields["learning_rate"].default, "epochs": 20}
+
+
+_OF_NETWORKS = (
+    *("optimizer", "momentum", "weight_decay", "clip_norm", "precision", "compile", "sync_batch_norm", "grad_accum_steps"),
+    *("shuffle", "init_from", "freeze", "lora", "lr_factors"),
+    *("global_batch", "schedule", "warmup", "step_epochs", "lr_gamma"),
+)
+
+
+_NO_EFFECT = OnlyWith("train.strategy", remedy="train a network, as by task.kind tabular")
+
+
+def _has_rate_of_trees(config: Any) -> bool:
+    """Whether `train.lr` is the rate of the task, which fills it in."""
+    return bool(config.train.lr == getattr(config.task, "learning_rate", None))
+
+
+class BoostingSettings(StrategySettings):
+    """A round grows a tree for each output on the rows of all workers. Weights are identical bit for bit for any number of workers."""
+
+    implementation = "pipelines.applications.trees.boosting.boosting:Boosting"
+    tasks = ("trees",)
+    reproducible = True
+    reads_in_order = False
+    rules = MappingProxyType(
+        {
+            **{f"train.{name}": _NO_EFFECT for name in _OF_NETWORKS},
+            "train.lr": OnlyWith("train.strategy", remedy="set task.learning_rate", unless=_has_rate_of_trees),
+        }
+    )
+    kind: str = "boosting"
+    rounds_per_epoch: PositiveInt = 25
+    """Rounds after which the trees are validated. `task.learning_rate` multiplies the values of their leaves."""
+
+    def steps_per_epoch(self, train: Training) -> int | None:
+        return self.rounds_per_epoch
+
+    def describe_steps(self, train: Training) -> str:
+        return "rounds"

@@ -4,8 +4,8 @@
 2. `statistics`  summarise a column of the training split. Sums are computed by `exact_sums`, independent of the order of rows;
                  numbers are sampled (`sample`), and pieces of text counted.
 3. `base`        is the base class of encoders, which describe themselves with `phrases`. They are in `numbers`, `categories`, `text`,
-                 `arrays` with images, which `orientation` turns, `series` with its `padding`, and `media`; `targets` are weights, counts,
-                 labels and several numbers.
+                 `arrays` with images, which `orientation` turns; `media` reads pictures; `targets` are weights, counts, labels and several
+                 numbers. Further encoders are in `pipelines.applications`.
 4. `auto`        chooses encoders, for `auto` and for `lockstep init`.
 5. `encoding`    makes `FittedEncoder` records for the manifest from settings and statistics, and applies them to raw rows, with a reason
                  for each row that it refuses.

@@ -6,7 +6,6 @@
 3. `text`      cuts files of text into records, and parses each alone: CSV, JSON and lines.
 4. `parquet`   reads Parquet, also files whose columns have different types.
 5. `cells`     reads formats whose cells have types of their own: Excel and SQLite.
-   `simulation` makes a row of each seed by a function of the user's.
 6. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
 `distribute` runs Python on the executors; `conditions` joins many conditions; `source_errors` turns Spark's errors into the project's, with

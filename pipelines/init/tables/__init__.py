@@ -10,8 +10,8 @@
 3. `target`     chooses the target; `roles` sorts the other columns into features, keys, groups, and those that are left out, by what
                 `groups` says of rows that repeat or resemble each other; `leaks` names what gives the target away, by `scores`.
 4. The rules of the room `data.features`, which `auto` shares, give each feature its encoders, and a text its terms. `moments` finds moments
-                in numbers, and divides all into parts; `series` finds out whether the target depends on its past; `ratings` knows users and
-                items; `network` chooses task, network and training by a `trial`, which gives `trial_inputs` to each of the `trial_models`;
-                `expectations` names impossible values; `query` writes the SQL, and `features` lists the features.
+                in numbers, and divides all into parts; `series` finds out whether the target depends on its past; `table_tasks` are what
+                columns alone decide; `network` chooses task, network and training by a `trial`, which gives `trial_inputs` to each of the
+                `trial_models`; `expectations` names impossible values; `query` writes the SQL, and `features` lists the features.
 5. `draft`      puts all of it together.
 """

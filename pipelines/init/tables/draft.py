@@ -1,6 +1,6 @@
 """The draft of a config for a table: each choice with its reason."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
@@ -18,12 +18,12 @@ from pipelines.init.tables.files import find_table
 from pipelines.init.tables.json_table import OBJECTS
 from pipelines.init.tables.leaks import find_leak
 from pipelines.init.tables.moments import add_moments, find_order, has_equal_steps, time_split
-from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, recommendation, task_and_training
+from pipelines.init.tables.network import LEAST_ROWS, embedding_settings, task_and_training, trial_models
 from pipelines.init.tables.query import Query
-from pipelines.init.tables.ratings import rating_sides
 from pipelines.init.tables.roles import Roles, find_roles
 from pipelines.init.tables.series import RowOrder, SeriesWindows, find_series
 from pipelines.init.tables.table import SampledTable
+from pipelines.init.tables.table_tasks import TableTask, table_task
 from pipelines.init.tables.target import TargetChoice, choose_target
 from pipelines.init.tables.trial import Trial, try_models
 from pipelines.init.yaml_text import LINE_CHARACTERS
@@ -49,7 +49,7 @@ def draft_of_table(table: SampledTable, request: Request) -> Draft:
     if columns:
         request.announce(_write_sections(plan, None).values)  # nearly always with the dataset of the final draft
         time, group = (plan.table.column(plan.split[name]) if name in plan.split else None for name in ("time", "group"))
-        trial = try_models(columns, texts, plan.target, time, group)
+        trial = try_models(trial_models(), columns, texts, plan.target, time, group)
     sections = _write_sections(plan, trial)
     if not sections.features:
         target = plan.target.column.name
@@ -96,15 +96,17 @@ class _Plan:
     split_reason: str
     expected: Mapping[str, tuple[str, str]]
     """Condition and reason of each expectation."""
-    rating_sides: Sequence[Sequence[ColumnFacts]]
-    """The columns of the user and those of the item, if the table is one of ratings; else nothing."""
+    task: TableTask | None
+    """The task that the columns ask for; None if a trial of models decides."""
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Why columns are no features. Those of ratings that are of neither side stay in the query, since the split may be by one."""
-        of_sides = {column.name for side in self.rating_sides for column in side}
-        of_neither = [column.name for column in self.roles.features if self.rating_sides and column.name not in of_sides]
-        return {**self.roles.left_out, **dict.fromkeys(of_neither, "neither of the user nor of the item")}
+        """Why columns are no features. Those that the task does not take stay in the query, since the split may be by one."""
+        if not self.task:
+            return self.roles.left_out
+        features = {column.name for column in self.task.columns}
+        unused = [column.name for column in self.roles.features if column.name not in features]
+        return {**self.roles.left_out, **dict.fromkeys(unused, self.task.why_not)}
 
 
 @dataclass(frozen=True)
@@ -125,14 +127,13 @@ def _plan(table: SampledTable, request: Request) -> _Plan:
     series = find_series(roles.features, target, order) if order else _find_counted_series(table, target, roles)
     split, split_reason = _split(table, target, roles, series.order if series else order)
     expected = expectations([column for column in table.columns if column.name not in roles.left_out])
-    sides = () if target.further or roles.panel else rating_sides(roles, target) or ()
-    return _Plan(request.name, table, target, roles, series, split, split_reason, expected, sides)
+    return _Plan(request.name, table, target, roles, series, split, split_reason, expected, table_task(roles, target))
 
 
 def _columns_to_try(plan: _Plan) -> tuple[list[ColumnFacts], list[ColumnFacts]]:
     """The columns of a trial of models, and the texts among the features; no columns where the kind of the data decides on the model."""
     texts = [column for column in plan.roles.features if is_text_feature(column, plan.roles)]
-    if plan.rating_sides:
+    if plan.task:
         return [], texts
     return [*(column for column in plan.roles.features if column not in texts), *(plan.series.columns if plan.series else [])], texts
 
@@ -140,7 +141,7 @@ def _columns_to_try(plan: _Plan) -> tuple[list[ColumnFacts], list[ColumnFacts]]:
 def _write_sections(plan: _Plan, trial: Trial | None) -> _Sections:
     """The sections of the draft, with the model that the trial found best."""
     query = _query(plan.table, plan.target, plan.roles)
-    features, task, train, reason = _recommendation(plan) if plan.rating_sides else _tabular_model(plan, query, trial)
+    features, task, train, reason = _task_of_columns(plan.task, plan.roles) if plan.task else _tabular_model(plan, query, trial)
     for feature in features:
         if feature.sql:
             query.change(plan.table.column(feature.feature), feature.sql)
@@ -234,16 +235,15 @@ def _presence_conditions(query: Query, column: ColumnFacts) -> Iterator[str]:
         yield f"NOT isnan({value})"
 
 
-def _recommendation(plan: _Plan) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
-    """The features, the sections `task` and `train`, and the reason of the last, of a table of ratings."""
+def _task_of_columns(task: TableTask, roles: Roles) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
+    """The features, the sections `task` and `train`, and the reason of the last, of a task that the columns ask for."""
     style = NumberStyle(False, False, True)
-    features = [part for side in plan.rating_sides for column in side for part in column_features(column, plan.roles, style, set())]
-    task, train = recommendation(*([column.name for column in side] for side in plan.rating_sides))
-    return features, task, train, "as conf/movielens.yaml has it"
+    features = [part for column in task.columns for part in column_features(column, roles, style, set())]
+    return features, dict(task.task), dict(task.train), task.reason
 
 
 def _tabular_model(plan: _Plan, query: Query, trial: Trial | None) -> tuple[list[Encoding], dict[str, Any], dict[str, Any], str]:
-    """The features, the sections `task` and `train`, and the reason of the last, of a table without ratings."""
+    """The features, the sections `task` and `train`, and the reason of the last, by a trial of models."""
     table, target, roles, series = plan.table, plan.target, plan.roles, plan.series
     if roles.features and not series and all(is_text_feature(column, roles) for column in roles.features):
         features = table_features(table, target, roles, query, "time" in plan.split)

@@ -1,4 +1,4 @@
-"""A trial on the sample of a table: do boosted trees, a linear model or a small network learn most from it?
+"""A trial on the sample of a table: which model learns most from it?
 
 Trees find steps, and the few columns of many that say something; a linear model is best where every column adds its share, and where rows
 are few; a network where smooth functions of several numbers count. A rule by the number of rows or columns would often be wrong, so each is
@@ -6,7 +6,7 @@ fitted on some rows of the sample and scored on others, which are divided as the
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.scores import ACCURACY, AUC, AVERAGE_PRECISION, R_SQUARED, r_squared, rank_auc
 from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.trial_inputs import TrialInputs, finite_numbers
-from pipelines.init.tables.trial_models import LINEAR, NETWORK, TREES, fit_linear, fit_network, fit_trees, ridge_penalty
+from pipelines.init.tables.trial_models import LINEAR, TrialModel, ridge_penalty
 
 LEAST_ROWS = 50
 LEAST_ROWS_OF_A_CLASS = 10
@@ -28,8 +28,6 @@ _FEW_ROWS = 3_000
 say nothing."""
 _RESAMPLES = 100
 _METRICS = {"two classes": AUC, "classes": ACCURACY, "number": R_SQUARED}
-Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
-FITS: dict[str, Fit] = {TREES: fit_trees, LINEAR: fit_linear, NETWORK: fit_network}
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,13 @@ class Trial:
     scores: dict[str, float]
     held_out_rows: int
     best_other: str
-    """The best model besides trees; empty without trees."""
+    """The best model besides the preferred one."""
+    preferred: str = ""
+    """The model that is chosen unless another is ahead; empty if it was not tried."""
     lead: float = 0.0
-    """How far it is ahead of trees; negative if they are ahead."""
+    """How far `best_other` is ahead of the preferred model; negative if that is ahead."""
+    untried: tuple[str, ...] = ()
+    """Why models were not tried."""
     penalty: float = 0.0
     """Of squared weights, per row, if a linear model of numbers is chosen."""
     standard_error: float = 0.0
@@ -50,22 +52,21 @@ class Trial:
 
     @property
     def choice(self) -> str:
-        """Trees, which are trained soonest, unless another model is ahead by more than a standard error."""
-        if TREES not in self.scores:
-            return max(self.scores, key=lambda name: self.scores[name])
-        return self.best_other if self.lead > self.standard_error else TREES
+        """The preferred model, unless another one is ahead by more than a standard error."""
+        return self.best_other if not self.preferred or self.lead > self.standard_error else self.preferred
 
     @property
     def text(self) -> str:
         scores = ", ".join(f"{name} {score:.3g}" for name, score in self.scores.items())
         ahead = ""
-        if TREES in self.scores:
-            leader, other = (self.best_other, TREES) if self.lead > 0 else (TREES, self.best_other)
+        if self.preferred:
+            leader, other = (self.best_other, self.preferred) if self.lead > 0 else (self.preferred, self.best_other)
             ahead = f"; {leader} ahead of {other} by {abs(self.lead):.2g} ± {self.standard_error:.2g}"
         return f"{self.metric} on {self.held_out_rows:,} rows of the sample, held out from small fits: {scores}{ahead}"
 
 
 def try_models(
+    models: Sequence[TrialModel],
     features: Sequence[ColumnFacts],
     texts: Sequence[ColumnFacts],
     target: TargetChoice,
@@ -73,7 +74,7 @@ def try_models(
     group: ColumnFacts | None = None,
 ) -> Trial | None:
     """Fit models on some rows of the sample, and score them on the others: on the last ones by `time`, or on other values of `group`.
-    Several numbers have a score together, and no trees, which predict one.
+    Several numbers have a score together.
 
     `texts` are none of the `features`. None if there are too few rows, also of a class, too many classes, or no feature that varies."""
     from threadpoolctl import threadpool_limits  # noqa: PLC0415, with scikit-learn, which takes a second
@@ -97,33 +98,35 @@ def try_models(
             return None
         folds = list(_folds(rows, time, group, target.has_rare_class))
         held_out = np.concatenate([test for _, test in folds])
-        predicted = dict[str, np.ndarray]()
-        for name, fit in FITS.items():
-            if name == TREES and target.further:
+        predicted, untried = dict[str, np.ndarray](), list[str]()
+        for model in models:
+            if model.one_number_only and target.further:
+                untried.append(model.one_number_only)
                 continue
             try:
-                parts = [fit(inputs.select(train), true[train], test, target.has_classes) for train, test in folds]
-            except ImportError:  # LightGBM without its libraries
+                parts = [model.fit(inputs.select(train), true[train], test, target.has_classes) for train, test in folds]
+            except ImportError:
+                untried.append(model.without_library)
                 continue
-            predicted[name] = np.concatenate(parts)
+            predicted[model.name] = np.concatenate(parts)
     units = np.arange(len(held_out)) if group is None else group.codes[rows][held_out]
-    trial = _compare(predicted, true[held_out], target, units)
+    preferred = next((model.name for model in models if model.is_preferred and model.name in predicted), "")
+    trial = _compare(predicted, preferred, true[held_out], target, units)
     if trial and trial.choice == LINEAR and not target.has_classes:
         trial = replace(trial, penalty=ridge_penalty(inputs, true))
-    return trial
+    return trial and replace(trial, untried=tuple(untried))
 
 
-def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetChoice, units: np.ndarray) -> Trial | None:
+def _compare(predicted: dict[str, np.ndarray], preferred: str, true: np.ndarray, target: TargetChoice, units: np.ndarray) -> Trial | None:
     """The scores of the predictions, and how certain their difference is: rows of one of the `units`, as of a person, err alike and are
     resampled together. None if the rows held out have one class or number only."""
     if np.any(np.all(true == true[0], axis=0)):
         return None
     metric = AVERAGE_PRECISION if target.is_judged_by_precision else _METRICS[target.kind]
     scores = {name: _score(values, true, metric) for name, values in predicted.items()}
-    rivals = [name for name in scores if name != TREES]
-    best_other = max(rivals, key=lambda name: scores[name])
-    trial = Trial(metric, scores, len(true), best_other)
-    if TREES not in scores:
+    best_other = max((name for name in scores if name != preferred), key=lambda name: scores[name])
+    trial = Trial(metric, scores, len(true), best_other, preferred)
+    if not preferred:
         return trial
     random, leads = np.random.default_rng(0), list[float]()
     by_unit = np.argsort(units, kind="stable")
@@ -131,9 +134,9 @@ def _compare(predicted: dict[str, np.ndarray], true: np.ndarray, target: TargetC
     while len(leads) < _RESAMPLES:
         resampled = np.concatenate([rows_of_units[unit] for unit in random.integers(0, len(rows_of_units), len(rows_of_units))])
         if len(np.unique(true[resampled])) > 1:
-            other, trees = (_score(predicted[name][resampled], true[resampled], metric) for name in (best_other, TREES))
-            leads.append(other - trees)
-    return replace(trial, lead=scores[best_other] - scores[TREES], standard_error=float(np.std(leads)))
+            other, first = (_score(predicted[name][resampled], true[resampled], metric) for name in (best_other, preferred))
+            leads.append(other - first)
+    return replace(trial, lead=scores[best_other] - scores[preferred], standard_error=float(np.std(leads)))
 
 
 def _score(predicted: np.ndarray, true: np.ndarray, metric: str) -> float:

@@ -1,53 +1,40 @@
 """The models of a trial: each is fitted on rows of the sample, and predicts others. They stand for what the draft may train."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pipelines.init.tables.target import TargetChoice
 from pipelines.init.tables.trial_inputs import TrialInputs
 
-TREES, LINEAR, NETWORK = "boosted trees", "a linear model", "a small network"
-_ROUNDS, _RATE, _PATIENCE = 300, 0.1, 25
-_TREES_IN_ALL = 600
-"""Of all classes together."""
+LINEAR, NETWORK = "a linear model", "a small network"
 _PENALTIES = np.logspace(-1, 4, 6)
 _STEPS = 3_000
 """Of the network, at most."""
 
 
-def fit_trees(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_classes: bool) -> np.ndarray:
-    """LightGBM's trees with the settings of the task `trees`, as many as a part of the rows finds best. Raises ImportError without it."""
-    import lightgbm  # noqa: PLC0415, it may lack a library of the system
+Fit = Callable[[TrialInputs, np.ndarray, np.ndarray, bool], np.ndarray]
+"""Fits a model on the rows of the inputs, whose target is given, and predicts other rows: numbers, or probabilities of classes."""
 
-    values, categories = inputs.tree_inputs()
-    classes = len(np.unique(true)) if has_classes else 0
-    share = 0.6 if 0.6 * values.shape[1] >= 4 else 1.0
-    settings: dict[str, Any] = {
-        **({"objective": "regression"} if not classes else {"objective": "binary"} if classes == 2 else {"objective": "multiclass"}),
-        **({"num_class": classes} if classes > 2 else {}),
-        "learning_rate": _RATE,
-        "num_leaves": 31,
-        "min_data_in_leaf": 20,
-        "feature_fraction": share,
-        "verbosity": -1,
-        "num_threads": 1,
-        "deterministic": True,
-        "force_row_wise": True,
-        "seed": 0,
-    }
-    train, is_kept_back = inputs.train, np.arange(len(inputs.train)) % 6 == 5
-    parts = [train[~is_kept_back], train[is_kept_back]]
-    scale = 1.0 if has_classes else float(true.std()) or 1.0
-    fitted, validation = (
-        lightgbm.Dataset(values[part], values_of / scale, categorical_feature=categories, params={"verbosity": -1}, free_raw_data=False)
-        for part, values_of in zip(parts, (true[~is_kept_back], true[is_kept_back]), strict=True)
-    )
-    validation.reference = fitted
-    stop = lightgbm.early_stopping(_PATIENCE, verbose=False)
-    rounds = max(min(_ROUNDS, _TREES_IN_ALL // max(classes, 1)), 30)
-    booster = lightgbm.train(settings, fitted, rounds, valid_sets=[validation], callbacks=[stop])
-    predicted = np.asarray(booster.predict(values[test]))
-    return np.stack([1 - predicted, predicted], 1) if classes == 2 else predicted * scale
+
+@dataclass(frozen=True)
+class TrialModel:
+    """A model that a trial compares with others, and a draft may train."""
+
+    name: str
+    """As in "ahead of a small network"."""
+    fit: Fit
+    """Raises ImportError without a library that it needs."""
+    write: Callable[[TargetChoice, int, Any], tuple[dict[str, Any], dict[str, Any]]]
+    """The sections `task` and `train` for a target, a number of rows and the trial."""
+    is_preferred: bool = False
+    """Whether it is chosen unless another model is ahead by more than a standard error, as what is trained soonest is."""
+    one_number_only: str = ""
+    """Why it is not tried for several numbers; empty if it predicts these too."""
+    without_library: str = ""
+    """What is said where its library is not there."""
 
 
 def fit_linear(inputs: TrialInputs, true: np.ndarray, test: np.ndarray, has_classes: bool) -> np.ndarray:

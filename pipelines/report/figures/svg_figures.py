@@ -20,7 +20,7 @@ _OF_CORE: dict[str, tuple[Draw, ...]] = {
 """By kind of details."""
 
 
-def figures_of(kind: str) -> tuple[Draw, ...]:
+def kind_figures(kind: str) -> tuple[Draw, ...]:
     """The figures of a kind of details, the core's or those in `FIGURES` of a slice's module `figures`."""
     by_kind: dict[str, tuple[Draw, ...]] = dict(_OF_CORE)
     for module in slice_modules("figures").values():
@@ -41,7 +41,7 @@ class SvgFigure:
 
 def draw_figures(split: SplitEvaluation) -> list[SvgFigure]:
     """Draw every figure of the split's kind."""
-    draws = list(figures_of(split.kind))
+    draws = list(kind_figures(split.kind))
     if split.summary.get("shapes") and split.kind in _OF_CORE:
         draws.append(worst.worst_pictures)
     if "importance" in split.tables:

@@ -23,7 +23,7 @@ def add_missing_row(sample: np.ndarray, is_missing: Sequence[bool]) -> np.ndarra
     return np.concatenate([sample, np.where(is_missing, np.float32(np.nan), sample[:1])]) if any(is_missing) else sample
 
 
-class Rounds(Loader):
+class TreeRounds(Loader):
     """A loader whose steps are rounds: it reads all rows once, and then only counts."""
 
     def __init__(self, version: Version, order: Order, owned_shards: range, rounds_per_epoch: int, threads: int) -> None:

@@ -6,7 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipelines.applications.trees.boosting.gradients import MOST_ROWS, best_bias, gradients, sum_exactly, to_grids
+from pipelines.applications.trees.boosting.machines import Growth, MachineGroup, check_lightgbm
+from pipelines.applications.trees.boosting.partial_sums import PartialSums
+from pipelines.applications.trees.boosting.rows import TreeRounds, add_missing_row
 from pipelines.applications.trees.forest import Forest
+from pipelines.applications.trees.settings import BoostingSettings as Settings
 from pipelines.applications.trees.task import Trees
 from pipelines.config import Config
 from pipelines.config.train.train import Train
@@ -14,11 +19,6 @@ from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError
 from pipelines.runtime.philox import random_words
-from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, gradients, sum_exactly, to_grids
-from pipelines.strategies.boosting.machines import Growth, MachineGroup, check_lightgbm
-from pipelines.strategies.boosting.partial_sums import PartialSums
-from pipelines.strategies.boosting.rows import Rounds, add_missing_row
-from pipelines.strategies.boosting.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.mesh import Mesh
 from pipelines.train.phases import EXCHANGE, OTHER
@@ -58,11 +58,11 @@ class Boosting(Strategy):
     def open_loader(self, config: Config, version: Version, task: Task) -> Loader:
         shards = self.mesh.worker_shards(config.train.shards)
         version = include_passthrough(version, task.settings.passthrough)
-        return Rounds(version, train_order(config), shards, self._settings.rounds_per_epoch, config.train.cpus_per_worker)
+        return TreeRounds(version, train_order(config), shards, self._settings.rounds_per_epoch, config.train.cpus_per_worker)
 
     def begin(self, run: RunContext) -> None:
         """Read the rows, and compute their outputs by the trees so far."""
-        assert isinstance(run.loader, Rounds), "open_loader returns it"
+        assert isinstance(run.loader, TreeRounds), "open_loader returns it"
         sample = torch.cat([self.model.inputs(rows) for rows in run.loader.read_sample()])
         names = (self._task.data.target.name, *self._task.settings.passthrough)  # the loss needs no features
         parts = [(self.model.inputs(rows), {name: rows[name].clone() for name in names}) for rows in run.loader.read_rows()]

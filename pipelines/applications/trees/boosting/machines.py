@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pipelines.applications.trees.boosting.connections import find_places, network_parameters
+from pipelines.applications.trees.boosting.growth import no_tree, read_tree
 from pipelines.applications.trees.forest import Tree
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import TreeInput
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.lightgbm import quiet_stdout, silence_thread
-from pipelines.strategies.boosting.connections import find_places, network_parameters
-from pipelines.strategies.boosting.growth import no_tree, read_tree
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.waits import waits_for_workers
 

@@ -1,9 +1,10 @@
-"""Ratings: tables of who rated what, whose features belong to one of the two."""
+"""Drafts the task of ratings: tables of who rated what, whose features belong to one of the two."""
 
 import re
 
 from pipelines.data.features.auto.column_facts import ColumnFacts
 from pipelines.init.tables.roles import Roles, depends_on
+from pipelines.init.tables.table_tasks import TableTask
 from pipelines.init.tables.target import TargetChoice
 
 _USER = re.compile(r"^(user|customer|member|reader|viewer|person|client|reviewer)(_?id)?$", re.IGNORECASE)
@@ -20,3 +21,18 @@ def rating_sides(roles: Roles, target: TargetChoice) -> tuple[list[ColumnFacts],
     of_users = [column for column in others if depends_on(column, users[0])]
     of_items = [column for column in others if column not in of_users and depends_on(column, items[0])]
     return [*users, *of_users], [*items, *of_items]
+
+
+def ratings_task(roles: Roles, target: TargetChoice) -> TableTask | None:
+    """Matrix factorization, if the table is one of ratings."""
+    sides = None if target.further or roles.panel else rating_sides(roles, target)
+    if sides is None:
+        return None
+    users, items = ([column.name for column in side] for side in sides)
+    task = {"kind": "recommendation", "network": "factors", "user": users, "item": items, "width": 32, "dropout": 0.3}
+    train = {"workers": 2, "epochs": 15, "global_batch": 512, "lr": 0.003, "weight_decay": 0.1, "schedule": "one_cycle"}
+    columns = [column for side in sides for column in side]
+    return TableTask(columns, "neither of the user nor of the item", task, train, "as conf/movielens.yaml has it")
+
+
+TABLE_TASKS = (ratings_task,)

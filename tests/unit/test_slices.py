@@ -1,0 +1,149 @@
+"""Slices: the core names none, works without them, and finds those of other packages."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from shape import imported_names
+from test_strategy_folders import constants
+
+from pipelines.config.features import ENCODERS
+from pipelines.config.kinds import Kinds
+from pipelines.config.slices import ROOMS, slice_modules
+from pipelines.config.source.source import TABLES
+from pipelines.config.tasks.task import TASKS
+from pipelines.config.train.strategies import STRATEGIES
+
+ROOT = Path(__file__).parents[2]
+KINDS: tuple[Kinds, ...] = (ENCODERS, TASKS, TABLES, STRATEGIES)
+SLICES = sorted(package for package in slice_modules("settings") if package.startswith(ROOMS))
+COMMON_WORDS = {"boosting", "boxes", "bytes", "characters", "language", "mask", "operator", "series", "trees", "volume", "words"}
+"""Names of kinds that are also words of SQL, of other libraries and of the core: bytes of a file, words of a text, a model of Spark ML."""
+REST = """
+import sys
+import pipelines.api, pipelines.commands, pipelines.launch.run, pipelines.report.run_page, pipelines.init.drafting
+from pathlib import Path
+from pipelines.config import load, reference
+from pipelines.config.features import ENCODERS
+from pipelines.config.source.source import TABLES
+from pipelines.config.tasks.task import TASKS
+from pipelines.config.train.strategies import STRATEGIES
+from pipelines.errors import ConfigError
+from pipelines.init.draft import Request
+from pipelines.init.drafting import draft_config
+from pipelines.report.figures.svg_figures import figures_of
+print(pipelines.api.__file__)
+print(*(name for kinds in (ENCODERS, TASKS, TABLES, STRATEGIES) for name in kinds.by_name))
+print(len(reference.reference_page()) > 10_000, len(figures_of("classes")))
+for name in ("adult", "digits", "trec"):
+    load(f"conf/{name}.yaml")
+Path("t.csv").write_text("a,b,y\\n" + "".join(f"{row % 7},{row * 3 % 11},{row % 2}\\n" for row in range(200)))
+print(draft_config(Request("t.csv", "y", "toy")).sections["task"]["kind"])
+"""
+
+
+def slice_names(package: str) -> list[str]:
+    """The names of all kinds that a slice has."""
+    return [name for kinds in KINDS for name, settings in kinds.by_name.items() if settings.__module__.startswith(f"{package}.")]
+
+
+def test_no_module_outside_a_slice_names_it() -> None:
+    names = {name: package for package in SLICES for name in slice_names(package) if name not in COMMON_WORDS}
+    mentions = []
+    for file in sorted(ROOT.glob("pipelines/**/*.py")):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        words = constants(file)
+        mentions += [(module, name) for name, package in names.items() if name in words and not module.startswith(f"{package}.")]
+        slice_of_module = next((package for package in SLICES if module.startswith(f"{package}.")), "nowhere")
+        imports = [name for name in imported_names(file) if name.startswith(tuple(f"{package}." for package in SLICES))]
+        mentions += [(module, name) for name in imports if not name.startswith(f"{slice_of_module}.")]
+    assert mentions == []
+
+
+def without(folder: Path, *packages: str) -> Path:
+    """A copy of the source tree in which slices are missing."""
+    for name in ("pipelines", "conf"):
+        shutil.copytree(ROOT / name, folder / name)
+    for package in packages:
+        shutil.rmtree(folder / package.replace(".", "/"))
+    return folder
+
+
+def answers(folder: Path, code: str = REST, *places: Path) -> list[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [folder, *places]))}
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
+
+
+def test_the_core_works_without_any_slice(tmp_path: Path) -> None:
+    place, names, page_and_figures, task = answers(without(tmp_path, *SLICES))
+    assert place.startswith(str(tmp_path))
+    assert names.split() == [name for kinds in KINDS for name in kinds.of_core]
+    assert page_and_figures == "True 4" and task == "tabular"
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("package", SLICES)
+def test_everything_else_works_without_a_slice(tmp_path: Path, package: str) -> None:
+    _, names, page_and_figures, _ = answers(without(tmp_path, package))
+    assert sorted(names.split()) == sorted({name for kinds in KINDS for name in kinds.by_name} - set(slice_names(package)))
+    assert page_and_figures == "True 4"
+
+
+def register(site: Path, name: str, entry_points: str) -> None:
+    """Make an installed distribution of the files in `site`."""
+    folder = site / f"{name}-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(entry_points)
+
+
+ENCODER = """
+from typing import ClassVar, Literal
+from pipelines.config import EncoderSettings
+class Rank(EncoderSettings):
+    implementation: ClassVar[str] = "ranks.encoder:Rank"
+    encoder: Literal["rank"] = "rank"
+"""
+LOOK = """
+from pipelines.config.features import ENCODERS
+from pipelines.config.tasks.task import TASKS
+for name in ("rank", "standardise"):
+    try:
+        print(ENCODERS.class_for(name).__module__)
+    except ValueError as error:
+        print(error)
+print("trees" in TASKS.by_name)
+"""
+
+
+def test_other_packages_register_theirs(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks/__init__.py").write_text("")
+    (tmp_path / "ranks/settings.py").write_text(ENCODER)
+    register(tmp_path, "ranks", "[lockstep.applications]\nranks = ranks\n")
+    assert answers(ROOT, LOOK, tmp_path)[0] == "ranks.settings"
+
+
+def test_a_package_that_cannot_be_imported_is_named_and_all_else_works(tmp_path: Path) -> None:
+    register(tmp_path, "broken", "[lockstep.applications]\nbroken = no_such_package\n[lockstep.encoders]\nrank = nowhere:Rank\n")
+    missing, misspelt, has_trees = answers(ROOT, LOOK, tmp_path)
+    assert (
+        "no encoder 'rank'" in missing and "No module named 'no_such_package'" in missing and "'nowhere:Rank' cannot be imported" in missing
+    )
+    assert "did you mean standardize?" in misspelt and has_trees == "True"
+
+
+def test_a_name_that_two_packages_give_is_refused_with_both(tmp_path: Path) -> None:
+    for name in ("ranks", "grades"):
+        (tmp_path / f"{name}.py").write_text(ENCODER)
+        register(tmp_path, name, f"[lockstep.encoders]\nrank = {name}:Rank\n")
+    line, _, _ = answers(ROOT, LOOK, tmp_path)
+    assert "encoder rank is given by" in line and "ranks" in line and "grades" in line and "uninstall one" in line
