@@ -34,10 +34,10 @@ from pipelines.config.train.strategies import STRATEGIES
 from pipelines.errors import ConfigError
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config
-from pipelines.report.figures.svg_figures import figures_of
+from pipelines.report.figures.svg_figures import kind_figures
 print(pipelines.api.__file__)
 print(*(name for kinds in (ENCODERS, TASKS, TABLES, STRATEGIES) for name in kinds.by_name))
-print(len(reference.reference_page()) > 10_000, len(figures_of("classes")))
+print(len(reference.reference_page()) > 10_000, len(kind_figures("classes")))
 for name in ("adult", "digits", "trec"):
     load(f"conf/{name}.yaml")
 Path("t.csv").write_text("a,b,y\\n" + "".join(f"{row % 7},{row * 3 % 11},{row % 2}\\n" for row in range(200)))
