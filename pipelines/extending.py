@@ -1,4 +1,4 @@
-"""All that a part of one's own imports: an encoder, a table format, a task, a strategy, a job. docs/how-to/extending.md has an example of each.
+"""All that a part of one's own imports: an encoder, a table format, a task, a strategy, a job. docs/how-to/extending.md has examples.
 
 Names of this module keep their meaning within a minor version, 0.1.x; what changes in 0.2 stands in CHANGELOG.md. Other modules may
 change at any time. A name is imported once it is asked for, so that settings load neither torch nor Spark nor Arrow.
