@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pipelines.data.loader import Loader, Order
     from pipelines.data.versions.manifest import Manifest
     from pipelines.data.versions.versions import Version
-    from pipelines.doctor.diagnosis import Diagnosis
+    from pipelines.doctor.examine import Diagnosis
     from pipelines.init.draft import Draft
     from pipelines.launch.folds import CrossValidation
     from pipelines.launch.run import Result

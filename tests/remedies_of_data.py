@@ -71,7 +71,7 @@ from pipelines.etl.splits.shares import (
     target_shares,
 )
 from pipelines.runtime.compat import haproxy, present
-from pipelines.runtime.installed import describe_disagreement, installed_versions
+from pipelines.runtime.environment import describe_disagreement, installed_versions
 from pipelines.serving.batch import output
 from pipelines.serving.batch.formats import detect_formats
 from pipelines.serving.batch.model import Model, check_model_pipeline

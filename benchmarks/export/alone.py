@@ -24,7 +24,7 @@ from pipelines.config import Config
 from pipelines.errors import LockstepError
 from pipelines.serving.export.examples import example_predictions, rows_in_json
 from pipelines.serving.export.subject import read_subject
-from pipelines.serving.registry.rows import test_rows
+from pipelines.serving.registry.measure import test_rows
 from pipelines.spark.session import session
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -26,6 +26,8 @@ import torch.multiprocessing as mp
 
 from benchmarks.exact.matrix import join
 from benchmarks.report import RESULTS, Row, package_versions, save, show
+from pipelines.applications.trees.boosting.boosting import Boosting
+from pipelines.applications.trees.boosting.rows import TreeRounds
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import Trees
 from pipelines.config.train.train import Train
@@ -35,8 +37,6 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
 from pipelines.launch.cluster import WORKERS_ENVIRONMENT
 from pipelines.runtime.weights import model_digest
-from pipelines.applications.trees.boosting.boosting import Boosting
-from pipelines.applications.trees.boosting.rows import TreeRounds
 from pipelines.tasks.data import Data
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags

@@ -22,7 +22,7 @@ from typing import Any
 from ray_head import answers, authorization, running_ray, stop_jobs
 from sessions import leave_on_signals, process
 
-from pipelines.runtime.line_filter import filtered_errors
+from pipelines.runtime.output import filtered_errors
 from pipelines.spark.java_options import set_java_options
 
 SAVE_SECONDS = 150.0

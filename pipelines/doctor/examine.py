@@ -6,16 +6,37 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from pipelines.config import Config, home
 from pipelines.config.load import absolute_uri
 from pipelines.config.tracking import Tracking
-from pipelines.doctor.diagnosis import Diagnosis, to_diagnosis
 from pipelines.doctor.packages import bytecode, package_versions, python_version, version_notes
 from pipelines.doctor.servers import UI_PORT, listener, mlflow, short_timeouts, store
 from pipelines.errors import ConfigError, DatasetError, LockstepError, MismatchError, TrackingError, TrainingError
 from pipelines.runtime import machine
 from pipelines.runtime.disks import SPARK_DISK_REMEDY, Reading, disk
+
+Status = Literal["ok", "note", "wrong"]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One line: what was checked, and what is there, or else the fault and its remedy."""
+
+    name: str
+    text: str
+    status: Status = "ok"
+    exit_code: int = 0
+    """Of the error that a command would raise for it."""
+
+
+def to_diagnosis(name: str, reading: Reading, error: type[LockstepError] | None) -> Diagnosis:
+    """The line of a reading; without an error class, a fault is only a note."""
+    if not reading.fault:
+        return Diagnosis(name, reading.text)
+    return Diagnosis(name, reading.fault, "wrong", error.exit_code) if error else Diagnosis(name, reading.fault, "note")
+
 
 RAY_FOLDER = "/tmp"
 """Where a training puts Ray's folder: the path of a socket has at most 107 characters."""

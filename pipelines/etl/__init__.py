@@ -12,9 +12,9 @@
                  training split.
 6.  `statistics` of all rows are gathered in one pass, and `fit` fits the encoders on those of the training split. `served`
                  translates the query for the served model.
-7.  `write`      collects each part's rows, encodes, sorts (`sort`) and writes them; refused rows go to the `quarantine`.
+7.  `write`      collects each part's rows, encodes, sorts and writes them; refused rows go to the `quarantine`.
                  Some are also kept as they are.
-8.  `make`       ends with the manifest (`description`), which the commit publishes if the row counts agree; `summary` logs
+8.  `make`       ends with the manifest, which the commit publishes if the row counts agree; `summary` describes it, logs
                  the notes and prints the last lines.
 
 `spark_stages` reads what Spark says about its own stages.

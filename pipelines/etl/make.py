@@ -16,7 +16,6 @@ from pipelines.data.sources.source_errors import source_errors
 from pipelines.data.versions.attempt import Attempt, Report
 from pipelines.data.versions.manifest import SPLITS, FittedEncoder, Manifest, ServedQuery, Shares
 from pipelines.data.versions.sources import Sources
-from pipelines.etl.description import describe_version, row_counts
 from pipelines.etl.fit import fit_columns
 from pipelines.etl.judge import judge_and_summarize
 from pipelines.etl.quality import check_quarantined
@@ -27,7 +26,7 @@ from pipelines.etl.splits import splits
 from pipelines.etl.splits.folds import count_rows_of_folds, divide_into_folds
 from pipelines.etl.splits.shares import compare_shares, compare_window_shares
 from pipelines.etl.statistics.row_summary import RowSummary
-from pipelines.etl.summary import log_notes
+from pipelines.etl.summary import describe_version, log_notes, row_counts
 from pipelines.etl.windows import describe_left_out
 from pipelines.etl.write import RawRowSelection, WritingJob, bytes_per_split, part_numbers, splits_with_raw_rows, write_parts
 from pipelines.spark.progress import Stages

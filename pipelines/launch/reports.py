@@ -15,7 +15,7 @@ from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.report.evaluation import archive_name, pack
 from pipelines.tasks.details import EvaluationData
-from pipelines.tasks.metrics.values import Value, numbers_only
+from pipelines.tasks.metrics.table import Value, numbers_only
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
 from pipelines.train.hooks import Hooks
 from pipelines.train.reduce.agreement import broadcast_from_rank0

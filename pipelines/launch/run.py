@@ -31,7 +31,7 @@ from pipelines.report.run_data import INIT_FROM
 from pipelines.runtime.notebook_html import html_summary, metrics_table
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
-from pipelines.tasks.metrics.values import missing_reasons, numbers_only
+from pipelines.tasks.metrics.table import missing_reasons, numbers_only
 from pipelines.tracking.folds import FOLD, PARENT, file_metrics
 from pipelines.train.checkpoint.record import newest_step
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory

@@ -35,7 +35,7 @@ from pipelines.spark.session import restored_settings, session
 from pipelines.tasks.base import Monitor
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.details import EvaluationData
-from pipelines.tasks.metrics.values import Value, metric_values, missing_reasons, numbers_only, to_number
+from pipelines.tasks.metrics.table import Value, metric_values, missing_reasons, numbers_only, to_number
 from pipelines.tasks.supervised import Supervised
 from pipelines.tasks.targets.base import QuantityTarget
 from pipelines.tasks.targets.classes import BinaryTarget, ClassTarget

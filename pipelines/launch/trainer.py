@@ -19,7 +19,7 @@ from pipelines.launch.own_ray import is_own
 from pipelines.launch.worker_failures import DeathRecorder
 from pipelines.runtime.compat.ray_controller import run_controller
 from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalingPolicy, ScalingPolicy
-from pipelines.runtime.installed import installed_versions
+from pipelines.runtime.environment import installed_versions
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import COLLECTIVE_SHARE
 from pipelines.train.strategies import strategy_class

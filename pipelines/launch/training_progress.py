@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines.config.messages.counting import show_count
 from pipelines.runtime.progress import Progress, is_json
-from pipelines.tasks.metrics.values import Value, format_value, missing_reasons, numbers_only
+from pipelines.tasks.metrics.table import Value, format_value, missing_reasons, numbers_only
 from pipelines.tasks.targets.decision import describe_decision
 
 EPOCH_SECONDS = 2.0

@@ -25,8 +25,8 @@ from pipelines.monitor.gauges import Gauges
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.monitor.profile import PROFILE, StepProfiler
 from pipelines.runtime.compat.ray_train import quiet_reports
+from pipelines.runtime.environment import describe_disagreement, installed_versions
 from pipelines.runtime.imports import import_modules
-from pipelines.runtime.installed import describe_disagreement, installed_versions
 from pipelines.runtime.weights import from_bytes, to_bytes
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task

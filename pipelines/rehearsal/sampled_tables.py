@@ -14,8 +14,7 @@ from pipelines.config import Config
 from pipelines.config.dataset.dataset import ByColumn, ByFraction
 from pipelines.config.source.source import FileTableSettings, Source
 from pipelines.data.sources.files.content import COMPRESSED, file_errors
-from pipelines.data.sources.files.files import File, find
-from pipelines.data.sources.files.globs import glob_root
+from pipelines.data.sources.files.files import File, find, glob_root
 from pipelines.init.tables.parquet_table import sample_row_groups
 from pipelines.init.tables.sample import sample_beginning, sample_text
 

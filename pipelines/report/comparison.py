@@ -15,7 +15,7 @@ from pipelines.report.pictures import figures_by_split
 from pipelines.report.rendering import Best, Code, Note, PageTable, readable, render
 from pipelines.report.run_data import RunData
 from pipelines.report.run_page import best_validation, difference, duration, final_values, metric_cell, training_facts
-from pipelines.tasks.metrics.values import Value
+from pipelines.tasks.metrics.table import Value
 from pipelines.tracking.client import flatten
 
 Runs = Mapping[str, RunData]

@@ -17,7 +17,7 @@ from pipelines.report.pictures import SplitFigures, split_pictures, worst_tables
 from pipelines.report.rendering import Code, Facts, Note, PageTable, render
 from pipelines.report.run_data import RunData
 from pipelines.report.tables import class_tables, slice_tables
-from pipelines.tasks.metrics.values import Value, to_value
+from pipelines.tasks.metrics.table import Value, to_value
 from pipelines.tasks.targets.decision import describe_decision
 from pipelines.tracking.history import History
 from pipelines.tracking.training import REMARKS, reasons

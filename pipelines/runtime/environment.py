@@ -1,8 +1,10 @@
 """Environment variables for a while."""
 
 import os
-from collections.abc import Iterator, Mapping
+import platform
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 
 
 @contextmanager
@@ -17,3 +19,27 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+MISSING = "missing"
+
+
+def installed_versions(packages: Sequence[str]) -> dict[str, str]:
+    """The versions of Python and of packages; `missing` for a package that is not installed."""
+    return {"Python": platform.python_version(), **{name: _version(name) for name in packages}}
+
+
+def describe_disagreement(driver_versions: Mapping[str, str], other_versions: Mapping[str, str], host: str) -> str:
+    """One line that lists the versions that differ on the other machine; empty if none does."""
+    names = [name for name, version in driver_versions.items() if other_versions.get(name) != version]
+    differences = [f"{name} {driver_versions[name]} here and {other_versions.get(name, MISSING)} there" for name in names]
+    if not differences:
+        return ""
+    return f"{host} has other versions than the driver: {', '.join(differences)}; give both one image, or one packed environment"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return MISSING

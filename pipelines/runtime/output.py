@@ -1,11 +1,79 @@
-"""Standard output whose reader may leave: `lockstep train --help | head` ends quietly, as other commands do."""
+"""What a process writes for people: lines, and which of a library's lines are left out."""
 
 import os
+import re
 import select
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from threading import Thread
+
+ROUTINE = (b"WARNING: Using incubator modules: ", b'Setting default log level to "', b"To adjust logging level use sc.setLogLevel")
+"""How lines begin that say nothing about a command."""
+
+
+class LineFilter:
+    """Passes bytes on to standard error, without routine lines. A part of a line is passed on at once, as a progress bar needs it."""
+
+    def __init__(self) -> None:
+        self.routine_lines = b""
+        self._unsent = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The bytes to show."""
+        *lines, last = re.split(rb"(?<=\n)", self._unsent + chunk)
+        visible = b""
+        for line in lines:
+            if line.startswith(ROUTINE):
+                self.routine_lines += line
+            else:
+                visible += line
+        is_undecided = any(start.startswith(last[: len(start)]) for start in ROUTINE)
+        self._unsent = last if is_undecided else b""
+        return visible if is_undecided else visible + last
+
+    def remainder(self) -> bytes:
+        """The last bytes, if they end in the middle of a line."""
+        return self._unsent
+
+
+@contextmanager
+def filtered_errors() -> Iterator[tuple[int, LineFilter]]:
+    """A file descriptor for the standard error of a command, whose lines are filtered until the end of the block."""
+    if sys.stderr.isatty():  # which a pipe hides from the command
+        os.environ.setdefault("LOCKSTEP_TERMINAL", "1")
+        os.environ.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
+    writing, lines, thread = forward_filtered()
+    try:
+        yield writing, lines
+    finally:
+        os.close(writing)
+        thread.join(timeout=10)
+
+
+def forward_filtered() -> tuple[int, LineFilter, Thread]:
+    """A file descriptor whose lines go on to standard error, filtered, until everybody has closed it; and the thread that does so."""
+    reading, writing = os.pipe()
+    lines = LineFilter()
+    thread = Thread(target=_forward, args=(reading, lines), name="filter of errors", daemon=True)
+    thread.start()
+    return writing, lines, thread
+
+
+def _forward(reading: int, lines: LineFilter) -> None:
+    with os.fdopen(reading, "rb", buffering=0) as stream:
+        while chunk := stream.read(65_536):
+            _show(lines.feed(chunk))
+    _show(lines.remainder())
+
+
+def _show(text: bytes) -> None:
+    with suppress(OSError, ValueError):  # whoever reads it has left
+        sys.stderr.flush()
+        os.write(2, text)
+
 
 READER_LEFT = 128 + signal.SIGPIPE
 """Exit code, as a shell shows for a command that SIGPIPE has ended."""

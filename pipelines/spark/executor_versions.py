@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.errors import MismatchError
-from pipelines.runtime.installed import describe_disagreement, installed_versions
+from pipelines.runtime.environment import describe_disagreement, installed_versions
 from pipelines.runtime.spark_master import is_local
 from pipelines.spark.ambient_settings import check_executor_state
 

@@ -1,12 +1,37 @@
 """The description of a run in MLflow, in Markdown: its result, its data and its pages, in five lines."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from pipelines.config import Config
+from pipelines.config import Config, home
 from pipelines.config.effects import has_effect
 from pipelines.config.messages.counting import show_count
 from pipelines.data.versions.manifest import Manifest
+
+GIT_COMMIT = "git.commit"
+"""Tag of every run."""
+_COMMAND = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def git_commit() -> str:
+    """The commit of the submitted code, since an uploaded copy has no history, or else of the first of these folders that is a git
+    checkout: that of the running program, the current one, LOCKSTEP_HOME. Ends in `-dirty` if files differ from the commit; empty
+    without git."""
+    if submitted := os.environ.get("LOCKSTEP_GIT_COMMIT"):
+        return submitted
+    folders = [Path(sys.argv[0]).absolute().parent, Path.cwd(), home()]
+    return next(filter(None, map(_commit, folders)), "")
+
+
+def _commit(folder: Path) -> str:
+    try:
+        return subprocess.run(["git", "-C", folder, *_COMMAND], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
 
 
 def describe_training(config: Config, manifest: Manifest, result: str, trained: Mapping[str, Any], page: str) -> str:

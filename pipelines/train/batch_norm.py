@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from pipelines.runtime.compat.torch import BatchNorm, outside_of_graphs
-from pipelines.tasks.metrics.moments import combine_moments, moments
+from pipelines.tasks.metrics.accumulation import combine_moments, moments
 from pipelines.train.frozen_batch_norm import KeepsStatistics
 
 

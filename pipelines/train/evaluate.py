@@ -16,7 +16,7 @@ from pipelines.data.loader import Loader, Order
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.details import Details, EvaluationData, Part
-from pipelines.tasks.metrics.values import Value, metric_values
+from pipelines.tasks.metrics.table import Value, metric_values
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
 from pipelines.train.strategy import Strategy

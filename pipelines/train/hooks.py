@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.tasks.details import EvaluationData
-from pipelines.tasks.metrics.values import Value
+from pipelines.tasks.metrics.table import Value
 
 
 class Hooks:

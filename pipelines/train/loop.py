@@ -9,7 +9,7 @@ from pipelines.config import Config
 from pipelines.data.versions.versions import Version
 from pipelines.errors import NonFiniteError
 from pipelines.tasks.base import Task
-from pipelines.tasks.metrics.values import Value
+from pipelines.tasks.metrics.table import Value
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint.checkpoints import Checkpoints

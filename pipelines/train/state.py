@@ -8,7 +8,7 @@ from typing import Literal
 from pipelines.config import Config
 from pipelines.data.loader import Order
 from pipelines.tasks.base import Monitor
-from pipelines.tasks.metrics.values import Value, to_number
+from pipelines.tasks.metrics.table import Value, to_number
 from pipelines.train.step_statistics import CurveWindow
 from pipelines.train.trivial import Baseline
 

@@ -15,7 +15,7 @@ from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.versions import Version
 from pipelines.errors import LockstepError
 from pipelines.tasks.base import Batch, Monitor, Task
-from pipelines.tasks.metrics.values import Value
+from pipelines.tasks.metrics.table import Value
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.train.reduce.agreement import broadcast_from_rank0
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.config.serving import Endpoint
-from pipelines.serving.http import haproxy
+from pipelines.serving.http import start as haproxy
 
 # 4 partitions for a shuffle are enough.
 SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.sql.shuffle.partitions=4")

@@ -69,7 +69,7 @@ FAULTS = (
         "tests/integration/test_etl_splits.py tests/integration/test_etl_fit.py",
     ),
     Fault(
-        "P6", "pipelines/etl/sort.py", "_settle(_repeats(place[order]), ", "_settle(np.zeros(len(order), bool), ",
+        "P6", "pipelines/etl/write.py", "_settle(_repeats(place[order]), ", "_settle(np.zeros(len(order), bool), ",
         "tests/unit/test_sort.py",
     ),
     Fault("P6", "pipelines/data/features/exact_sums.py", "values = values - high", "values = 0 * high", "tests/unit/test_statistics.py"),
@@ -162,7 +162,7 @@ FAULTS = (
         "tests/unit/test_sharded.py -k losses",
     ),
     Fault(
-        *("serving", "pipelines/serving/http/batches.py", "room -= len(rows)", "room -= 1"),
+        *("serving", "pipelines/serving/http/replica.py", "room -= len(rows)", "room -= 1"),
         "tests/unit/test_endpoint.py -k batch",
     ),
     Fault(

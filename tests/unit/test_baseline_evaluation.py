@@ -9,7 +9,7 @@ from trainings import open_dataset, training
 
 from pipelines.launch.spark_baseline import _evaluation_data, _part
 from pipelines.tasks.bind import build_task
-from pipelines.tasks.metrics.values import metric_values
+from pipelines.tasks.metrics.table import metric_values
 from pipelines.tasks.supervised import Supervised
 
 

@@ -23,7 +23,7 @@ from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.boxes import answer_boxes
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.metrics.values import metric_values
+from pipelines.tasks.metrics.table import metric_values
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

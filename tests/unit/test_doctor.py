@@ -19,7 +19,7 @@ from pyspark.errors import PySparkRuntimeError
 from pipelines import api
 from pipelines.config import Config
 from pipelines.config.load import parse
-from pipelines.doctor.diagnosis import Diagnosis
+from pipelines.doctor.examine import Diagnosis
 from pipelines.doctor.servers import listener
 from pipelines.errors import ConfigError, DatasetError, TrackingError
 from pipelines.launch.worker_failures import DeathRecorder

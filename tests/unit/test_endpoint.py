@@ -18,9 +18,9 @@ from pipelines.config import parse
 from pipelines.config.serving import Endpoint
 from pipelines.errors import ConfigError
 from pipelines.serving.http.access import is_authorized, token_digest
-from pipelines.serving.http.batches import RequestBatches
 from pipelines.serving.http.counters import Counters, ReplicaCounts
 from pipelines.serving.http.forms import RequestError, parse_rows, read_body
+from pipelines.serving.http.replica import RequestBatches
 from pipelines.serving.http.schema import endpoint_page, openapi
 from pipelines.serving.http.served_model import ServedModel, _json_rows, example_row
 from pipelines.serving.model import REFUSED, Predictor

@@ -10,7 +10,7 @@ import torch
 from fitting import fit, fit_encoder
 from pydantic import ValidationError
 
-from pipelines.applications.forecasting.patch_transformer import PatchTransformer
+from pipelines.applications.forecasting.networks import PatchTransformer
 from pipelines.applications.forecasting.settings import ForecastingSettings as Settings
 from pipelines.applications.forecasting.task import Forecasting
 from pipelines.config.features.arrays import ScaleSettings

@@ -16,10 +16,9 @@ from pipelines.applications.trees.boosting.gradients import best_bias, gradients
 from pipelines.applications.trees.boosting.growth import no_tree, read_tree
 from pipelines.applications.trees.boosting.partial_sums import PartialSums
 from pipelines.applications.trees.contributions import contributions
-from pipelines.applications.trees.forest import Forest
+from pipelines.applications.trees.forest import PAIRS_AT_ONCE, Forest
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import Trees
-from pipelines.applications.trees.traversal import PAIRS_AT_ONCE
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.fs import FileSelector, LocalFileSystem
 
-from pipelines.data.sources.files.globs import entries, is_glob, matcher
+from pipelines.data.sources.files.files import entries, is_glob, matcher
 
 NAMES = ("a", "b", "ab", "a=1", "c.csv", "d.txt", "*")
 

@@ -16,7 +16,7 @@ from raw import raw
 
 from pipelines.applications.segmentation import nifti
 from pipelines.applications.segmentation.nifti import Grid
-from pipelines.applications.segmentation.volume_folders import name_expression
+from pipelines.applications.segmentation.volume_draft import name_expression
 from pipelines.applications.segmentation.volume_grids import LARGEST_VOXELS, PATCH_VOXELS, WHOLE_VOXELS, choose_grid
 from pipelines.init.draft import Request
 from pipelines.init.drafting import draft_config

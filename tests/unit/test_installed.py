@@ -16,7 +16,7 @@ from pipelines.errors import DriftError, MismatchError
 from pipelines.launch.assignment import PACKAGES, Assignment
 from pipelines.launch.cluster import cluster
 from pipelines.launch.worker import check_installed, run_attempt
-from pipelines.runtime.installed import describe_disagreement, installed_versions
+from pipelines.runtime.environment import describe_disagreement, installed_versions
 from pipelines.spark.executor_versions import check_executors
 
 

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from pipelines.data.sources.text import json_keys
-from pipelines.data.sources.text.json_keys import examine_keys, key_notes
-from pipelines.data.sources.text.json_names import Names, key_names
-from pipelines.data.sources.text.json_tokens import Keys
+from pipelines.data.sources.text.json_keys import Keys, Names, examine_keys, key_names, key_notes
 
 A = StructType().add("a", "integer")
 USER = StructType().add("name", "string").add("tags", ArrayType(A))

@@ -26,9 +26,9 @@ LAYERS = (
     ("applications",),
     ("launch",),
     ("serving.http", "doctor", "notebook", "demo", "rehearsal"),
-    ("api", "extending"),
+    ("api",),
     ("command_line",),
-    ("commands",),
+    ("commands", "extending"),
     ("jobs",),
 )
 STRANGERS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runtime.line_filter import LineFilter, filtered_errors
+from pipelines.runtime.output import LineFilter, filtered_errors
 
 JAVA = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 

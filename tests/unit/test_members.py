@@ -12,8 +12,7 @@ from pipelines.config.tasks.tabular import TabularSettings as Settings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.stages import Link, Stage
-from pipelines.tasks.tables.ensemble import Average
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tables.tabular import Average, Tabular
 
 FEATURES = tuple(TensorColumn(name=name, dtype="float32") for name in ("age", "hours"))
 TARGETS = {

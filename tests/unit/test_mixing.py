@@ -15,7 +15,7 @@ from pipelines.data.loader import shard_range
 from pipelines.data.versions.schema import ROW_KEYS, TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.images.mixing import Mixing, beta_quantiles, neighbours
+from pipelines.tasks.images.augmentation import Mixing, beta_quantiles, neighbours
 from pipelines.tasks.images.vision import Vision
 
 ROWS, HEIGHT, WIDTH = 96, 9, 12

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.optim import AdamW
 
-from pipelines.applications.language.gpt import GPT
-from pipelines.applications.language.vocabulary import TokenVocabulary
+from pipelines.applications.language.networks import GPT, TokenVocabulary
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.train.fine_tuning import parameter_groups

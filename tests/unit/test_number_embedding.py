@@ -10,8 +10,7 @@ from pipelines.config.tasks.tabular import NumberEmbedding, TabularSettings
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.tables.number_embedding import Periodic, PiecewiseLinear, number_embedding
-from pipelines.tasks.tables.tabular import Tabular
+from pipelines.tasks.tables.tabular import Periodic, PiecewiseLinear, Tabular, number_embedding
 
 KINDS = ("piecewise", "periodic")
 COLUMNS = (

@@ -25,7 +25,7 @@ from pipelines.errors import ConfigError
 from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import check_task
-from pipelines.tasks.metrics.values import metric_values
+from pipelines.tasks.metrics.table import metric_values
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.etl.sort import document_order, sort_rows
+from pipelines.etl.write import document_order, sort_rows
 
 Rows = list[tuple[int, float, int]]
 

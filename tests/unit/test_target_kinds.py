@@ -42,7 +42,7 @@ from pipelines.serving.model.signature import model_signature
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import check_task, task_data
 from pipelines.tasks.metrics.accumulation import Loss
-from pipelines.tasks.metrics.values import metric_values
+from pipelines.tasks.metrics.table import metric_values
 from pipelines.tasks.tables.tabular import Tabular
 from pipelines.tasks.targets.base import Target
 

@@ -10,7 +10,7 @@ from layouts import SETTINGS, Fitted, fit_layout, gpt, gpt_settings, losses, ste
 from torch import nn
 from trainings import training
 
-from pipelines.applications.language.gpt import GPT
+from pipelines.applications.language.networks import GPT
 from pipelines.applications.language.task import Language
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError

@@ -25,7 +25,7 @@ from pipelines.report.run_data import RunData
 from pipelines.report.run_page import run_page
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import build_task as bound_task
-from pipelines.tasks.metrics.values import Value
+from pipelines.tasks.metrics.table import Value
 from pipelines.tasks.tables.tabular import Tabular
 from pipelines.tasks.trivial import invert_decoding
 from pipelines.tracking.history import History, Point

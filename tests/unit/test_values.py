@@ -33,7 +33,7 @@ from pipelines.serving.registry.measure import judge_predictions
 from pipelines.serving.registry.target import ComparisonTarget
 from pipelines.tasks.base import Batch, Task
 from pipelines.tasks.bind import build_task as bound_task
-from pipelines.tasks.metrics.values import NOT_A_NUMBER, Value, metric_values
+from pipelines.tasks.metrics.table import NOT_A_NUMBER, Value, metric_values
 from pipelines.tasks.targets.base import Determination
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints

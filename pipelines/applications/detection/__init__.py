@@ -4,5 +4,5 @@
 2. `encoder`    turns annotations into a tensor; `voc` reads those of Pascal VOC.
 3. `task`       has the model, `pyramid`, its loss on `targets`, `peaks` that turn its output into boxes, and `augmentation`.
 4. `metrics`    are average precisions; `mean_boxes` predicts without a network; `details` and `figures` are for the page of a run.
-5. `draft`      is for `lockstep init`: `coco_draft` and `voc_draft`, with their `draft_parts`.
+5. `draft`      is for `lockstep init`.
 """

@@ -14,7 +14,7 @@ from pipelines.config import TaskSettings
 from pipelines.tasks.data import Data
 from pipelines.tasks.metrics.accumulation import Loss
 from pipelines.tasks.metrics.table import METRICS, Monitor
-from pipelines.tasks.targets.quantile_levels import QuantileLevels, quantiles_in_order
+from pipelines.tasks.targets.quantiles import QuantileLevels, quantiles_in_order
 
 
 class Future:

@@ -13,8 +13,14 @@ from torchmetrics import Metric, MetricCollection
 
 from pipelines.applications.forecasting.details import ForecastDetails
 from pipelines.applications.forecasting.futures import Future, future_kind
-from pipelines.applications.forecasting.networks import DLinear, ForecastQuantiles, InstanceNormalized, LinearForecast, WithCovariates
-from pipelines.applications.forecasting.patch_transformer import PatchTransformer
+from pipelines.applications.forecasting.networks import (
+    DLinear,
+    ForecastQuantiles,
+    InstanceNormalized,
+    LinearForecast,
+    PatchTransformer,
+    WithCovariates,
+)
 from pipelines.applications.forecasting.settings import ForecastingSettings as Settings
 from pipelines.applications.forecasting.simple_forecasts import AsQuantiles, ErrorQuantiles, RepeatLast, RepeatSeason
 from pipelines.config import TaskSettings

@@ -2,6 +2,6 @@
 
 1. `settings`  has the encoders `bytes`, `characters`, `bpe` and `words`, and the task `language`.
 2. `encoders`  and `words` cut texts into tokens, which are packed into windows.
-3. `task`      has a transformer (`gpt`) or an `lstm`, with a `vocabulary` at both ends; `windows` are what it predicts at once.
+3. `task`      has a transformer or LSTM layers, of `networks`; `windows` are what it predicts at once.
 4. `details` and `figures` are for the page of a run; `draft` is for `lockstep init`.
 """

@@ -9,10 +9,8 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.applications.language.details import WindowDetails, extent_figure
-from pipelines.applications.language.gpt import GPT, normalise
-from pipelines.applications.language.lstm import LSTM
+from pipelines.applications.language.networks import GPT, LSTM, TokenNetwork, TokenVocabulary, normalise
 from pipelines.applications.language.settings import LanguageSettings as Settings
-from pipelines.applications.language.vocabulary import TokenNetwork, TokenVocabulary
 from pipelines.applications.language.windows import EXTENT, NATS, TOKENS, OverWindows, TokenFrequencies
 from pipelines.config import TaskSettings
 from pipelines.config.messages.counting import name_list

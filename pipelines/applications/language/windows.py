@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from pipelines.applications.language.vocabulary import AdaptiveSoftmax, TokenNetwork
+from pipelines.applications.language.networks import AdaptiveSoftmax, TokenNetwork
 from pipelines.data.versions.schema import END
 from pipelines.tasks.base import Batch
 from pipelines.tasks.constants import Constant

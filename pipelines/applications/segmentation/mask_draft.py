@@ -1,17 +1,19 @@
-"""Drafts the config for a folder of images and one of masks, whose files have equal names."""
+"""Drafts the config for images with masks of equal names. `volume_draft` finds pairs and values of masks here too."""
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import log2
 from typing import Any
 
 import numpy as np
 
 from pipelines.applications.segmentation.mask_encoder import Mask, read_values
-from pipelines.applications.segmentation.mask_pairs import join_query, pair_files
-from pipelines.applications.segmentation.mask_values import MaskFiles, MaskValues, count_values, name_classes
 from pipelines.applications.segmentation.settings import MaskSettings
 from pipelines.config.messages.counting import show_count
+from pipelines.data.features.media.file_kinds import UnreadableError
+from pipelines.errors import ConfigError
 from pipelines.init.draft import Draft, Request
 from pipelines.init.media.annotated import (
     STEM,
@@ -25,9 +27,120 @@ from pipelines.init.media.annotated import (
     train_settings,
 )
 from pipelines.init.media.classes import refuse_target
-from pipelines.init.media.contents import IMAGES, FolderContents, list_contents, spread
+from pipelines.init.media.contents import IMAGES, FolderContents, FoundFile, list_contents, spread
 from pipelines.init.media.file_table import folder_table
 from pipelines.init.media.pictures import look_at_images
+
+FilePair = tuple[FoundFile, FoundFile]
+"""An image and its mask."""
+
+
+@dataclass(frozen=True)
+class MaskPairs:
+    """The files of two folders."""
+
+    pairs: tuple[FilePair, ...]
+    """Sorted by name."""
+    lone_images: tuple[str, ...]
+    lone_masks: tuple[str, ...]
+    """Names of images without a mask, and of masks without an image."""
+
+
+def pair_files(images: Mapping[str, FoundFile], masks: Mapping[str, FoundFile]) -> MaskPairs:
+    """The pairs of equal names, and the names that only one of the folders has. Both arguments are files by name."""
+    return MaskPairs(
+        tuple((images[name], masks[name]) for name in sorted(images.keys() & masks.keys())),
+        tuple(sorted(images.keys() - masks.keys())),
+        tuple(sorted(masks.keys() - images.keys())),
+    )
+
+
+def join_query(image_name: str, mask_name: str, masks: str, unit: str) -> str:
+    """The query over the tables `images` and `masks`, with the columns `name`, `image` and the unit. The names are SQL over `path`."""
+    return (
+        f"SELECT name, images.content AS image, {masks}.content AS {unit}\n"
+        f"FROM (SELECT {image_name} AS name, content FROM images) AS images\n"
+        f"FULL OUTER JOIN (SELECT {mask_name} AS name, content FROM {masks}) AS {masks} USING (name)"
+    )
+
+
+_EXAMPLES = 5
+_COUNTED_VALUES = 2**16
+"""Values that differ by less are counted without sorting them."""
+
+
+@dataclass(frozen=True)
+class MaskFiles:
+    """How the masks of a kind are read, and called."""
+
+    unit: str
+    """In the singular."""
+    read: Callable[[bytes], np.ndarray]
+    """Whole numbers of any shape. Raises UnreadableError."""
+    remedy: str
+    """What to do if none can be read."""
+    most_values: int
+    """More cannot stand for classes."""
+
+
+@dataclass(frozen=True)
+class MaskValues:
+    """The values of a sample of masks."""
+
+    counts: Counter[int]
+    """Pixels by value."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Of each mask that can be read."""
+
+    @property
+    def most_frequent(self) -> int:
+        return min(self.counts, key=lambda value: (-self.counts[value], value))
+
+    def shares(self, values: Iterable[int]) -> str:
+        total = self.counts.total()
+        return ", ".join(f"{value} in {self.counts[value] / total:.1%}" for value in values)
+
+
+def count_values(path: str, masks: Iterable[tuple[str, bytes]], files: MaskFiles) -> MaskValues:
+    """Count the values of masks, given as names and contents. Raises ConfigError if they cannot stand for classes."""
+    counts, shapes, fault = Counter[int](), list[tuple[int, ...]](), ""
+    for name, content in masks:
+        try:
+            values = files.read(content)
+        except UnreadableError as error:
+            fault = fault or f"{name}: {error}"
+            continue
+        counts.update(_count(values))
+        shapes.append(values.shape)
+    if not shapes:
+        raise ConfigError(f"{path}: no {files.unit} can be read, such as {fault}; {files.remedy}")
+    if not 2 <= len(counts) <= files.most_values:
+        examples = ", ".join(map(str, sorted(counts)[:_EXAMPLES]))
+        raise ConfigError(
+            f"{path}: {len(shapes)} {files.unit}s have {show_count(len(counts), 'value')}, such as {examples}, and 2 to "
+            f"{files.most_values} can stand for classes; save {files.unit}s with a value for each class, without smoothed edges; if they "
+            f"are no {files.unit}s, rename their folder"
+        )
+    return MaskValues(counts, tuple(shapes))
+
+
+def name_classes(values: Iterable[int], background: int, names: Mapping[int, str] | None = None) -> dict[str, Any]:
+    """The settings `classes` and `values`: the background, then the other values by size. A value without a name is
+    `foreground` if it is the only one beside the background, else `value_N`."""
+    foreground = sorted(set(values) - {background})
+    default_names = {foreground[0]: "foreground"} if len(foreground) == 1 else {value: f"value_{value}" for value in foreground}
+    classes = {background: "background", **default_names, **(names or {})}
+    return {"classes": [classes[value] for value in (background, *foreground)], "values": [background, *foreground]}
+
+
+def _count(values: np.ndarray) -> dict[int, int]:
+    """Pixels by value."""
+    least = int(values.min())
+    if int(values.max()) - least < _COUNTED_VALUES:
+        counts = np.bincount(values.ravel() - least)
+        return {least + place: int(counts[place]) for place in np.flatnonzero(counts).tolist()}
+    return dict(zip(*(numbers.tolist() for numbers in np.unique(values, return_counts=True)), strict=True))
+
 
 MASK_FOLDER = re.compile("mask|label|annotation|segment", re.IGNORECASE)
 MOST_MASKS = 100

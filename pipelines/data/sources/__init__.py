@@ -8,6 +8,6 @@
 5. `cells`     reads formats whose cells have types of their own: Excel and SQLite.
 6. `tables`    reads all tables once, registers their valid rows as views, and returns malformed records separately.
 
-`distribute` runs Python on the executors; `conditions` joins many conditions; `source_errors` turns Spark's errors into the project's, with
-`spark_messages`; `signatures` recognizes binary formats where text is expected; `spark_sql` writes values in SQL.
+`distribute` runs Python on the executors; `conditions` joins many conditions; `source_errors` turns Spark's errors into the project's;
+`signatures` recognizes binary formats where text is expected; `spark_sql` writes values in SQL.
 """

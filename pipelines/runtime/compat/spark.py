@@ -12,7 +12,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.runtime.compat import attribute, present
-from pipelines.runtime.line_filter import forward_filtered
+from pipelines.runtime.output import forward_filtered
 
 present(SparkContext, "_active_spark_context", "_ensure_initialized", "_gateway", "_jvm")
 

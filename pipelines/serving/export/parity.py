@@ -16,7 +16,7 @@ from torchmetrics import MetricCollection
 
 from pipelines.serving.export.subject import Rows, Subject, count_rows, head, to_tensors
 from pipelines.serving.export.targets import Candidate
-from pipelines.tasks.metrics.values import format_value, metric_values
+from pipelines.tasks.metrics.table import format_value, metric_values
 
 Row = dict[str, str | float | int | None]
 LEAST_ROWS = 1_000

@@ -8,9 +8,11 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
+from typing import Generic, TypeVar
 
 import ray
 import torch
@@ -22,13 +24,61 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from pipelines.config.serving import Endpoint
 from pipelines.runtime.compat.ray_serve import is_on_loopback, keep_servers_on_loopback
 from pipelines.serving.http.access import is_authorized
-from pipelines.serving.http.batches import RequestBatches
 from pipelines.serving.http.counters import ACTOR, NAMESPACE, ReplicaCounts
 from pipelines.serving.http.forms import RequestError, parse_rows, read_body
 from pipelines.serving.http.schema import endpoint_page, openapi
 from pipelines.serving.http.served_model import JsonRow, ServedModel, follow, load_served_model
 from pipelines.serving.model import REFUSED
 from pipelines.tracking.models import resolve_version
+
+Row = TypeVar("Row")
+Answer = TypeVar("Answer")
+
+
+class RequestBatches(Generic[Row, Answer]):
+    """Belongs to one event loop."""
+
+    def __init__(self, compute: Callable[[Sequence[list[Row]]], Awaitable[Sequence[Answer]]], max_rows: int) -> None:
+        """`compute` gets the rows of requests, and returns an answer to each. Only a single request may have more than `max_rows`."""
+        self._compute, self._max_rows = compute, max_rows
+        self._waiting: deque[tuple[list[Row], asyncio.Future[Answer]]] = deque()
+        self._computing: asyncio.Task[None] | None = None
+
+    async def answer(self, rows: list[Row]) -> Answer:
+        """The answer to a request. Raises what `compute` raises for its batch."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((rows, future))
+        if self._computing is None:
+            self._computing = asyncio.create_task(self._run())
+        return await future
+
+    async def _run(self) -> None:
+        while batch := self._next_batch():
+            try:
+                answers = await self._compute([rows for rows, _ in batch])
+                for (_, future), answer in zip(batch, answers, strict=True):
+                    if not future.done():  # its client may be gone
+                        future.set_result(answer)
+            except Exception as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+        self._computing = None
+
+    def _next_batch(self) -> list[tuple[list[Row], asyncio.Future[Answer]]]:
+        """The requests that have waited longest, as many as fit; without those whose clients are gone."""
+        batch: list[tuple[list[Row], asyncio.Future[Answer]]] = []
+        room = self._max_rows
+        while self._waiting:
+            rows, future = self._waiting[0]
+            if batch and len(rows) > room:
+                break
+            self._waiting.popleft()
+            if not future.done():
+                batch.append((rows, future))
+                room -= len(rows)
+        return batch
+
 
 FLUSH_SECONDS = 1.0
 _OPEN = ("/health",)

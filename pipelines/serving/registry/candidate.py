@@ -10,7 +10,7 @@ from pipelines.data.versions.versions import Version, open_version, versions
 from pipelines.errors import ConfigError, TrackingError
 from pipelines.serving.registry.gates import Gate, equal
 from pipelines.tracking.client import connect, mlflow_errors
-from pipelines.tracking.git import GIT_COMMIT
+from pipelines.tracking.description import GIT_COMMIT
 from pipelines.tracking.history import check_is_not_deleted, read_training
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.models import find_model

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipelines.config.serving import GateName, Registry
-from pipelines.tasks.metrics.values import Value, format_value, to_value
+from pipelines.tasks.metrics.table import Value, format_value, to_value
 
 
 @dataclass(frozen=True)

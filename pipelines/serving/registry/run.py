@@ -19,12 +19,12 @@ from pipelines.serving.model.process import ModelProcess
 from pipelines.serving.registry import alias, measure
 from pipelines.serving.registry.candidate import Candidate, commit_gates, lineage_gates, read_candidate
 from pipelines.serving.registry.gates import Gate, Judgement, bounds, skip_reasons
-from pipelines.serving.registry.rows import test_rows
+from pipelines.serving.registry.measure import test_rows
 from pipelines.serving.registry.target import WITHOUT_ROWS, ComparisonTarget, find_target
 from pipelines.spark.driver import driver_errors
 from pipelines.spark.session import restored_settings, session, temporary_cache
 from pipelines.tracking.client import connect, mlflow_errors
-from pipelines.tracking.git import GIT_COMMIT, git_commit
+from pipelines.tracking.description import GIT_COMMIT, git_commit
 from pipelines.tracking.history import check_is_not_deleted
 from pipelines.tracking.training import reasons
 

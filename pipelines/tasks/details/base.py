@@ -15,7 +15,7 @@ from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.explanation import Explanation
 from pipelines.tasks.details.parts import Part, SelectedRows, Sums, sampling_keys
 from pipelines.tasks.details.slices import Slices
-from pipelines.tasks.metrics.values import Value
+from pipelines.tasks.metrics.table import Value
 
 Columns = Mapping[str, Sequence[Any]]
 """A table: values by column."""

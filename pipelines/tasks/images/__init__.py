@@ -1,5 +1,5 @@
 """Images with one target each.
 
 1. `vision`        is a small network or a `resnet`.
-2. `augmentation`  shifts, mirrors and masks images in training; `mixing` blends neighbours and mixes their labels.
+2. `augmentation`  shifts, mirrors and masks images in training; blends neighbours and mixes their labels.
 """

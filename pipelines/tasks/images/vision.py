@@ -11,8 +11,7 @@ from pipelines.config.tasks.vision import VisionSettings as Settings
 from pipelines.data.versions.schema import ROW_KEYS
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Data
-from pipelines.tasks.images.augmentation import change_pictures
-from pipelines.tasks.images.mixing import Mixing, neighbours
+from pipelines.tasks.images.augmentation import Mixing, change_pictures, neighbours
 from pipelines.tasks.images.resnet import Residual, resnet18, resnet20, resnet50
 from pipelines.tasks.stages import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised

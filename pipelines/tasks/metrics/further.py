@@ -13,8 +13,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from pipelines.tasks.metrics.accumulation import Auc, Loss
-from pipelines.tasks.metrics.table import average_precision
-from pipelines.tasks.metrics.values import NO_ROWS, ONE_CLASS
+from pipelines.tasks.metrics.table import NO_ROWS, ONE_CLASS, average_precision
 
 F_BETA = r"f(\d{1,3}(?:_\d{1,3})?)"
 """The name of an F-beta: `f1`, `f2`, `f0_5`. No metric has a dot in its name, since torch has it for the parts of a module."""

@@ -3,10 +3,59 @@
 A task of one's own may have any other metric of torchmetrics; its class then says in `higher_is_better` which direction is better.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from math import isnan
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+from torchmetrics import MetricCollection
+
+Value = float | str
+"""A number, or why there is none."""
+
+NOT_A_NUMBER = "not a number"
+"""The reason where a metric gives none: the model's output is NaN, mostly."""
+NO_ROWS, ONE_CLASS = "no rows", "one class"
+
+
+@runtime_checkable
+class HasReason(Protocol):
+    """A metric that gives the reason why it has no value."""
+
+    def missing_reason(self) -> str:
+        """Why the metric is not defined for the rows that it was given; empty if it is."""
+
+
+def metric_values(metrics: MetricCollection) -> dict[str, Value]:
+    """The value of each metric of a collection, by name."""
+    reasons = {name: metric.missing_reason() for name, metric in metrics.items(copy_state=False) if isinstance(metric, HasReason)}
+    return {name: reasons.get(name) or to_value(float(value)) for name, value in metrics.compute().items()}
+
+
+def to_value(number: float) -> Value:
+    return NOT_A_NUMBER if isnan(number) else number
+
+
+def to_number(value: Value) -> float:
+    """The number; NaN if there is none."""
+    return float("nan") if isinstance(value, str) else value
+
+
+def numbers_only(values: Mapping[str, Value]) -> dict[str, float]:
+    """Leave out values that are no numbers."""
+    return {name: value for name, value in values.items() if not isinstance(value, str)}
+
+
+def missing_reasons(values: Mapping[str, Value]) -> dict[str, str]:
+    """The reasons why values are missing, by name."""
+    return {name: value for name, value in values.items() if isinstance(value, str)}
+
+
+def format_value(value: Value, digits: int = 4) -> str:
+    """A number with so many significant digits, or `undefined: one class`."""
+    return f"undefined: {value}" if isinstance(value, str) else f"{value:.{digits}g}"
+
 
 Direction = Literal["min", "max"]
 Predictions = Literal["", "two classes", "classes", "quantity"]

@@ -1,7 +1,8 @@
 """The task `tabular`: a multi-layer perceptron over numbers and indices, beside a linear model of the terms of texts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil, prod
+from math import ceil, pi, prod
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -16,10 +17,108 @@ from pipelines.tasks.bag import BagOfTerms
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.stages import Link, chain_links, cut_stages
 from pipelines.tasks.supervised import Supervised
-from pipelines.tasks.tables.ensemble import Average, Heads, SharedLinear
-from pipelines.tasks.tables.number_embedding import number_embedding
 from pipelines.tasks.targets.base import is_binary
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
+
+
+def number_embedding(settings: NumberEmbedding, columns: int) -> nn.Module:
+    """A module from numbers of shape (rows, `columns`) to vectors of shape (rows, `columns`, `settings.width`)."""
+    if settings.kind == "piecewise":
+        return PiecewiseLinear(columns, settings.bins, settings.width)
+    return Periodic(columns, settings.frequencies, settings.scale, settings.width)
+
+
+class PiecewiseLinear(nn.Module):
+    """A piecewise linear function of each number: a straight line, and a linear layer over the share of each bin that is below the number.
+
+    The layer starts at 0, so that training begins with straight lines."""
+
+    edges: Tensor
+    """Ascending, shape (bins − 1,): quantiles of the standard normal distribution. The first and the last bin have no outer end."""
+
+    def __init__(self, columns: int, bins: int, width: int) -> None:
+        super().__init__()
+        edges = [NormalDist().inv_cdf(number / bins) for number in range(1, bins)]
+        self.register_buffer("edges", torch.tensor(edges), persistent=False)
+        self.slopes = nn.Parameter(torch.empty(columns, width).uniform_(-1, 1))
+        self.starts = nn.Parameter(torch.empty(columns, width).uniform_(-1, 1))
+        self.bins = nn.Parameter(torch.zeros(columns, bins, width))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        lines = numbers.unsqueeze(-1) * self.slopes + self.starts
+        return lines + torch.einsum("rcb,cbw->rcw", self.shares(numbers), self.bins)
+
+    def shares(self, numbers: Tensor) -> Tensor:
+        """Shape (rows, columns, bins): 0 where a bin is above the number, 1 where it is below, between where it contains the number.
+
+        The first bin is below 0 for numbers left of its end, and the last above 1 right of its unit: both are lines without an end."""
+        values = numbers.unsqueeze(-1)
+        first, last = values - self.edges[:1], values - self.edges[-1:]
+        inner = (values - self.edges[:-1]) / (self.edges[1:] - self.edges[:-1])
+        return torch.cat([first.clamp(max=0), inner.clamp(0, 1), last.clamp(min=0)], dim=-1)
+
+
+class Periodic(nn.Module):
+    """Sine and cosine of each number at frequencies that are trained, a linear layer for each column, and a ReLU."""
+
+    def __init__(self, columns: int, frequencies: int, scale: float, width: int) -> None:
+        """`scale` is the standard deviation of the first frequencies, in cycles per unit of the number."""
+        super().__init__()
+        self.frequencies = nn.Parameter(torch.randn(columns, frequencies).clamp(-3, 3) * scale)
+        bound = (2 * frequencies) ** -0.5
+        self.weights = nn.Parameter(torch.empty(columns, 2 * frequencies, width).uniform_(-bound, bound))
+        self.biases = nn.Parameter(torch.empty(columns, width).uniform_(-bound, bound))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        angles = 2 * pi * numbers.unsqueeze(-1) * self.frequencies
+        waves = torch.cat([angles.cos(), angles.sin()], dim=-1)
+        return (torch.einsum("rcf,cfw->rcw", waves, self.weights) + self.biases).relu()
+
+
+class SharedLinear(nn.Module):
+    """A linear layer whose weight all members share; each scales its inputs and outputs with vectors of its own, and has a bias."""
+
+    def __init__(self, members: int, inputs: int, outputs: int, is_first: bool) -> None:
+        """`is_first`: the input may be the same for all members, of shape (rows, width), whose signs they change at random, so that
+        they differ from the start. Other layers start with scales of 1."""
+        super().__init__()
+        self.shared = nn.Linear(inputs, outputs, bias=False)
+        signs = 2.0 * torch.randint(2, (members, inputs)) - 1
+        self.inputs = nn.Parameter(signs if is_first else torch.ones(members, inputs))
+        self.outputs = nn.Parameter(torch.ones(members, outputs))
+        self.biases = nn.Parameter(torch.empty(outputs).uniform_(-(inputs**-0.5), inputs**-0.5).repeat(members, 1))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.shared(_member_values(values) * self.inputs) * self.outputs + self.biases
+
+
+class Heads(nn.Module):
+    """The last layer, which members do not share: the outputs of all of them, shape (rows, members, outputs)."""
+
+    def __init__(self, members: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        bound = inputs**-0.5
+        self.weights = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))
+        self.biases = nn.Parameter(torch.empty(members, outputs).uniform_(-bound, bound))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return torch.einsum("rmi,mio->rmo", _member_values(values).expand(-1, len(self.weights), -1), self.weights) + self.biases
+
+
+class Average(nn.Module):
+    """Leaves the outputs of members as they are in training, and makes their average else, shape (rows, outputs)."""
+
+    def __init__(self, average: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self._average = average
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        return outputs if self.training else self._average(outputs)
+
+
+def _member_values(values: Tensor) -> Tensor:
+    return values.unsqueeze(1) if values.dim() == 2 else values
+
 
 DIRECT = NumberEmbedding()
 """Numbers as they are."""

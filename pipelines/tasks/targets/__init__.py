@@ -3,6 +3,5 @@
 1. `base`     gives outputs, loss, metrics and predictions for a kind of target, and has the kind for numbers; `classes` those with classes.
              `decision` calibrates two classes and chooses their threshold, after a training.
 2. `counts`, `quantiles` and `ordinal` are further kinds of one target; `several` are labels or numbers at once.
-3. `quantile_levels` has what all quantiles share, also those of forecasts.
-4. `kinds`    chooses one for the column of a dataset.
+3. `kinds`    chooses one for the column of a dataset.
 """

@@ -15,8 +15,7 @@ from pipelines.data.sources.base import RawTable
 from pipelines.data.sources.distribute import distribute
 from pipelines.data.sources.files import files
 from pipelines.data.sources.files.content import BLOCK_BYTES, PACKAGE, file_errors, open_file
-from pipelines.data.sources.files.files import OPEN_BYTES, File, ranges, task_bytes
-from pipelines.data.sources.files.globs import glob_root
+from pipelines.data.sources.files.files import OPEN_BYTES, File, glob_root, ranges, task_bytes
 from pipelines.data.versions.sources import SourceFile
 from pipelines.runtime.spark_master import is_local
 

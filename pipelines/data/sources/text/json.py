@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.data.sources.conditions import Values, any_misfit, first_misfit
-from pipelines.data.sources.text.json_keys import examine_keys
-from pipelines.data.sources.text.json_names import Names, key_names
+from pipelines.data.sources.text.json_keys import Names, examine_keys, key_names
 from pipelines.data.sources.text.numbers import DIGITS, pattern
 from pipelines.data.sources.text.parsed import (
     CORRUPT,

@@ -1,23 +1,169 @@
-"""Keys of JSON records: matched with the schema's names whatever their case, as everywhere else, counted where the schema has no such
-name, and refused where an object has one twice.
-
-Spark matches keys exactly, leaves out all others, and takes the last of two. So keys are judged here. A key that differs in case is
-overwritten in a copy of the text, which Spark parses.
-"""
+"""Keys of JSON records: cut out of their text, named, and compared with a schema, for faults that Spark would not report."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pipelines.config.messages.counting import show_count, verb_for
 from pipelines.config.messages.did_you_mean import suggestion
-from pipelines.data.sources.text.json_names import Names, shape
-from pipelines.data.sources.text.json_tokens import Keys, decode_key
 from pipelines.data.sources.text.parsed import KEYLESS, TEXT, UNKNOWN
+
+_QUOTE, _BACKSLASH, _COLON = 34, 92, 58
+_BLANKS = np.isin(np.arange(256), [9, 10, 13, 32])
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[ord("{"), ord("[")]], _STEPS[[ord("}"), ord("]")]] = 1, -1
+
+
+class Keys:
+    """The keys in records: the first byte of each and the byte after its last, its record, depth and object, from 0 each but depth; and the
+    `depths` that occur."""
+
+    def __init__(self, texts: pa.StringArray) -> None:
+        self.data, self.starts = _text_bytes(texts)
+        records = np.arange(len(texts))
+        quotes = _quotes(self.data)
+        before = np.searchsorted(quotes, self.starts)
+        of_quote = np.repeat(records, np.diff(before))
+        if (is_closed := np.diff(before) % 2 == 0).all():
+            strings, of_string = quotes, of_quote[0::2]
+        else:
+            strings, of_string = quotes[is_closed[of_quote]], of_quote[is_closed[of_quote]][0::2]
+        opening, closing = strings[0::2], strings[1::2]
+        is_key = _is_before_colon(self.data, closing)
+        self.start, self.stop, self.record = opening[is_key] + 1, closing[is_key], of_string[is_key]
+        steps = np.flatnonzero(_STEPS[self.data])
+        of_step = np.repeat(records, np.diff(np.searchsorted(steps, self.starts)))
+        is_outside = (np.searchsorted(quotes, steps) - before[of_step]) % 2 == 0
+        steps, of_step = steps[is_outside], of_step[is_outside]
+        change = _STEPS[self.data[steps]]
+        heights = np.concatenate(([0], np.cumsum(change, dtype=np.int64)))
+        at_record = heights[np.searchsorted(steps, self.starts)]
+        self.depth = heights[np.searchsorted(steps, self.start)] - at_record[self.record]
+        self.depths = np.flatnonzero(np.bincount(np.maximum(self.depth, 0))).tolist()
+        self.object = -1 - self.record
+        # The depth that an opening bracket leads to, within its record.
+        levels = np.where(change == 1, heights[1:] - at_record[of_step], 0)
+        for depth in self.depths:
+            is_at_depth = self.depth == depth
+            if len(brackets := steps[levels == depth]):
+                self.object[is_at_depth] = brackets[np.searchsorted(brackets, self.start[is_at_depth]) - 1]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def distinct(self) -> tuple[np.ndarray, list[bytes]]:
+        """The number of each key's text, and the texts."""
+        lengths = self.stop - self.start
+        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+        places = np.repeat(self.start - offsets[:-1], lengths) + np.arange(offsets[-1])
+        texts = pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(self.data[places])])
+        encoded = texts.dictionary_encode()
+        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+
+def _text_bytes(texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of all texts, and where each begins, with the end of the last."""
+    _, offsets, data = texts.buffers()
+    if not len(texts) or data is None:
+        return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
+    starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    return np.frombuffer(data, np.uint8)[starts[0] : starts[-1]], starts - starts[0]
+
+
+def _quotes(data: np.ndarray) -> np.ndarray:
+    """Places of the quotes that a backslash does not escape."""
+    quotes, slashes = np.flatnonzero(data == _QUOTE), np.flatnonzero(data == _BACKSLASH)
+    if not len(slashes) or not len(quotes):
+        return quotes
+    numbers = np.arange(len(slashes))
+    first = np.maximum.accumulate(np.where(np.diff(slashes, prepend=-2) != 1, numbers, 0))
+    length = numbers - first + 1
+    """Of the run of backslashes up to each."""
+    before = np.searchsorted(slashes, quotes) - 1
+    follows = (before >= 0) & (slashes[before] == quotes - 1)
+    return quotes[~(follows & (length[before] % 2 == 1))]
+
+
+def _is_before_colon(data: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Whether the first byte after each place that is not blank is a colon."""
+    at = np.minimum(places + 1, len(data) - 1)
+    while (blank := _BLANKS[data[at]] & (at < len(data) - 1)).any():
+        at = at + blank
+    return data[at] == _COLON
+
+
+def decode_key(raw: bytes) -> str:
+    """A key as Spark reads it."""
+    text = raw.decode("utf-8", "replace")
+    if "\\" not in text:
+        return text
+    try:
+        return str(json.loads(f'"{text}"'))
+    except ValueError:
+        return text
+
+
+MOST_NAMES = 100
+"""Of more, RE2 follows too many at once: 400 take a hundred times as long."""
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_TEXT = r'[^"{}:\\]'
+_BLANK = r"[ \t\r\n]*"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that an object may have as keys; of a map, any."""
+
+    fields: dict[str, "Names | None"] = field(default_factory=dict)
+    values: "Names | None" = None
+    """Of a map's values."""
+    is_map: bool = False
+
+    def matching(self, key: str) -> str | None:
+        """The field of that name, or the one that differs in case alone."""
+        return key if key in self.fields else next((name for name in self.fields if name.lower() == key.lower()), None)
+
+
+def key_names(kind: DataType) -> Names | None:
+    """The keys of the objects in values of a type; None if it has no objects."""
+    match kind:
+        case StructType():
+            return Names({column.name: key_names(column.dataType) for column in kind})
+        case MapType():
+            return Names(values=key_names(kind.valueType), is_map=True)
+        case ArrayType():
+            return key_names(kind.elementType)
+    return None
+
+
+def shape(names: Names) -> str | None:
+    """An expression for records in which the keys of each object are the schema's, as written there and in its order, each at most once.
+    A string before a colon is a key, and no other colon is outside strings. Maps have no shape, nor has a schema of many names."""
+    return rf"(?s)\A{_BLANK}{_object(names)}{_BLANK}\z" if _size(names) <= MOST_NAMES else None
+
+
+def _size(names: Names | None) -> int:
+    return sum(1 + _size(inner) for inner in names.fields.values()) if names else 0
+
+
+def _object(names: Names) -> str:
+    keys = (re.escape(json.dumps(name, ensure_ascii=False)) for name in names.fields)
+    pairs = [rf"{key}{_BLANK}:{_value(inner)}" for key, inner in zip(keys, names.fields.values(), strict=True)]
+    return rf"\{{{_TEXT}*{''.join(f'(?:{pair})?' for pair in pairs)}\}}"
+
+
+def _value(names: Names | None) -> str:
+    """All text between a colon and the next key: lists and commas too, since Spark refuses what is no JSON."""
+    inner = f"|{_object(names)}" if names and not names.is_map else ""
+    return f"(?:{_TEXT}|{_STRING}{inner})*"
+
 
 MOST_UNKNOWN = 100
 """Unknown keys that are counted by name in each batch; keys may be data."""
