@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, mean_
 from test_forecasting import batch as forecasts
 from test_forecasting import task as forecasting
 from test_tasks import KINDS, make_batch, make_task
-from test_tasks_rows import TASKS
+from test_tasks_rows import CASES
 from test_values import Points, values
 from trainings import characters, open_dataset, training
 
@@ -112,7 +112,7 @@ def test_a_forecast_repeats_the_last_value_or_the_last_season() -> None:
 
 
 def test_the_most_popular_items_come_first() -> None:
-    task = TASKS["next_item"]()
+    task = CASES["next_item"]()
     target = torch.zeros(3, 12, dtype=torch.int32)
     target[:, -3:] = torch.tensor([[7, 7, 9], [7, 9, 11], [FIRST - 1, 7, 7]])
     batch = {"history": torch.zeros(3, 12, dtype=torch.int32), "next": target}
@@ -205,7 +205,7 @@ def test_the_page_has_them_beside_the_results() -> None:
 
 
 def test_every_kind_of_target_is_covered() -> None:
-    assert all(make_task(kind).trivial_predictors() for kind in KINDS) and all(make().trivial_predictors() for make in TASKS.values())
+    assert all(make_task(kind).trivial_predictors() for kind in KINDS) and all(make().trivial_predictors() for make in CASES.values())
 
 
 @pytest.mark.parametrize(

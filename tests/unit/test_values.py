@@ -12,7 +12,7 @@ from filed import file_model
 from groups import run_group
 from shared_models import shared_processes
 from test_tasks import make_batch, make_task
-from test_tasks_rows import TASKS
+from test_tasks_rows import CASES
 from trainings import characters, open_dataset, training
 
 from pipelines.config.serving import Registry
@@ -115,7 +115,7 @@ def test_of_no_rows_nothing_is_defined(kind: str) -> None:
 
 
 def test_a_ranking_without_an_item_to_find_is_undefined() -> None:
-    task = TASKS["next_item"]()
+    task = CASES["next_item"]()
     promotion_history, target = (torch.zeros(2, 12, dtype=torch.int32) for _ in range(2))
     target[:, -1] = FIRST - 1
     unknown = (torch.zeros(2, 40), {"history": promotion_history, "next": target})
