@@ -14,10 +14,8 @@ from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.evaluate import Evaluation
-from pipelines.train.hooks import Hooks
-from pipelines.train.run_context import RunContext, Saver
+from pipelines.train.run_context import Hooks, RunContext, Saver, Trained, count_epoch, total_steps
 from pipelines.train.snapshots import Snapshots
-from pipelines.train.state import Trained, count_epoch, total_steps
 from pipelines.train.step_statistics import PendingSteps
 from pipelines.train.strategy import Strategy
 from pipelines.train.trivial import curve_remarks, fit_trivial_predictors, remarks

@@ -5,11 +5,10 @@ from dataclasses import asdict
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.record import Record
+from pipelines.train.checkpoint.records import Record
 from pipelines.train.finite import check_weights, infinite_buffers
-from pipelines.train.phases import CHECKPOINT, OTHER
-from pipelines.train.run_context import RunContext
-from pipelines.train.state import State
+from pipelines.train.run_context import RunContext, State
+from pipelines.train.step_clock import CHECKPOINT, OTHER
 from pipelines.train.step_statistics import CurveWindow
 from pipelines.train.strategy import Strategy
 

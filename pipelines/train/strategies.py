@@ -11,8 +11,7 @@ from pipelines.config.train.init_from import InitFrom
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError, TrainingError
 from pipelines.tasks.base import Task
-from pipelines.train.fine_tuning import freeze, parameter_groups
-from pipelines.train.low_rank_adapters import add_adapters
+from pipelines.train.fine_tuning import add_adapters, freeze, parameter_groups
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.strategy import Strategy
 

@@ -15,15 +15,13 @@ from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.details import Explanation
-from pipelines.train.low_rank_adapters import model_without_adapters
+from pipelines.train.fine_tuning import model_without_adapters
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import Precision
-from pipelines.train.phases import DATA, OTHER
 from pipelines.train.progress import Progress
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.run_context import RunContext
-from pipelines.train.state import train_order
-from pipelines.train.step_clock import StepClock, create_step_clock
+from pipelines.train.run_context import RunContext, train_order
+from pipelines.train.step_clock import DATA, OTHER, StepClock, create_step_clock
 from pipelines.train.step_statistics import GPU_STEPS_PER_READING, Flags, StepResult
 
 

@@ -1,7 +1,8 @@
-"""Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step."""
+"""Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step, learning rate."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from math import cos, pi
 from typing import Any, cast
 
 import torch
@@ -12,13 +13,42 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from pipelines.config.train.train import Train
 from pipelines.runtime.compat.torch import scale_tensors
 from pipelines.train.fine_tuning import FACTOR, parameter_groups
-from pipelines.train.muon import Muon
+from pipelines.train.optimizers import Muon, WeightAverage
 from pipelines.train.passes import Precision
-from pipelines.train.phases import BACKWARD, OPTIMIZER
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import is_dtensor, local_part, total_norm
-from pipelines.train.step_clock import StepClock
-from pipelines.train.weight_average import WeightAverage
+from pipelines.train.step_clock import BACKWARD, OPTIMIZER, StepClock
+
+ONE_CYCLE_WARMUP = 0.3
+ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000
+"""Fractions of the peak at which the cycle starts and ends, as in torch's OneCycleLR."""
+
+
+def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch: int) -> float:
+    """The rate of step `step`, counted from 0, of a run of `total_steps`."""
+    if settings.schedule == "one_cycle":
+        return settings.lr * _one_cycle(step, total_steps, settings.warmup or ONE_CYCLE_WARMUP)
+    warmup_steps = round(settings.warmup * total_steps)
+    if step < warmup_steps:
+        return settings.lr * (step + 1) / warmup_steps
+    if settings.schedule == "cosine":
+        return settings.lr * _half_cosine(1.0, 0.0, (step - warmup_steps) / max(total_steps - warmup_steps, 1))
+    if settings.schedule == "step":
+        return settings.lr * settings.lr_gamma ** (step // steps_per_epoch // settings.step_epochs)
+    return settings.lr
+
+
+def _one_cycle(step: int, total_steps: int, warmup: float) -> float:
+    """The 1-cycle policy: up to 1 and down to almost 0, each along half a cosine (Smith and Topin 2017)."""
+    top, last = max(warmup * total_steps - 1, 0.0), total_steps - 1
+    if step <= top:
+        return _half_cosine(ONE_CYCLE_START, 1.0, step / top if top else 1.0)
+    return _half_cosine(1.0, ONE_CYCLE_END, (step - top) / (last - top))
+
+
+def _half_cosine(start: float, end: float, share: float) -> float:
+    """The value at `share` of the way from `start` to `end`, along half a cosine."""
+    return end + (start - end) * (1 + cos(pi * share)) / 2
 
 
 def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]]) -> Optimizer:

@@ -20,9 +20,9 @@ from pipelines.applications.trees.traversal import PAIRS_AT_ONCE
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.strategies.boosting.boosting import PartialSums
 from pipelines.strategies.boosting.gradients import best_bias, gradients, sum_exactly, to_grids
-from pipelines.strategies.boosting.growth import no_tree, read_tree
-from pipelines.strategies.boosting.partial_sums import PartialSums
+from pipelines.strategies.boosting.machines import no_tree, read_tree
 from pipelines.tasks.data import Data
 
 ROWS, VALUES = 3_000, 12

@@ -18,11 +18,10 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.evaluate import Evaluation
-from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
+from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.step_statistics import Flags
 from pipelines.train.strategies import create_strategy
 

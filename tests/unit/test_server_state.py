@@ -28,18 +28,18 @@ from pipelines.runtime.weights import digests
 from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Plan, Push
-from pipelines.strategies.parameter_server.parts import BLOCK, blocks, divide_parameters
-from pipelines.strategies.parameter_server.progress import ServerProgress
+from pipelines.strategies.parameter_server.parameter_slices import BLOCK, blocks, divide_parameters
 from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.watermarks import Watermarks
+from pipelines.strategies.parameter_server.worker_loop import ServerProgress
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.schedule import learning_rate
 from pipelines.train.step_statistics import Flags
+from pipelines.train.update import learning_rate
 
 SHARDS, STEPS = 4, 6
 

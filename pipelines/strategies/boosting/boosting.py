@@ -1,12 +1,13 @@
 """Strategy `boosting`: gradient-boosted trees (Friedman 2001), whose histograms are summed over workers (Ke et al. 2017)."""
 
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pipelines.applications.trees.forest import Forest
+from pipelines.applications.trees.forest import TREES_AT_ONCE, Forest
 from pipelines.applications.trees.task import Trees
 from pipelines.config import Config
 from pipelines.config.train.train import Train
@@ -16,17 +17,45 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.philox import random_words
 from pipelines.strategies.boosting.gradients import MOST_ROWS, best_bias, gradients, sum_exactly, to_grids
 from pipelines.strategies.boosting.machines import Growth, MachineGroup, check_lightgbm
-from pipelines.strategies.boosting.partial_sums import PartialSums
 from pipelines.strategies.boosting.rows import Rounds, add_missing_row
 from pipelines.strategies.boosting.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.mesh import Mesh
-from pipelines.train.phases import EXCHANGE, OTHER
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.run_context import RunContext
-from pipelines.train.state import train_order
+from pipelines.train.run_context import RunContext, train_order
+from pipelines.train.step_clock import EXCHANGE, OTHER
 from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy
+
+
+class PartialSums:
+    """Sums of a forest's first trees, by the batch. Outputs have the bits of the forest's own."""
+
+    def __init__(self, forest: Forest, most_bytes: int) -> None:
+        """`most_bytes` limits the sums. Of rows beyond that, all trees are computed each time."""
+        self._forest, self._most_bytes, self._bytes = forest, most_bytes, 0
+        self._sums: dict[bytes, tuple[int, Tensor]] = {}
+        """By the batch's digest: the number of trees, which ends a group that the forest adds at once, and their sum."""
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """float32 of shape (rows, outputs), from float32 of shape (rows, inputs)."""
+        forest, digest = self._forest, blake2b(inputs.contiguous().numpy().data).digest()
+        trees, total = self._sums.get(digest, (0, forest.bias.repeat(len(inputs), 1)))
+        full_groups = forest.count - forest.count % (TREES_AT_ONCE * forest.outputs)
+        total = forest.add_trees(total, inputs, range(trees, full_groups))
+        self._keep(digest, full_groups, total)
+        return forest.add_trees(total, inputs, range(full_groups, forest.count)).float()
+
+    def clear(self) -> None:
+        """Forget all sums: the forest has other trees."""
+        self._sums, self._bytes = {}, 0
+
+    def _keep(self, digest: bytes, trees: int, total: Tensor) -> None:
+        if digest not in self._sums:
+            if self._bytes + total.nbytes > self._most_bytes:
+                return
+            self._bytes += total.nbytes
+        self._sums[digest] = trees, total
 
 
 class Boosting(Strategy):

@@ -18,15 +18,13 @@ from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, shard_range
 from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.settings import Settings
-from pipelines.strategies.replicas.outer import Outer
-from pipelines.strategies.replicas.replica import ModelState, Replica
-from pipelines.strategies.replicas.replica_means import ReplicaMeans
+from pipelines.strategies.replicas.replica import ModelState, Outer, Replica, ReplicaMeans
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import choose_precision, copy_aligned
-from pipelines.train.phases import EXCHANGE
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_clock import EXCHANGE
 from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
 from pipelines.train.strategy import Strategy
 

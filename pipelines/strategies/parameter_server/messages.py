@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.config.train.train import Train
-from pipelines.strategies.parameter_server.parts import ParameterSlice
+from pipelines.strategies.parameter_server.parameter_slices import ParameterSlice
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks
 

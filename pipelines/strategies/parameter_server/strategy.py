@@ -15,10 +15,10 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.client import Servers
-from pipelines.strategies.parameter_server.parts import blocks
-from pipelines.strategies.parameter_server.progress import ServerProgress
+from pipelines.strategies.parameter_server.parameter_slices import blocks
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.streams import Streams
+from pipelines.strategies.parameter_server.worker_loop import ServerProgress
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Task
 from pipelines.train.fine_tuning import freeze

@@ -16,18 +16,27 @@ from torch import Tensor, nn
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
-from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute, parameter_device, recompute, shard_parameters
+from pipelines.strategies.sharded.parameter_shards import (
+    allocate,
+    check_parameters,
+    check_recompute,
+    fill,
+    parameter_device,
+    parameters_and_buffers,
+    recompute,
+    shard_parameters,
+    skeleton,
+)
 from pipelines.strategies.sharded.settings import Settings
-from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
 from pipelines.strategies.sharded.tensor import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import choose_precision, loss_and_weight, seed, split
-from pipelines.train.phases import FORWARD
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import full_tensor
+from pipelines.train.step_clock import FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update

@@ -26,13 +26,21 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from pipelines.config.train.strategy import ONE_WORKER
 from pipelines.errors import TrainingError
 from pipelines.runtime.weights import digests
-from pipelines.train.checkpoint.agreement import Fingerprints, check_agreement, fingerprints
-from pipelines.train.checkpoint.digest_log import append_step, describe_machine, differing_tensors, forget_steps_after
-from pipelines.train.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
+from pipelines.train.checkpoint.dcp_storage import Reader, Writer
+from pipelines.train.checkpoint.fingerprints import Fingerprints, check_agreement, fingerprints
+from pipelines.train.checkpoint.records import (
+    FORMAT,
+    RECORD,
+    Record,
+    append_step,
+    describe_machine,
+    differing_tensors,
+    forget_steps_after,
+    from_json,
+    to_json,
+)
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.checkpoint.store import Reader, Writer
-from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.context import WorkerContext, all_gather_object, broadcast_from_rank0
 from pipelines.train.reduce.dtensor import local_parts
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from pipelines.train.ddp.compression import HOOKS, ErrorFeedback
 from pipelines.train.ddp.settings import Settings
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import Precision, choose_precision, loss_and_weight, seed, split
-from pipelines.train.phases import EXCHANGE, FORWARD
 from pipelines.train.reduce.all_reduce import TreeAllReduce
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update

@@ -23,8 +23,8 @@ from pipelines.train.exact.deterministic import CUBLAS, check_model, check_passe
 from pipelines.train.exact.gradient_reducer import GradientReducer
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import Passes, choose_precision, copy_aligned, seed
-from pipelines.train.phases import EXCHANGE, FORWARD
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update

@@ -7,19 +7,43 @@ wherever the run is to be saved or stopped. Only then the state is consistent, a
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from statistics import fmean
 from uuid import uuid4
 
 from pipelines.errors import NonFiniteError
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import Plan, StepSums
 from pipelines.strategies.parameter_server.streams import Streams
-from pipelines.strategies.parameter_server.waits import Waits
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
-from pipelines.train.phases import DATA, EXCHANGE, OTHER
 from pipelines.train.progress import Progress
-from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
+from pipelines.train.reduce.context import all_gather_object, broadcast_from_rank0
 from pipelines.train.run_context import RunContext
+from pipelines.train.step_clock import DATA, EXCHANGE, OTHER
 from pipelines.train.step_statistics import StepStatistics
+
+
+@dataclass
+class Waits:
+    """Sums since the last point."""
+
+    microbatches: int = 0
+    """Microbatches of this worker."""
+    pull_seconds: float = 0.0
+    push_seconds: float = 0.0
+    steps: list[StepSums] = field(default_factory=list)
+    """At least one, when the metrics are read."""
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the window, and the greatest staleness, named as in MLflow."""
+        metrics = {
+            "servers/staleness": fmean(sums.staleness for sums in self.steps),
+            "servers/most_stale": max(sums.most_stale for sums in self.steps),
+        }
+        if self.microbatches:
+            metrics["servers/pull_seconds"] = self.pull_seconds / self.microbatches
+            metrics["servers/push_seconds"] = self.push_seconds / self.microbatches
+        return metrics
 
 
 class ServerProgress:
