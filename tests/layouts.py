@@ -22,7 +22,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 # Epochs end with a step of 2 rows, in which most workers and passes have none.
 SETTINGS: dict[str, Any] = {

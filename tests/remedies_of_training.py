@@ -62,8 +62,7 @@ from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.step_clock import create_step_clock
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import Strategy, create_strategy
 
 Do = Callable[[Path], Any]
 NOISE = {"clip": 1.0, "noise": 1.0, "weighting": "equal"}

@@ -29,7 +29,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks
 from pipelines.train.step_clock import StepClock
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 SMALLEST = Case({"kind": "tabular", "hidden": [32, 32]}, {"encoder": "identity"}, 8, (), "float32", 1_600_000, 64, 200, 24_000)
 NETWORKS = {

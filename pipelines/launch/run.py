@@ -36,7 +36,7 @@ from pipelines.tracking.folds import FOLD, PARENT, file_metrics
 from pipelines.train.checkpoint.records import newest_step
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.train.run_context import left_out_rows, total_steps
-from pipelines.train.strategies import strategy_class
+from pipelines.train.strategy import strategy_class
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.training import run_folder
 from pipelines.train.checkpoint.records import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
-from pipelines.train.strategies import strategy_class
+from pipelines.train.strategy import strategy_class
 
 
 def verify(config: Config, run_id: str, steps: int | None = None) -> bool:

@@ -7,15 +7,17 @@ decay (Liu et al. 2025, "Muon is scalable for LLM training").
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.train.passes import one_thread
+from pipelines.train.reduce.dtensor import is_dtensor
 
 MATRICES = "matrices"
 """Key of a group of parameters: whether they are the matrices of hidden layers."""
@@ -38,6 +40,27 @@ def hidden_matrices(model: nn.Module) -> set[Tensor]:
             "train.optimizer is muon, which changes matrices of linear layers before the last, and the model trains none; set it to adamw"
         )
     return matrices
+
+
+def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]]) -> Optimizer:
+    """Create the optimizer that the config names, in its fused form: one kernel for all parameters, or for each group, on CPUs too."""
+    rate, decay = settings.lr, settings.weight_decay
+    if settings.optimizer == "muon":
+        return Muon(cast(Sequence[dict[str, Any]], parameters), rate, decay)
+    if settings.optimizer == "sgd":
+        # torch has no fused form for those.
+        fused = not any(isinstance(parameter, Tensor) and is_dtensor(parameter) for parameter in parameters)
+        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
+    kind = Adam if settings.optimizer == "adam" else AdamW
+    return kind(parameters, lr=rate, weight_decay=decay, fused=True)
+
+
+def reset_state(optimizer: Optimizer) -> None:
+    """Set moments and step counts to zero, where every optimizer here begins."""
+    for state in optimizer.state.values():
+        for values in state.values():
+            if isinstance(values, Tensor):
+                values.zero_()
 
 
 class Muon(Optimizer):

@@ -3,21 +3,18 @@
 `Hooks` tell others of its progress, and it of requests to stop; `launch` connects them with Ray and MLflow.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isnan
-from typing import TYPE_CHECKING, Any, Literal
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config import Config
-from pipelines.config.train.base import Checkpoint
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, Order
-from pipelines.tasks.base import Monitor
 from pipelines.tasks.details import EvaluationData
-from pipelines.tasks.metrics.values import Value, to_number
+from pipelines.tasks.metrics.values import Value
 from pipelines.train.finite import check_step
-from pipelines.train.step_clock import CHECKPOINT, OTHER, PhaseTimes, StepClock
+from pipelines.train.step_clock import PhaseTimes
 from pipelines.train.step_statistics import (
     SLOW_STEP_SECONDS,
     CurveWindow,
@@ -31,8 +28,7 @@ from pipelines.train.trivial import Baseline
 from pipelines.train.update import learning_rate
 
 if TYPE_CHECKING:
-    from pipelines.train.checkpoint.checkpoints import Checkpoints, Saving
-    from pipelines.train.checkpoint.records import Record
+    from pipelines.train.saver import Saver
     from pipelines.train.strategy import Strategy
 
 
@@ -146,90 +142,6 @@ def left_out_rows(config: Config, rows: int) -> int:
     return train_order(config).remainder_rows(rows) if drops else 0
 
 
-def count_epoch(state: State, metrics: dict[str, Value], monitor: Monitor, minimised: str) -> bool:
-    """Record a validated epoch. Returns whether it is the best so far: by the loss where the monitored metric is not defined."""
-    state.epochs, state.validated = state.epochs + 1, state.step
-    name, direction = monitor
-    value, loss = (_number(metrics, f"validation/{metric}") for metric in (name, minimised))
-    by_loss = breaks_tie(value, loss, state)
-    if value is not None and not isnan(value):
-        state.curve.append(value)
-    if improved := improves(value, state.best, direction) or (by_loss and value is not None and isnan(value)):
-        state.improved_epoch = state.epochs
-    if is_best := improved or by_loss:
-        state.best, state.best_loss, state.best_epoch, state.best_metrics = value, loss, state.epochs, metrics
-    return is_best
-
-
-def _number(metrics: Mapping[str, Value], name: str) -> float | None:
-    """NaN if the metric is not defined, None if there is no such metric."""
-    return to_number(metrics[name]) if name in metrics else None
-
-
-def improves(value: float | None, best: float | None, direction: Literal["min", "max"]) -> bool:
-    """Whether a monitored value is better than the best so far: always without a validation split, never for NaN."""
-    if value is None or best is None:
-        return True
-    if isnan(value) or isnan(best):
-        return isnan(best) and not isnan(value)
-    return value > best if direction == "max" else value < best
-
-
-def breaks_tie(value: float | None, loss: float | None, state: State) -> bool:
-    """Whether an epoch with the same monitored value as the best has a lower loss."""
-    if value is None or state.best is None:
-        return False
-    equal = value == state.best or (isnan(value) and isnan(state.best))
-    return equal and loss is not None and improves(loss, state.best_loss, "min")
-
-
-class Saver:
-    """Saves in the background. All workers call `save` and `commit` at the same steps: rank 0's clock decides, and the
-    step's all-reduce carries the decision to the others."""
-
-    def __init__(self, settings: Checkpoint, checkpoints: "Checkpoints", hooks: Hooks, is_first: bool, clock: StepClock) -> None:
-        self._settings, self._checkpoints, self._hooks, self._is_first = settings, checkpoints, hooks, is_first
-        self._clock = clock
-        self._saving: Saving | None = None
-        self.saved_step, self._saved_at = 0, time.monotonic()
-
-    @property
-    def is_written(self) -> bool:
-        """Whether this worker's part of the current save is written."""
-        return self._saving is not None and self._saving.is_written
-
-    def is_due(self, step: int) -> bool:
-        """Whether the state after `step` steps should be saved; only rank 0 returns true."""
-        seconds = self._settings.every_seconds
-        by_seconds = seconds is not None and time.monotonic() - self._saved_at >= seconds
-        return self._is_first and (by_seconds or self.is_due_by_steps(step))
-
-    def is_due_by_steps(self, step: int) -> bool:
-        """Whether `every_steps` steps since the last save are done after `step` steps; the same for all workers."""
-        steps = self._settings.every_steps
-        return steps is not None and step - self.saved_step >= steps
-
-    def is_due_after_epoch(self, step: int) -> bool:
-        """Whether the state should be saved at the end of an epoch; the same for all workers."""
-        settings = self._settings
-        return self.is_due_by_steps(step) if settings.every_steps is not None else settings.every_seconds is None
-
-    def save(self, state: dict[str, Any], record: "Record") -> None:
-        """Begin a save, after waiting for an earlier one."""
-        self.commit()
-        self._saving = self._checkpoints.begin(state, record)
-        self.saved_step, self._saved_at = record.step, time.monotonic()
-
-    def commit(self) -> None:
-        """Complete the current save, if there is one; waits until it is written."""
-        if self._saving is not None:
-            self._clock.enter(CHECKPOINT)
-            saving, self._saving = self._saving, None
-            path = self._checkpoints.commit(saving)
-            self._clock.enter(OTHER)
-            self._hooks.report_checkpoint(saving.record.step, path)
-
-
 @dataclass
 class RunContext:
     """A run, as one worker sees it. Steps are numbered from 0, and `state.step` is the number of steps done."""
@@ -237,7 +149,7 @@ class RunContext:
     settings: Train
     strategy: "Strategy"
     hooks: Hooks
-    saver: Saver
+    saver: "Saver"
     loader: Loader
     total_steps: int
     pending: PendingSteps

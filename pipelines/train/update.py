@@ -1,22 +1,22 @@
 """Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step, learning rate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import cos, pi
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from pipelines.config.train.train import Train
 from pipelines.runtime.compat.torch import scale_tensors
 from pipelines.train.fine_tuning import FACTOR, parameter_groups
-from pipelines.train.optimizers import Muon, WeightAverage
+from pipelines.train.optimizers import WeightAverage, create_optimizer, reset_state
 from pipelines.train.passes import Precision
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import is_dtensor, local_part, total_norm
+from pipelines.train.reduce.dtensor import local_part, total_norm
 from pipelines.train.step_clock import BACKWARD, OPTIMIZER, StepClock
 
 ONE_CYCLE_WARMUP = 0.3
@@ -49,27 +49,6 @@ def _one_cycle(step: int, total_steps: int, warmup: float) -> float:
 def _half_cosine(start: float, end: float, share: float) -> float:
     """The value at `share` of the way from `start` to `end`, along half a cosine."""
     return end + (start - end) * (1 + cos(pi * share)) / 2
-
-
-def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]]) -> Optimizer:
-    """Create the optimizer that the config names, in its fused form: one kernel for all parameters, or for each group, on CPUs too."""
-    rate, decay = settings.lr, settings.weight_decay
-    if settings.optimizer == "muon":
-        return Muon(cast(Sequence[dict[str, Any]], parameters), rate, decay)
-    if settings.optimizer == "sgd":
-        # torch has no fused form for those.
-        fused = not any(isinstance(parameter, Tensor) and is_dtensor(parameter) for parameter in parameters)
-        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
-    kind = Adam if settings.optimizer == "adam" else AdamW
-    return kind(parameters, lr=rate, weight_decay=decay, fused=True)
-
-
-def reset_state(optimizer: Optimizer) -> None:
-    """Set moments and step counts to zero, where every optimizer here begins."""
-    for state in optimizer.state.values():
-        for values in state.values():
-            if isinstance(values, Tensor):
-                values.zero_()
 
 
 def mean_factor(expected_weight: float, weight: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ FAULTS = (
     Fault("P3", "pipelines/data/loader/loader.py", "* stride + start}", "* stride}", "tests/unit/test_draws.py tests/unit/test_loader.py"),
     Fault("P4", "pipelines/data/loader/loader.py", "0 if ended else self._step,", "self._step,", "tests/unit/test_loader.py"),
     Fault("P4", "pipelines/data/loader/windows.py", "shard.find(start)[0] if", "0 if", "tests/unit/test_loader.py"),
-    Fault("P4", "pipelines/train/snapshots.py", "run.loader.load_state_dict(record.position)", "pass", "tests/unit/test_loop.py"),
+    Fault("P4", "pipelines/train/saver.py", "run.loader.load_state_dict(record.position)", "pass", "tests/unit/test_loop.py"),
     Fault(
         "P5", "pipelines/train/exact/exact.py", "seed, number, shard)", "seed, number, self._context.rank)",
         "tests/unit/test_exact.py",

@@ -38,7 +38,7 @@ from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained, left_out_rows, total_steps, train_order
 from pipelines.train.step_statistics import Flags, StepStatistics
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

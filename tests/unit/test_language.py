@@ -27,7 +27,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

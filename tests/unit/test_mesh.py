@@ -23,7 +23,7 @@ from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 SETTINGS: dict[str, Any] = {"shards": 8, "global_batch": 64, "epochs": 1, "checkpoint": {"every_steps": 10}}
 

@@ -22,7 +22,7 @@ from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.images.vision import Vision
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy, strategy_class
+from pipelines.train.strategy import create_strategy, strategy_class
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

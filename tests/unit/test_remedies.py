@@ -285,7 +285,7 @@ TRIED_BY = {
     "pipelines/config/effects.py": "unit/test_effects.py",
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
     "pipelines/launch/weight_files.py": "unit/test_initial_weights.py",
-    "pipelines/train/initial_fit.py": "unit/test_initial_weights.py",
+    "pipelines/train/initial_model.py": "unit/test_initial_weights.py",
     "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py and unit/test_lora.py",
 }
 """Files whose messages are all tried by these tests."""

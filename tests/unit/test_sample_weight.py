@@ -26,7 +26,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 VALUES = {"path": "d", "features": {"x": "identity"}, "target": {"y": "binary"}, "passthrough": {"w": "weight"}}
 

@@ -33,7 +33,7 @@ from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
 from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.watermarks import Watermarks
-from pipelines.strategies.parameter_server.worker_loop import ServerProgress
+from pipelines.strategies.parameter_server.worker_loop import WorkerLoop
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact
@@ -358,7 +358,7 @@ def complete_updates(context: WorkerContext) -> None:
     def fail(shard: int, step: int) -> None:
         raise NonFiniteError(f"step {step}: the loss is nan, of shard {shard}")
 
-    progress = object.__new__(ServerProgress)
+    progress = object.__new__(WorkerLoop)
     progress._is_first_rank, progress._servers = context.rank == 0, cast(Any, SimpleNamespace(incomplete=lambda: [(3, 7)]))
     with patch.multiple(progress, _pull=lambda step: True, _compute=fail):
         progress._complete()

@@ -19,8 +19,8 @@ from pipelines.strategies.sharded.settings import Settings as Parallel
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.train.checkpoint.records import differing_tensors, read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.initial_model import first_model
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import first_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -33,7 +33,7 @@ from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.run_context import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 from trainings import open_dataset, training
 
 def trained(kind, **settings):

@@ -20,7 +20,6 @@ from pipelines.strategies.boosting.machines import Growth, MachineGroup, check_l
 from pipelines.strategies.boosting.rows import Rounds, add_missing_row
 from pipelines.strategies.boosting.settings import Settings
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import RunContext, train_order
 from pipelines.train.step_clock import EXCHANGE, OTHER
@@ -65,10 +64,9 @@ class Boosting(Strategy):
     _task: Trees
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._train, self._settings, self._task = settings, settings.strategy_as(Settings), as_trees(task)
-        self.mesh = Mesh(context)
-        self.model = build()  # type: ignore[assignment]  # that of `Trees`
-        rounds = min(settings.epochs * self._settings.rounds_per_epoch, settings.max_steps or 2**63)
+        super().__init__(settings, as_trees(task), build, context)
+        self._boosting = settings.strategy_as(Settings)
+        rounds = min(settings.epochs * self._boosting.rounds_per_epoch, settings.max_steps or 2**63)
         self.model.reserve(rounds * self.model.outputs)
         self._machines: MachineGroup | None = None
         self._sums = PartialSums(self.model, settings.cache_bytes // 4)
@@ -87,7 +85,7 @@ class Boosting(Strategy):
     def open_loader(self, config: Config, version: Version, task: Task) -> Loader:
         shards = self.mesh.worker_shards(config.train.shards)
         version = include_passthrough(version, task.settings.passthrough)
-        return Rounds(version, train_order(config), shards, self._settings.rounds_per_epoch, config.train.cpus_per_worker)
+        return Rounds(version, train_order(config), shards, self._boosting.rounds_per_epoch, config.train.cpus_per_worker)
 
     def begin(self, run: RunContext) -> None:
         """Read the rows, and compute their outputs by the trees so far."""
@@ -107,8 +105,8 @@ class Boosting(Strategy):
             self._task.inputs,
             self.model.outputs,
             add_missing_row(sample.numpy(), [input.is_missing for input in self._task.inputs]),
-            self._train.cpus_per_worker,
-            self._train.timeout_seconds,
+            self._settings.cpus_per_worker,
+            self._settings.timeout_seconds,
         )
         self._machines = MachineGroup(growth, inputs.numpy(), self.mesh.context)
 
@@ -124,9 +122,9 @@ class Boosting(Strategy):
     def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One round. The loss is that of the trees before it."""
         assert self._machines is not None, "begin starts them"
-        round_of_epoch = number % self._settings.rounds_per_epoch
+        round_of_epoch = number % self._boosting.rounds_per_epoch
         if not (round_of_epoch and self._has_begun):
-            seed = _epoch_seed(self._train.seed, number // self._settings.rounds_per_epoch)
+            seed = _epoch_seed(self._settings.seed, number // self._boosting.rounds_per_epoch)
             self._machines.begin(self._scores.numpy(), seed, round_of_epoch)
             self._has_begun = True
         derivatives = gradients(self._task, self._scores, self._rows)

@@ -17,8 +17,8 @@ from pipelines.errors import ConfigError
 from pipelines.strategies.federated.privacy import check_accountant
 from pipelines.strategies.federated.settings import Settings
 from pipelines.tasks.base import Task
+from pipelines.train.initial_model import meta_model
 from pipelines.train.single_rows import has_batch_norm
-from pipelines.train.strategies import meta_model
 
 _NATS = 35.0
 """More clients than there are places are drawn in a round with a probability of at most exp(-35), 6e-16."""

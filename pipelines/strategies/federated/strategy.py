@@ -24,7 +24,6 @@ from pipelines.strategies.federated.settings import Settings
 from pipelines.strategies.replicas.replica import SUMS, ModelState, Outer, Replica, ReplicaMeans
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
-from pipelines.train.mesh import Mesh
 from pipelines.train.passes import choose_precision, copy_aligned
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import train_order
@@ -86,14 +85,13 @@ class Federated(Strategy):
     """A round takes long, and reading its sums nothing: a request to stop is seen after each."""
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._settings, self._clients, self._task, self._context = settings, settings.strategy_as(Settings), task, context
-        self.mesh = Mesh(context)
+        self._clients = settings.strategy_as(Settings)
         check_accountant(self._clients)
-        self.model = build().to(context.device)
+        super().__init__(settings, task, build, context)
+        self.model.to(context.device)
         check_model(self.model)
         require_deterministic_kernels(context.device)
         torch.set_num_threads(self._clients.threads_per_shard)
-        self._precision = choose_precision(settings.precision, context.device)
         self._outer = Outer(self._clients, self.model)
         share = settings.model_copy(update={"global_batch": settings.global_batch // self._clients.per_round})
         self._client = Client(share, task, build().to(context.device), context, self.clock, self._outer.model_state)

@@ -22,7 +22,7 @@ from pipelines.strategies.replicas.replica import ModelState, Outer, Replica, Re
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import choose_precision, copy_aligned
+from pipelines.train.passes import copy_aligned
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import EXCHANGE
 from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
@@ -39,16 +39,16 @@ class LocalSgd(Strategy):
     environment = CUBLAS
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._task, self._context, self._local = task, context, settings.strategy_as(Settings)
+        super().__init__(settings, task, build, context)
+        self._local = settings.strategy_as(Settings)
         replicas = self._local.replicas
         self._shards_per_replica = settings.shards // replicas
         self._played = [shard_range(rank, context.world_size, replicas) for rank in range(context.world_size)]
         self.mesh = Mesh(context, shard_counts=tuple(len(played) * self._shards_per_replica for played in self._played))
-        self.model = build().to(context.device)
+        self.model.to(context.device)
         check_model(self.model)
         require_deterministic_kernels(context.device)
         torch.set_num_threads(self._local.threads_per_shard)
-        self._precision = choose_precision(settings.precision, context.device)
         share = settings.model_copy(update={"global_batch": settings.global_batch // replicas})
         played = self._played[context.rank]
         self._replicas = {number: Replica(number, share, task, build().to(context.device), context, self.clock) for number in played}

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from pipelines.strategies.parameter_server.messages import Contents, Layout
 from pipelines.strategies.parameter_server.parameter_slices import ParameterSlice
 from pipelines.train.buffers import ModelBuffers
+from pipelines.train.optimizers import create_optimizer
 from pipelines.train.reduce.tree import tree_sum
-from pipelines.train.update import create_optimizer, learning_rate, set_rate
+from pipelines.train.update import learning_rate, set_rate
 
 SUMS = 5
 """Entries of `Push.auxiliary` between the flags of slices and the changes of buffers."""

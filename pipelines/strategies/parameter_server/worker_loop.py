@@ -16,11 +16,11 @@ from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import Plan, StepSums
 from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
-from pipelines.train.progress import Progress
 from pipelines.train.reduce.context import all_gather_object, broadcast_from_rank0
 from pipelines.train.run_context import RunContext
 from pipelines.train.step_clock import DATA, EXCHANGE, OTHER
 from pipelines.train.step_statistics import StepStatistics
+from pipelines.train.strategy import ConsistentPoint
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Waits:
         return metrics
 
 
-class ServerProgress:
+class WorkerLoop:
     """One worker's way through the epochs of a run, from quiescent servers to quiescent servers."""
 
     def __init__(self, model: WorkerModel, servers: Servers, run: RunContext) -> None:
@@ -84,7 +84,7 @@ class ServerProgress:
         if not self._plan.is_sync:
             self._complete()
 
-    def points(self) -> Iterator[Progress]:
+    def points(self) -> Iterator[ConsistentPoint]:
         """Work to the end of the epoch, and yield whenever the servers are quiescent: a last time at the end."""
         end = self._run.epoch_end
         while self._run.state.step < end:
@@ -96,7 +96,7 @@ class ServerProgress:
             self._run.log_phase_times()
             self._settle()
             is_stop_due = any(stop for _, stop in failure_and_stop)
-            yield Progress(save=True, stop=is_stop_due and self._run.state.step < end)
+            yield ConsistentPoint(save=True, stop=is_stop_due and self._run.state.step < end)
 
     def metrics(self) -> dict[str, float]:
         """Waiting and staleness since the last call."""

@@ -5,6 +5,7 @@ Within a stage, parameters, gradients and optimizer state are spread over data-p
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from pipelines.strategies.sharded.tensor import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import choose_precision, seed, split
+from pipelines.train.passes import seed, split
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import full_tensor
 from pipelines.train.step_clock import EXCHANGE, OTHER
@@ -79,11 +80,9 @@ class Pipelined(Strategy):
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         degrees = settings.strategy_as(Settings).degrees(context.world_size)
-        self._settings, self._task, self._context = settings, task, context
+        super().__init__(settings, task, partial(skeleton, task), context)
         self.mesh = Mesh(context, degrees.workers_per_replica)
         self._devices = device_mesh(degrees, context, settings.timeout_seconds)
-        self._precision = choose_precision(settings.precision, context.device)
-        self.model = skeleton(task)
         self._is_divided = degrees.tensor > 1
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])
