@@ -35,8 +35,7 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.data.versions.versions import Version
 from pipelines.launch.cluster import WORKERS_ENVIRONMENT
 from pipelines.runtime.weights import model_digest
-from pipelines.strategies.boosting.boosting import Boosting
-from pipelines.strategies.boosting.rows import Rounds
+from pipelines.strategies.boosting.boosting import Boosting, Rounds
 from pipelines.tasks.data import Data
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags

@@ -1,4 +1,13 @@
-"""Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step, learning rate."""
+"""Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step, learning rate.
+
+All factors of a gradient are here. It ends as that of the mean loss, clipped:
+
+1. `scale_loss` divides the sum of losses by the weight that a global batch is expected to have, times the loss scale of fp16; and times the
+   number of workers, if the exchange divides by it.
+2. `unit` is the factor that gradients then have to that of the mean loss, for those who work with them before the update.
+3. `apply` removes it: the loss scale, then by `rescale` both the ratio of the expected weight to the true one, which is `mean_factor`, and
+   what is beyond the norm to clip at.
+"""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext

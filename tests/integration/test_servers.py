@@ -25,7 +25,7 @@ from pipelines.launch.verify import verify
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import Plan
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
-from pipelines.strategies.parameter_server.streams import Streams
+from pipelines.strategies.parameter_server.worker_loop import Streams
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.dcp_storage import Reader

@@ -23,10 +23,9 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
 from pipelines.runtime.weights import model_digest
 from pipelines.strategies.boosting import boosting, machines
-from pipelines.strategies.boosting.boosting import Boosting
+from pipelines.strategies.boosting.boosting import Boosting, add_missing_row
 from pipelines.strategies.boosting.gradients import best_bias, gradients
 from pipelines.strategies.boosting.machines import Growth, MachineGroup
-from pipelines.strategies.boosting.rows import add_missing_row
 from pipelines.tasks.bind import build_task, task_data
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory

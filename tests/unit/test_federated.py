@@ -22,9 +22,8 @@ from pipelines.launch.checks import check_training
 from pipelines.runtime.weights import model_digest
 from pipelines.serving.model.model import drop_passthrough_columns
 from pipelines.serving.model.predictor import feature_encoders, input_schema
-from pipelines.strategies.federated.clients import assign_places, draw_clients, places
 from pipelines.strategies.federated.privacy import epsilon, noise
-from pipelines.strategies.federated.rounds import Round, Rounds, Turn
+from pipelines.strategies.federated.rounds import Round, Rounds, Turn, assign_places, draw_clients, places
 from pipelines.strategies.federated.settings import Settings as Clients
 from pipelines.strategies.federated.strategy import Federated
 from pipelines.tasks.base import Task

@@ -16,8 +16,7 @@ from pipelines.data.loader import shard_range
 from pipelines.errors import NonFiniteError
 from pipelines.launch.replay import ReplayCheck, ReplayComparison
 from pipelines.runtime.weights import model_digest
-from pipelines.strategies.local_sgd.int8_means import Int8Means
-from pipelines.strategies.local_sgd.local_sgd import LocalSgd
+from pipelines.strategies.local_sgd.local_sgd import Int8Means, LocalSgd
 from pipelines.strategies.local_sgd.settings import Settings
 from pipelines.strategies.replicas.replica import Outer
 from pipelines.tasks.base import Batch

@@ -27,13 +27,11 @@ from pipelines.errors import ConfigError, NonFiniteError, TrainingError
 from pipelines.runtime.weights import digests
 from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.client import Servers
-from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Plan, Push
-from pipelines.strategies.parameter_server.parameter_slices import BLOCK, blocks, divide_parameters
+from pipelines.strategies.parameter_server.messages import BLOCK, SUMS_OF_STEP, Plan, Push, blocks, divide_parameters
 from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
-from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.watermarks import Watermarks
-from pipelines.strategies.parameter_server.worker_loop import WorkerLoop
+from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact

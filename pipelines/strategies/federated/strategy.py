@@ -17,9 +17,8 @@ from pipelines.config import Config
 from pipelines.config.train.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import Version, include_passthrough
-from pipelines.strategies.federated.clients import check_federated
 from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
-from pipelines.strategies.federated.rounds import Round, Rounds, Turn
+from pipelines.strategies.federated.rounds import Round, Rounds, Turn, check_federated
 from pipelines.strategies.federated.settings import Settings
 from pipelines.strategies.replicas.replica import SUMS, ModelState, Outer, Replica, ReplicaMeans
 from pipelines.tasks.base import Batch, Task

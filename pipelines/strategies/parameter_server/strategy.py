@@ -15,10 +15,9 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.client import Servers
-from pipelines.strategies.parameter_server.parameter_slices import blocks
+from pipelines.strategies.parameter_server.messages import blocks
 from pipelines.strategies.parameter_server.settings import Settings
-from pipelines.strategies.parameter_server.streams import Streams
-from pipelines.strategies.parameter_server.worker_loop import WorkerLoop
+from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Task
 from pipelines.train.fine_tuning import freeze

@@ -122,8 +122,10 @@ class Checkpoints:
         """
         unusable: dict[str, str] = {}
         """Names of checkpoints whose tensors are not as recorded, with the reason."""
-        names = (self._complete(), self._find_damaged()) if self._context.rank == 0 else ([], [])
-        complete, damaged = broadcast_from_rank0(names, self._group)
+        is_first_rank = self._context.rank == 0
+        complete = self._complete() if is_first_rank else []
+        damaged = [name for name, content in self._records() if from_json(content) is None] if is_first_rank else []
+        complete, damaged = broadcast_from_rank0((complete, damaged), self._group)
         for name, record in complete:
             try:
                 self._load(name, state)
@@ -223,10 +225,6 @@ class Checkpoints:
                     )
                 checkpoints.append((name, Record(**values)))
         return sorted(checkpoints, key=lambda pair: (pair[1].step, pair[1].state.get("validated", 0)), reverse=True)
-
-    def _find_damaged(self) -> list[str]:
-        """Names of checkpoints whose record is damaged."""
-        return [name for name, content in self._records() if from_json(content) is None]
 
     def _records(self) -> list[tuple[str, bytes]]:
         names = sorted((f"checkpoints/{base}" for base in self._directory.names("checkpoints")), reverse=True)

@@ -149,7 +149,8 @@ class ErrorFeedback:
         """
         if self._context.world_size == 1 and not self._owes:
             return
-        gradients = [_gradient(parameter) for parameter in self._parameters]
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        assert len(gradients) == len(self._parameters), "a parameter without a gradient has been refused"
         _copy(gradients, self._values.pieces)
         is_infinite = self._values.whole.isfinite().all().logical_not()
         if mean_over_workers(is_infinite.to(weight), self._context) > 0:
@@ -197,11 +198,6 @@ def mean_over_workers(values: Tensor, context: WorkerContext) -> Tensor:
     return values
 
 
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None, "a parameter without a gradient has been refused"
-    return parameter.grad
-
-
 def _copy(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
     for source, target in zip(sources, targets, strict=True):
         target.copy_(source.view(target.shape))
@@ -231,12 +227,9 @@ class TopK:
         message = torch.cat([largest.view(torch.uint8), places.to(torch.int16).view(torch.uint8)], dim=1)
         self._error.scatter_(1, places, 0)
         self._values.zero_()
-        for arrived in self._all_gather(message):  # in the same order on all workers, so that their sums are equal
+        messages = [torch.empty_like(message) for _ in range(self._context.world_size)]
+        dist.all_gather(messages, message)
+        for arrived in messages:  # in the same order on all workers, so that their sums are equal
             numbers, where = (part.contiguous() for part in arrived.split([4 * self._sent, 2 * self._sent], dim=1))
             self._values.scatter_add_(1, where.view(torch.int16).long(), numbers.view(torch.float32))
         self._values.div_(self._context.world_size)
-
-    def _all_gather(self, message: Tensor) -> list[Tensor]:
-        arrived = [torch.empty_like(message) for _ in range(self._context.world_size)]
-        dist.all_gather(arrived, message)
-        return arrived
