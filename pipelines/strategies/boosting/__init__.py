@@ -1,7 +1,7 @@
 """Strategy `boosting`: workers grow decision trees together, round by round, each on its own rows.
 
 1. `settings`   is the section of the config.
-2. `boosting`   is the strategy. It keeps the rows of a worker in memory, and an evaluation's outputs by earlier trees; its epochs are rounds.
+2. `boosting`   is the strategy. It keeps a worker's rows in memory, and an evaluation's outputs by earlier trees; epochs are rounds.
 3. `gradients`  computes each row's gradient and curvature, on a grid on which sums over rows are exact.
 4. `machines`   is LightGBM, which sums histograms over workers, and finds the decisions; how its machines meet, and what trees have grown.
 

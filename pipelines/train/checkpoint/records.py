@@ -1,4 +1,4 @@
-"""What a run keeps of a checkpoint besides tensors: its record, and a digest log for a replay check to compare with.
+"""The record of a checkpoint, which holds all but tensors, and the digest log of a run, for a replay check to compare with.
 
 checkpoints/…/record.json     all that a run continues from, but tensors
 trail/step-000001200.json     one per checkpoint, kept when it is pruned: digests of model and optimizer, losses since the last
