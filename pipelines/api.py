@@ -216,7 +216,7 @@ def open_loader(data: configs.Config | Version, split: str = "train", order: Ord
     from pipelines.data.loader import Loader, Order
     from pipelines.data.versions.folds import open_fold
     from pipelines.data.versions.versions import include_passthrough
-    from pipelines.train.state import train_order
+    from pipelines.train.run_context import train_order
 
     if isinstance(data, configs.Config):
         version = include_passthrough(open_fold(data), data.task.passthrough)

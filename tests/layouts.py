@@ -16,13 +16,13 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.digest_log import read_digest_log
+from pipelines.train.checkpoint.records import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
+from pipelines.train.run_context import Trained
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 # Epochs end with a step of 2 rows, in which most workers and passes have none.
 SETTINGS: dict[str, Any] = {

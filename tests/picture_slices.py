@@ -11,8 +11,7 @@ from stores import new_store
 from pipelines.config import Config, load
 from pipelines.data.versions.manifest import Manifest
 from pipelines.tasks.details import EvaluationData
-from pipelines.train.hooks import Hooks
-from pipelines.train.state import Trained
+from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.strategy import Strategy
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from pipelines.train.evaluate import Evaluation
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 MakeTask = Callable[[], Task]
 CASES = {"exact": {"strategy": "exact"}, "ddp": {"strategy": "ddp"}, "ddp, accumulated": {"strategy": "ddp", "grad_accum_steps": 2}}

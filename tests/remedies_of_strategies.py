@@ -25,10 +25,10 @@ from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.images.vision import Vision
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
 from pipelines.train.exact.deterministic import check_model
-from pipelines.train.initial_fit import fit_weights
+from pipelines.train.initial_model import check_weights_fit, fit_weights
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import check_weights_fit, strategy_class
+from pipelines.train.strategy import strategy_class
 
 Do = Callable[[Path], Any]
 ROWS = torch.tensor([[1.0, 2.0], [-3.0, 0.5], [-2.0, 2.0], [1.0, -1.0]])

@@ -55,16 +55,14 @@ from pipelines.tracking.history import TrainingRecord, read_training
 from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint import checkpoints, run_directory
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.digest_log import append_step
-from pipelines.train.checkpoint.record import Record
+from pipelines.train.checkpoint.records import Record, append_step
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
-from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
+from pipelines.train.run_context import Hooks
 from pipelines.train.step_clock import create_step_clock
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import Strategy, create_strategy
 
 Do = Callable[[Path], Any]
 NOISE = {"clip": 1.0, "noise": 1.0, "weighting": "equal"}

@@ -27,7 +27,7 @@ from pipelines.tasks.sequences.text import Text
 from pipelines.tasks.tables.tabular import Tabular
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=3)
 YES = TensorColumn(name="yes", dtype="uint8", role="target", cardinality=2)

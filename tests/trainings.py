@@ -19,7 +19,7 @@ from pipelines.data.versions.manifest import FittedEncoder, content_digest, pars
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import TensorColumn, schema_to_text
 from pipelines.data.versions.versions import Version, open_version
-from pipelines.train.hooks import Hooks
+from pipelines.train.run_context import Hooks
 
 FEATURES = 8
 

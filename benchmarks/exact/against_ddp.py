@@ -37,7 +37,7 @@ from pipelines.tasks.tables.tabular import Tabular
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import strategy_class
+from pipelines.train.strategy import strategy_class
 
 LABEL = TensorColumn(name="label", dtype="int64", role="target", cardinality=10)
 NO_FLAGS = Flags()

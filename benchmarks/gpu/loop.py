@@ -22,10 +22,9 @@ from pipelines.tasks.bind import build_task
 from pipelines.train.mesh import Mesh
 from pipelines.train.passes import choose_precision
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import train_order
+from pipelines.train.run_context import train_order
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import Strategy, create_strategy
 
 PROBE_BYTES = 64 * 2**20
 PROBES = 20

@@ -28,10 +28,11 @@ from pipelines.data.versions.versions import open_version
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Hooks
+from pipelines.train.initial_model import first_model
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import create_strategy, first_model
+from pipelines.train.run_context import Hooks
+from pipelines.train.strategy import create_strategy
 
 PORT = 29_555
 

@@ -37,7 +37,7 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 MODEL = "mnist, small network"
 SHARDS, GLOBAL_BATCH, SERVERS = 8, 768, 2

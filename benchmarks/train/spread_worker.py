@@ -27,8 +27,7 @@ from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import Strategy, create_strategy
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import ConfigError, DatasetError, TrainingError
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task, check_task
+from pipelines.train.initial_model import check_fine_tuning, meta_model
+from pipelines.train.run_context import total_steps
 from pipelines.train.single_rows import check_single_rows, may_have_batch_norm
-from pipelines.train.state import total_steps
-from pipelines.train.strategies import check_fine_tuning, meta_model, strategy_class
+from pipelines.train.strategy import strategy_class
 
 log = logging.getLogger(__name__)
 

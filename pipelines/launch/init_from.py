@@ -15,8 +15,7 @@ from pipelines.launch.weight_files import read_weight_files
 from pipelines.runtime.weights import from_bytes, model_digest, to_bytes
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.run_directory import INITIAL, RunDirectory
-from pipelines.train.initial_fit import Fit, fit_weights
-from pipelines.train.strategies import check_weights_fit, meta_model
+from pipelines.train.initial_model import Fit, check_weights_fit, fit_weights, meta_model
 
 
 @dataclass(frozen=True)

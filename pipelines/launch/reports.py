@@ -17,8 +17,8 @@ from pipelines.report.evaluation import archive_name, pack
 from pipelines.tasks.details import EvaluationData
 from pipelines.tasks.metrics.table import Value, numbers_only
 from pipelines.train.checkpoint.run_directory import ATTEMPT, ATTEMPTS, LOOK_SECONDS, PROGRESS, STOP, RunDirectory
-from pipelines.train.hooks import Hooks
-from pipelines.train.reduce.agreement import broadcast_from_rank0
+from pipelines.train.reduce.context import broadcast_from_rank0
+from pipelines.train.run_context import Hooks
 
 if TYPE_CHECKING:
     from pipelines.tracking import Sender  # loads MLflow, which only rank 0 needs

@@ -22,7 +22,7 @@ from pipelines.runtime.compat.ray_train import ElasticScalingPolicy, FixedScalin
 from pipelines.runtime.environment import installed_versions
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import COLLECTIVE_SHARE
-from pipelines.train.strategies import strategy_class
+from pipelines.train.strategy import strategy_class
 
 _STARTS, _START_SECONDS = 120, 5
 """How many times, and how long each time, Ray waits for resources that its cluster does not have yet."""

@@ -26,9 +26,9 @@ from pipelines.tracking.client import flatten
 from pipelines.tracking.history import TrainingRecord, read_training
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.training import run_folder
-from pipelines.train.checkpoint.digest_log import DigestLog, read_digest_log
+from pipelines.train.checkpoint.records import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
-from pipelines.train.strategies import strategy_class
+from pipelines.train.strategy import strategy_class
 
 
 def verify(config: Config, run_id: str, steps: int | None = None) -> bool:

@@ -34,9 +34,8 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import FAILURE, INITIAL, WEIGHTS, RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
-from pipelines.train.state import total_steps
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
+from pipelines.train.run_context import total_steps
+from pipelines.train.strategy import Strategy, create_strategy
 
 LAST_WORDS_SECONDS = 5.0
 """Time to send the remaining metrics after training; the driver sends the rest."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pipelines.train.phases import OTHER
+from pipelines.train.step_clock import OTHER
 
 
 @dataclass(frozen=True)

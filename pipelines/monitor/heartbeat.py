@@ -23,10 +23,8 @@ from pipelines.errors import TrainingError
 from pipelines.monitor.beats import WorkerBeat, describe_position, parse_beat
 from pipelines.runtime.compat.torch import last_collectives
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.phases import PHASES
-from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
-from pipelines.train.reduce.waits import WAITING_FUNCTIONS
-from pipelines.train.step_clock import StepClock
+from pipelines.train.reduce.context import COLLECTIVE_SHARE, WAITING_FUNCTIONS, WorkerContext
+from pipelines.train.step_clock import PHASES, StepClock
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from pipelines.monitor.beats import WorkerBeat
-from pipelines.train.phases import BACKWARD, DATA, FORWARD, OPTIMIZER
+from pipelines.train.step_clock import BACKWARD, DATA, FORWARD, OPTIMIZER
 
 COMPARE_SECONDS, FEWEST_STEPS = 8.0, 4
 COMPARISONS, RECOVERED = 3, 2

@@ -11,7 +11,7 @@ from pipelines.monitor.beats import WorkerBeat, describe_position, newest_group,
 from pipelines.monitor.heartbeat import HEARTBEATS
 from pipelines.monitor.stragglers import Stragglers
 from pipelines.train.checkpoint.run_directory import DEATHS, RunDirectory
-from pipelines.train.phases import EXCHANGE
+from pipelines.train.step_clock import EXCHANGE
 
 log = logging.getLogger(__name__)
 

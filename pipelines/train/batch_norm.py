@@ -1,5 +1,9 @@
-"""Synchronised batch norm. torch's own needs GPUs; there, a worker without rows sends another dtype than the others do."""
+"""Batch norm that is synchronised, over the rows of all workers, or frozen, with statistics that stay.
 
+torch's own synchronised one needs GPUs; there, a worker without rows sends another dtype than the others do.
+"""
+
+from functools import cache
 from typing import Any
 
 import torch
@@ -9,7 +13,25 @@ from torch.autograd.function import once_differentiable
 
 from pipelines.runtime.compat.torch import BatchNorm, outside_of_graphs
 from pipelines.tasks.metrics.accumulation import combine_moments, moments
-from pipelines.train.frozen_batch_norm import KeepsStatistics
+
+
+def keep_statistics(norm: BatchNorm) -> None:
+    """Make a batch norm normalise by its running statistics, which then stay, while the model around it is trained."""
+    if norm.track_running_stats and not isinstance(norm, KeepsStatistics):
+        norm.eval()
+        norm.__class__ = _frozen_class(type(norm))  # type: ignore[arg-type]  # a class has a hash
+
+
+class KeepsStatistics(nn.Module):
+    """A module that is never in training mode."""
+
+    def train(self, mode: bool = True) -> "KeepsStatistics":
+        return super().train(False)
+
+
+@cache
+def _frozen_class(kind: type[BatchNorm]) -> type[BatchNorm]:
+    return type(f"Frozen{kind.__name__}", (KeepsStatistics, kind), {})
 
 
 def is_single_row_error(error: ValueError) -> bool:

@@ -18,7 +18,7 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.details import Details, EvaluationData, Part
 from pipelines.tasks.metrics.table import Value, metric_values
 from pipelines.tasks.trivial import TrivialPredictor
-from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
+from pipelines.train.reduce.context import all_gather_object, broadcast_from_rank0
 from pipelines.train.strategy import Strategy
 from pipelines.train.trivial import Baseline, best_baseline, warn_no_baseline
 
@@ -86,13 +86,17 @@ class Evaluation:
         self._strategy.sync_buffers()
         self._loader.assign_shards(self._strategy.mesh.worker_shards(self._shards))
         most_shards = max(map(len, self._strategy.mesh.shards_by_replica(self._shards)))
-        shards = [_Shard(self._task.metrics(), self._new_details(), self._new_trivial()) for _ in self._loader.owned_shards]
+        shards = [
+            _Shard(self._task.metrics(), self._new_details(), [self._task.metrics() for _ in self.trivial])
+            for _ in self._loader.owned_shards
+        ]
         with self._strategy.average_weights():
             for batch in self._loader:
                 if any(all_gather_object(broken_off())):
                     return None
                 self._add(self._loader.split_by_shard(batch), shards, most_shards)
-        by_worker = all_gather_object([(shard.metrics, self._parts(shard), shard.trivial) for shard in shards])
+        parts = [shard.details.parts if shard.details and self._is_detailed else None for shard in shards]
+        by_worker = all_gather_object([(shard.metrics, own, shard.trivial) for shard, own in zip(shards, parts, strict=True)])
         in_order = [results for rank in self._strategy.mesh.first_ranks for results in by_worker[rank]]
         merged = self._merged_metrics = self._merge_metrics([metrics for metrics, _, _ in in_order])
         # Every worker computes them, and all take those of one: they decide which epoch is the best, and thereby what is saved.
@@ -126,9 +130,6 @@ class Evaluation:
                 self._add_trivial(shards[number], inputs)
                 self._add_details(shards[number], output, rows)
 
-    def _new_trivial(self) -> list[MetricCollection]:
-        return [self._task.metrics() for _ in self.trivial]
-
     def _add_trivial(self, shard: _Shard, inputs: Batch) -> None:
         try:
             for metrics, predictor in zip(shard.trivial, self.trivial, strict=False):
@@ -143,9 +144,6 @@ class Evaluation:
             values = [metric_values(self._merge_metrics(list(metrics))) for metrics in zip(*shards, strict=True)]
             self.baseline = broadcast_from_rank0(best_baseline(self._task, self.trivial, values, self._split))
         self.trivial = ()
-
-    def _parts(self, shard: _Shard) -> list[Part] | None:
-        return shard.details.parts if shard.details and self._is_detailed else None
 
     def _add_details(self, shard: _Shard, output: Tensor, rows: Batch) -> None:
         if shard.details is not None and self._is_detailed:

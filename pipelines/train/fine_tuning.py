@@ -1,17 +1,27 @@
-"""Which parameters are trained, and at which rate: `train.freeze` and `train.lr_factors`."""
+"""Which parameters are trained, and at which rate: `train.freeze`, `train.lr_factors` and `train.lora`.
+
+Low-rank adaptation of linear layers: a layer's weight W is frozen, and W + alpha / rank · B A takes its place wherever the layer uses it; A
+and B are trained (Hu et al. 2021, "LoRA: low-rank adaptation of large language models"). torch's parametrizations hold W, A and B, and
+compute the sum in every pass. `model_without_adapters` gives the weights of the ordinary model, in which the sum stands in place of W:
+computed by the same operations, so it is the very weight that passes use.
+"""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from math import sqrt
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from pipelines.config.messages.counting import name_list
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
-from pipelines.train.frozen_batch_norm import keep_statistics
-from pipelines.train.muon import MATRICES, hidden_matrices
+from pipelines.runtime.weights import model_weights
+from pipelines.train.batch_norm import keep_statistics
+from pipelines.train.optimizers import MATRICES, hidden_matrices
 
 FACTOR = "lr_factor"
 """Key of a group of parameters in an optimizer: multiplies the rate of the schedule."""
@@ -85,3 +95,62 @@ def _is_frozen(patterns: Iterable[str], path: str, norm: BatchNorm) -> bool:
     parameters = list(norm.parameters(recurse=False))
     name = f"{path}.running_mean".lstrip(".")
     return not any(parameter.requires_grad for parameter in parameters) if parameters else any(fnmatchcase(name, p) for p in patterns)
+
+
+_WEIGHT = "weight"
+
+
+class LowRankChange(nn.Module):
+    """The parametrization of a weight of shape (outputs, inputs)."""
+
+    def __init__(self, weight: Tensor, rank: int, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.down = nn.Parameter(torch.empty((rank, weight.shape[1]), dtype=weight.dtype, device=weight.device))
+        self.up = nn.Parameter(torch.zeros((weight.shape[0], rank), dtype=weight.dtype, device=weight.device))
+        nn.init.kaiming_uniform_(self.down, a=sqrt(5))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The changed weight, in the precision of the weight whatever that of the pass is: the logged one is computed outside of a pass."""
+        with torch.autocast(weight.device.type, enabled=False):
+            return weight + self.scale * (self.up @ self.down)
+
+
+def add_adapters(settings: Train, model: nn.Module) -> None:
+    """Adapt the layers that `train.lora` names, and freeze their weights. All other parameters are trained or not as before.
+
+    Raises ConfigError for a pattern that matches no linear layer, for a layer whose weight is another's as well, and for a rank that is no
+    less than the sides of a weight.
+    """
+    if settings.lora is None:
+        return
+    rank, scale = settings.lora.rank, settings.lora.alpha / settings.lora.rank
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and name}
+    names = dict.fromkeys(name for pattern in settings.lora.targets for name in match_names(pattern, layers, "train.lora", "linear layer"))
+    for name in names:
+        layer = layers[name]
+        if rank >= min(layer.weight.shape):
+            raise ConfigError(
+                f"train.lora.rank is {rank}, and {name} has a weight of {tuple(layer.weight.shape)}, which has no higher rank; lower it, "
+                "or remove the layer from train.lora.targets"
+            )
+        if sum(parameter is layer.weight for module in model.modules() for parameter in module.parameters(recurse=False)) > 1:
+            raise ConfigError(f"train.lora: {name} shares its weight with another layer, which would not change; remove it from targets")
+    for name in names:
+        layer = layers[name]
+        change = LowRankChange(layer.weight, rank, scale)
+        layer.weight.requires_grad_(False)
+        parametrize.register_parametrization(layer, _WEIGHT, change, unsafe=True)  # which spares a trial
+
+
+@torch.no_grad()
+def model_without_adapters(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of the ordinary model by name, on the CPU: those of the model itself, if it has no adapters."""
+    weights = model_weights(model)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and parametrize.is_parametrized(module, _WEIGHT):
+            prefix = f"{name}.parametrizations.{_WEIGHT}."
+            if isinstance(module.parametrizations[_WEIGHT][0], LowRankChange):  # type: ignore[index]
+                weights = {key: value for key, value in weights.items() if not key.startswith(prefix)}
+                weights[f"{name}.{_WEIGHT}"] = module.weight.detach().cpu().clone().contiguous()
+    return weights

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pipelines.config.train.train import Train
 from pipelines.errors import NonFiniteError
 from pipelines.train.mesh import Mesh
-from pipelines.train.reduce.agreement import all_gather_object
+from pipelines.train.reduce.context import all_gather_object
 from pipelines.train.reduce.dtensor import local_part
 from pipelines.train.step_statistics import StepStatistics
 

@@ -5,7 +5,7 @@ has to be saved.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
@@ -17,6 +17,17 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import is_single_row_error
 from pipelines.train.reduce.context import WorkerContext
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread inside: workers with different numbers of threads get the same bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def seed(device: torch.device, *parts: int) -> None:

@@ -1,24 +1,20 @@
 """A run as a worker's loop and its strategy share it: how far it is, its loader and its schedule, and what was asked of it.
 
-It decides when the state is saved. At most one save is in progress, and training continues during it.
+`Hooks` tell others of its progress, and it of requests to stop; `launch` connects them with Ray and MLflow.
 """
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config.train.base import Checkpoint
+from pipelines.config import Config
 from pipelines.config.train.train import Train
-from pipelines.data.loader import Loader
+from pipelines.data.loader import Loader, Order
+from pipelines.tasks.details import EvaluationData
+from pipelines.tasks.metrics.table import Value
 from pipelines.train.finite import check_step
-from pipelines.train.hooks import Hooks
-from pipelines.train.phase_times import PhaseTimes
-from pipelines.train.phases import CHECKPOINT, OTHER
-from pipelines.train.schedule import learning_rate
-from pipelines.train.state import State
-from pipelines.train.step_clock import StepClock
+from pipelines.train.step_clock import PhaseTimes
 from pipelines.train.step_statistics import (
     SLOW_STEP_SECONDS,
     CurveWindow,
@@ -28,58 +24,122 @@ from pipelines.train.step_statistics import (
     Stopwatch,
     steps_per_point,
 )
+from pipelines.train.trivial import Baseline
+from pipelines.train.update import learning_rate
 
 if TYPE_CHECKING:
-    from pipelines.train.checkpoint.checkpoints import Checkpoints, Saving
-    from pipelines.train.checkpoint.record import Record
+    from pipelines.train.saver import Saver
     from pipelines.train.strategy import Strategy
 
 
-class Saver:
-    """Saves in the background. All workers call `save` and `commit` at the same steps: rank 0's clock decides, and the
-    step's all-reduce carries the decision to the others."""
+class Hooks:
+    """These do nothing; a subclass has those that it needs."""
 
-    def __init__(self, settings: Checkpoint, checkpoints: "Checkpoints", hooks: Hooks, is_first: bool, clock: StepClock) -> None:
-        self._settings, self._checkpoints, self._hooks, self._is_first = settings, checkpoints, hooks, is_first
-        self._clock = clock
-        self._saving: Saving | None = None
-        self.saved_step, self._saved_at = 0, time.monotonic()
+    def log(self, step: int, metrics: Mapping[str, Value]) -> None:
+        """Log a point of the curves; metrics without a value are not logged. Called on rank 0 only; returns at once."""
 
-    @property
-    def is_written(self) -> bool:
-        """Whether this worker's part of the current save is written."""
-        return self._saving is not None and self._saving.is_written
+    def write(self, epoch: int, text: str) -> None:
+        """Log a task's samples after an epoch, counted from 1. Called on rank 0 only; returns at once."""
 
-    def is_due(self, step: int) -> bool:
-        """Whether the state after `step` steps should be saved; only rank 0 returns true."""
-        seconds = self._settings.every_seconds
-        by_seconds = seconds is not None and time.monotonic() - self._saved_at >= seconds
-        return self._is_first and (by_seconds or self.is_due_by_steps(step))
+    def keep_evaluation(self, evaluation: EvaluationData) -> None:
+        """Write the details of a split, with the weights of the best epoch so far. Called on rank 0 only."""
 
-    def is_due_by_steps(self, step: int) -> bool:
-        """Whether `every_steps` steps since the last save are done after `step` steps; the same for all workers."""
-        steps = self._settings.every_steps
-        return steps is not None and step - self.saved_step >= steps
+    def epoch(self, number: int) -> None:
+        """Epoch `number`, counted from 1, begins or resumes."""
 
-    def is_due_after_epoch(self, step: int) -> bool:
-        """Whether the state should be saved at the end of an epoch; the same for all workers."""
-        settings = self._settings
-        return self.is_due_by_steps(step) if settings.every_steps is not None else settings.every_seconds is None
+    def step(self, number: int) -> None:
+        """Step `number` of the run, counted from 0, begins. Returns at once."""
 
-    def save(self, state: dict[str, Any], record: "Record") -> None:
-        """Begin a save, after waiting for an earlier one."""
-        self.commit()
-        self._saving = self._checkpoints.begin(state, record)
-        self.saved_step, self._saved_at = record.step, time.monotonic()
+    def must_stop_training(self) -> bool:
+        """Whether this worker was asked to save and stop. Called before every step; returns at once and has no side effect."""
+        return False
 
-    def commit(self) -> None:
-        """Complete the current save, if there is one; waits until it is written."""
-        if self._saving is not None:
-            self._clock.enter(CHECKPOINT)
-            saving, self._saving = self._saving, None
-            path = self._checkpoints.commit(saving)
-            self._clock.enter(OTHER)
-            self._hooks.report_checkpoint(saving.record.step, path)
+    def must_stop_evaluation(self) -> bool:
+        """Whether to stop an evaluation, for the same reason. Called before every batch; one worker is enough to stop all."""
+        return False
+
+    def unsent(self) -> list[Any]:
+        """Points that the tracking server has not acknowledged, as JSON values. A checkpoint saves them."""
+        return []
+
+    def resend(self, points: list[Any]) -> None:
+        """Log the points from a checkpoint again."""
+
+    def report_checkpoint(self, step: int, path: str) -> None:
+        """The checkpoint of `step` at `path` is complete. All workers call it at the same step."""
+
+
+@dataclass
+class State:
+    """The loop's own state in a checkpoint."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    rows: int = 0
+    """Rows trained on, over all workers."""
+    seconds: float = 0.0
+    """Seconds in steps, without starting, evaluating and waiting for a save."""
+    epochs: int = 0
+    """Epochs validated."""
+    validated: int = 0
+    """Steps done at the last validation."""
+    best_epoch: int = 0
+    """Counted from 1. Ties go to the lower validation loss, then to the earlier epoch."""
+    best: float | None = None
+    """The monitored metric of the best epoch; NaN if it is not defined."""
+    best_loss: float | None = None
+    """The validation loss of the best epoch."""
+    improved_epoch: int = 0
+    """The first epoch that reached the best metric; early stopping counts from it."""
+    best_metrics: dict[str, Value] = field(default_factory=dict)
+    decision: dict[str, float] = field(default_factory=dict)
+    """What the task has fitted for the best epoch's weights, by `Task.fit_decision`."""
+    curve: list[float] = field(default_factory=list)
+    """The monitored metric of each epoch, where it is defined."""
+    baseline: Baseline = field(default_factory=dict)
+    """What the task's trivial predictors reach on the validation split, and once it is tested on the test split."""
+    window: CurveWindow = field(default_factory=CurveWindow)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run's result."""
+
+    finished: bool
+    """False if the run was asked to stop; the same command resumes it after its last step."""
+    steps: int
+    rows: int
+    seconds: float
+    epochs: int
+    best_epoch: int
+    metrics: dict[str, Value]
+    """Metrics of the best epoch, on the validation and the test split."""
+    left_out: tuple[str, ...] = ()
+    """Machines that the run stopped to go on without."""
+    decision: dict[str, float] = field(default_factory=dict)
+    """How the model's outputs are turned into predictions, by `Task.fit_decision`."""
+    remarks: tuple[str, ...] = ()
+    """What must be said of the metrics, in sentences."""
+
+
+def train_order(config: Config) -> Order:
+    """The order of the training rows according to the config."""
+    train = config.train
+    return Order(train.shards, train.global_batch, train.seed, train.shuffle_window, train.remainder, train.shuffle)
+
+
+def total_steps(config: Config, rows: int) -> int:
+    """Optimizer steps, or rounds of clients, of the whole run over a training split of `rows` rows. Raises ConfigError if there are
+    none."""
+    train = config.train
+    per_epoch = train.strategy.steps_per_epoch(train) or train_order(config).steps(rows)
+    return min(train.epochs * per_epoch, train.max_steps or 2**63)
+
+
+def left_out_rows(config: Config, rows: int) -> int:
+    """The number of rows that no step of an epoch uses."""
+    drops = config.train.remainder == "drop" and config.train.strategy.reads_in_order
+    return train_order(config).remainder_rows(rows) if drops else 0
 
 
 @dataclass
@@ -89,7 +149,7 @@ class RunContext:
     settings: Train
     strategy: "Strategy"
     hooks: Hooks
-    saver: Saver
+    saver: "Saver"
     loader: Loader
     total_steps: int
     pending: PendingSteps

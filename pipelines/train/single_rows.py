@@ -14,7 +14,7 @@ from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.batch_norm import is_single_row_error
 from pipelines.train.fine_tuning import freeze
-from pipelines.train.strategies import meta_model
+from pipelines.train.initial_model import meta_model
 
 _WHY = "the model has a batch norm, which finds no variance in it"
 

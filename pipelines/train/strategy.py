@@ -1,30 +1,54 @@
-"""The interface of a strategy: everything in a step that depends on parallelism."""
+"""The interface of a strategy: everything in a step that depends on parallelism; and the strategy that a config names."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from pipelines.config import Config
+from pipelines.config.plugins import import_class
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader
 from pipelines.data.versions.versions import Version, include_passthrough
+from pipelines.errors import ConfigError
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.tasks.details import Explanation
-from pipelines.train.low_rank_adapters import model_without_adapters
+from pipelines.train.fine_tuning import model_without_adapters
+from pipelines.train.initial_model import first_model
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import Precision
-from pipelines.train.phases import DATA, OTHER
-from pipelines.train.progress import Progress
+from pipelines.train.passes import choose_precision
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.run_context import RunContext
-from pipelines.train.state import train_order
-from pipelines.train.step_clock import StepClock, create_step_clock
-from pipelines.train.step_statistics import GPU_STEPS_PER_READING, Flags, StepResult
+from pipelines.train.run_context import RunContext, train_order
+from pipelines.train.step_clock import create_step_clock
+from pipelines.train.step_statistics import GPU_STEPS_PER_READING, Flags, StepResult, StepStatistics
+
+
+@dataclass(frozen=True)
+class ConsistentPoint:
+    """A point of consistency: all workers have taken the same steps, and their parts of the state fit together.
+
+    At such a point, and at no other, the loop saves the state, deals shards to workers anew, or ends the run. Every worker yields the same.
+    """
+
+    steps: Sequence[StepStatistics] = ()
+    """Finished steps that the strategy has not counted itself."""
+    save: bool = False
+    """The state should be saved now, unless the epoch ends here: then it is validated first."""
+    stop: bool = False
+    """A worker was asked to stop: the run ends here, and the state is saved."""
+    is_written: bool = False
+    """Every worker has written its part of the last save."""
+
+    @classmethod
+    def after(cls, steps: Sequence[StepStatistics], workers: int) -> "ConsistentPoint":
+        """The point after steps whose all-reduces have also summed the workers' flags."""
+        is_save_due, is_stop_due = any(step.save for step in steps), any(step.stop for step in steps)
+        return cls(steps, is_save_due, is_stop_due, steps[-1].written == workers)
 
 
 class Strategy(ABC):
@@ -42,17 +66,19 @@ class Strategy(ABC):
     """Whether the state is saved after every epoch, whatever `train.checkpoint` says."""
     environment: ClassVar[Mapping[str, str]] = {}
     """Environment variables that a worker with a GPU needs before CUDA starts."""
-    model: nn.Module
-    """The task's module; its parameters have the task's names."""
-    mesh: Mesh
-    """Which rows this worker computes."""
-    _task: Task
-    _precision: Precision
-    """Both for `predict` and `sample`, where a worker holds the whole model."""
 
-    @abstractmethod
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         """`build` returns the initial model, the same on all workers."""
+        self._settings, self._task, self._context = settings, task, context
+        self.model = build()
+        """The task's module; its parameters have the task's names. A strategy may hold a part of it on each worker."""
+        self.mesh = Mesh(context)
+        """Which rows this worker computes."""
+        self._precision = choose_precision(settings.precision, context.device)
+        """Of the passes of training, and of `predict`."""
+        self.clock = create_step_clock(context.device)
+        """Measures the phases of a step. The loop begins steps; the strategy enters backward, exchange and optimizer, as far as it can
+        separate them."""
 
     @classmethod  # noqa: B027  most strategies can train whatever there is
     def check(cls, settings: Train, task: Task, version: Version) -> None:
@@ -87,30 +113,12 @@ class Strategy(ABC):
     def begin(self, run: RunContext) -> None:  # noqa: B027  most need none
         """Prepare to train, once the state of the last checkpoint has been loaded, if there is one."""
 
-    def progress(self, run: RunContext) -> Iterator[Progress]:
-        """Take the epoch's remaining steps, and yield at points of consistency, the last of which is the end of the epoch.
-
-        Between two of them the loop may save the state. It ends the iterator early to stop the run, or to let workers read other shards
-        in another call. Here every step is such a point, as far as its result has been read from the device.
+    def self_paced_steps(self, run: RunContext) -> Iterator[ConsistentPoint] | None:
+        """For a strategy whose workers do not take every step together: take the epoch's remaining steps, and yield at points of
+        consistency, the last of which is the end of the epoch. Between two of them the loop may save the state; it ends the iterator early
+        to stop the run. None if all workers take every step together: then the loop calls `step` for every batch.
         """
-        clock, workers = self.clock, self.mesh.context.world_size
-        clock.enter(DATA)
-        for number, batch in enumerate(self.batches(run.loader), run.state.step):
-            run.hooks.step(number)
-            flags = run.flags(number)
-            clock.start_step()
-            result = self.step(batch, number, run.learning_rate(number), flags, run.is_point(number + 1))
-            clock.enter(OTHER)
-            if steps := run.pending.add(number + 1, result, run.saver.is_due_by_steps(number + 1)):
-                clock.read()
-                yield Progress.after(steps, workers)
-            if number + 1 == run.total_steps:
-                break
-            clock.enter(DATA)
-        clock.enter(OTHER)
-        if steps := run.pending.read():
-            clock.read()
-            yield Progress.after(steps, workers)
+        return None
 
     def batches(self, loader: Loader) -> Iterator[Any]:
         """The input of `step`, for every remaining step of the loader's epoch."""
@@ -127,12 +135,6 @@ class Strategy(ABC):
     def metrics(self) -> dict[str, float]:
         """Metrics of its own of the last step, for the training curves. Called on rank 0 only."""
         return {}
-
-    @cached_property
-    def clock(self) -> StepClock:
-        """Measures the phases of a step. The loop begins steps; the strategy enters backward, exchange and optimizer, as far as it can
-        separate them."""
-        return create_step_clock(self.mesh.context.device)
 
     def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         """From the next step on, replica r owns `shard_counts[r]` shards, at least one, and `mesh` says so."""
@@ -190,3 +192,23 @@ class Strategy(ABC):
             return {}
         with self.average_weights():
             return model_without_adapters(self.model)
+
+
+def strategy_class(settings: Train) -> type[Strategy]:
+    """The class that `train.strategy` configures. Raises ConfigError if it cannot be imported or is not a Strategy."""
+    try:
+        return import_class(settings.strategy.implementation_for(settings), Strategy, "a strategy")  # type: ignore[type-abstract]
+    except ValueError as error:
+        raise ConfigError(f"train.strategy: {error}") from error
+
+
+def create_strategy(
+    settings: Train, task: Task, context: WorkerContext, read_weights: Callable[[], Mapping[str, Tensor]] | None = None
+) -> Strategy:
+    """The strategy that the config names, with a new model, or with one that starts from other weights, by name. They are read on the
+    workers that hold a whole model.
+
+    Raises TrainingError if the weights do not fit the model, ConfigError if the strategy cannot be imported or does not
+    support the model.
+    """
+    return strategy_class(settings)(settings, task, partial(first_model, settings, task, read_weights), context)

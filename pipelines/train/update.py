@@ -1,45 +1,63 @@
-"""Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step."""
+"""Everything around the reduction of gradients: backward, division by the batch's weight, clipping, optimizer step, learning rate.
 
-from collections.abc import Mapping, Sequence
+All factors of a gradient are here. It ends as that of the mean loss, clipped:
+
+1. `scale_loss` divides the sum of losses by the weight that a global batch is expected to have, times the loss scale of fp16; and times the
+   number of workers, if the exchange divides by it.
+2. `unit` is the factor that gradients then have to that of the mean loss, for those who work with them before the update.
+3. `apply` removes it: the loss scale, then by `rescale` both the ratio of the expected weight to the true one, which is `mean_factor`, and
+   what is beyond the norm to clip at.
+"""
+
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, cast
+from math import cos, pi
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from pipelines.config.train.train import Train
 from pipelines.runtime.compat.torch import scale_tensors
 from pipelines.train.fine_tuning import FACTOR, parameter_groups
-from pipelines.train.muon import Muon
+from pipelines.train.optimizers import WeightAverage, create_optimizer, reset_state
 from pipelines.train.passes import Precision
-from pipelines.train.phases import BACKWARD, OPTIMIZER
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.dtensor import is_dtensor, local_part, total_norm
-from pipelines.train.step_clock import StepClock
-from pipelines.train.weight_average import WeightAverage
+from pipelines.train.reduce.dtensor import local_part, total_norm
+from pipelines.train.step_clock import BACKWARD, OPTIMIZER, StepClock
+
+ONE_CYCLE_WARMUP = 0.3
+ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 250_000
+"""Fractions of the peak at which the cycle starts and ends, as in torch's OneCycleLR."""
 
 
-def create_optimizer(settings: Train, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]]) -> Optimizer:
-    """Create the optimizer that the config names, in its fused form: one kernel for all parameters, or for each group, on CPUs too."""
-    rate, decay = settings.lr, settings.weight_decay
-    if settings.optimizer == "muon":
-        return Muon(cast(Sequence[dict[str, Any]], parameters), rate, decay)
-    if settings.optimizer == "sgd":
-        # torch has no fused form for those.
-        fused = not any(isinstance(parameter, Tensor) and is_dtensor(parameter) for parameter in parameters)
-        return SGD(parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
-    kind = Adam if settings.optimizer == "adam" else AdamW
-    return kind(parameters, lr=rate, weight_decay=decay, fused=True)
+def learning_rate(settings: Train, step: int, total_steps: int, steps_per_epoch: int) -> float:
+    """The rate of step `step`, counted from 0, of a run of `total_steps`."""
+    if settings.schedule == "one_cycle":
+        return settings.lr * _one_cycle(step, total_steps, settings.warmup or ONE_CYCLE_WARMUP)
+    warmup_steps = round(settings.warmup * total_steps)
+    if step < warmup_steps:
+        return settings.lr * (step + 1) / warmup_steps
+    if settings.schedule == "cosine":
+        return settings.lr * _half_cosine(1.0, 0.0, (step - warmup_steps) / max(total_steps - warmup_steps, 1))
+    if settings.schedule == "step":
+        return settings.lr * settings.lr_gamma ** (step // steps_per_epoch // settings.step_epochs)
+    return settings.lr
 
 
-def reset_state(optimizer: Optimizer) -> None:
-    """Set moments and step counts to zero, where every optimizer here begins."""
-    for state in optimizer.state.values():
-        for values in state.values():
-            if isinstance(values, Tensor):
-                values.zero_()
+def _one_cycle(step: int, total_steps: int, warmup: float) -> float:
+    """The 1-cycle policy: up to 1 and down to almost 0, each along half a cosine (Smith and Topin 2017)."""
+    top, last = max(warmup * total_steps - 1, 0.0), total_steps - 1
+    if step <= top:
+        return _half_cosine(ONE_CYCLE_START, 1.0, step / top if top else 1.0)
+    return _half_cosine(1.0, ONE_CYCLE_END, (step - top) / (last - top))
+
+
+def _half_cosine(start: float, end: float, share: float) -> float:
+    """The value at `share` of the way from `start` to `end`, along half a cosine."""
+    return end + (start - end) * (1 + cos(pi * share)) / 2
 
 
 def mean_factor(expected_weight: float, weight: Tensor) -> Tensor:

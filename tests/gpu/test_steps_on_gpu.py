@@ -12,8 +12,7 @@ from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Batch
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import Strategy, create_strategy
 
 BASE: dict[str, Any] = {"global_batch": ROWS, "shards": 2, "grad_accum_steps": 2, "lr": 0.01, "clip_norm": 1.0}
 

@@ -29,9 +29,9 @@ from pipelines.serving.export.run import export
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor
 from pipelines.tasks.details import EvaluationData
-from pipelines.train.hooks import Hooks
+from pipelines.train.passes import one_thread
+from pipelines.train.run_context import Hooks
 from pipelines.train.strategy import Strategy
-from pipelines.train.threads import one_thread
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = 3_000

@@ -20,8 +20,8 @@ from test_export import predict_alone
 from pipelines import api
 from pipelines.config import Config, parse
 from pipelines.serving.export.run import export
-from pipelines.train.hooks import Hooks
-from pipelines.train.threads import one_thread
+from pipelines.train.passes import one_thread
+from pipelines.train.run_context import Hooks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = 1_500

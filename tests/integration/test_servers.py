@@ -25,16 +25,15 @@ from pipelines.launch.verify import verify
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import Plan
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
-from pipelines.strategies.parameter_server.streams import Streams
+from pipelines.strategies.parameter_server.worker_loop import Streams
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.dcp_storage import Reader
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.checkpoint.store import Reader
-from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import train_order
-from pipelines.train.strategies import create_strategy
+from pipelines.train.run_context import Hooks, train_order
+from pipelines.train.strategy import create_strategy
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -26,8 +26,7 @@ from pipelines.serving.batch.run import predict_tables
 from pipelines.serving.export.run import export
 from pipelines.serving.model import load_model
 from pipelines.tasks.bind import build_task
-from pipelines.train.hooks import Hooks
-from pipelines.train.state import Trained
+from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.strategy import Strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -28,12 +28,10 @@ from pipelines.serving.model.columns import to_arrow
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
+from pipelines.train.run_context import Hooks, Trained
+from pipelines.train.strategy import Strategy, create_strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -35,7 +35,7 @@ FAULTS = (
     Fault("P3", "pipelines/data/loader/loader.py", "* stride + start}", "* stride}", "tests/unit/test_draws.py tests/unit/test_loader.py"),
     Fault("P4", "pipelines/data/loader/loader.py", "0 if ended else self._step,", "self._step,", "tests/unit/test_loader.py"),
     Fault("P4", "pipelines/data/loader/windows.py", "shard.find(start)[0] if", "0 if", "tests/unit/test_loader.py"),
-    Fault("P4", "pipelines/train/snapshots.py", "run.loader.load_state_dict(record.position)", "pass", "tests/unit/test_loop.py"),
+    Fault("P4", "pipelines/train/saver.py", "run.loader.load_state_dict(record.position)", "pass", "tests/unit/test_loop.py"),
     Fault(
         "P5", "pipelines/train/exact/exact.py", "seed, number, shard)", "seed, number, self._context.rank)",
         "tests/unit/test_exact.py",
@@ -55,7 +55,7 @@ FAULTS = (
         "tests/unit/test_all_reduce.py",
     ),
     Fault(
-        "P5", "pipelines/train/checkpoint/digest_log.py",
+        "P5", "pipelines/train/checkpoint/records.py",
         "{digests[name] for digests in by_worker if name in digests} != {recorded.get(name)}]",
         "name not in recorded]",
         "tests/unit/test_digest_log.py",
@@ -114,11 +114,11 @@ FAULTS = (
         "tests/unit/test_server_state.py",
     ),
     Fault(
-        *("strategies", "pipelines/strategies/replicas/outer.py", "delta.to(parameter.dtype).neg()", "delta.to(parameter.dtype)"),
+        *("strategies", "pipelines/strategies/replicas/replica.py", "delta.to(parameter.dtype).neg()", "delta.to(parameter.dtype)"),
         "tests/unit/test_local_sgd.py",
     ),
     Fault(
-        *("strategies", "pipelines/strategies/replicas/outer.py", "nesterov=momentum > 0)", "nesterov=False)"),
+        *("strategies", "pipelines/strategies/replicas/replica.py", "nesterov=momentum > 0)", "nesterov=False)"),
         "tests/unit/test_local_sgd.py -k diloco",
     ),
     Fault(
@@ -206,9 +206,9 @@ FAULTS = (
         *("etl", "pipelines/etl/quarantine.py", 'row["record_min"] or "", row["count_all"])', 'row["record_min"] or "")'),
         "tests/integration/test_conserved.py -k half",
     ),
-    Fault(*("P3", "pipelines/train/schedule.py", "(step + 1) / warmup_steps", "step / warmup_steps"), "tests/unit/test_schedules.py"),
+    Fault(*("P3", "pipelines/train/update.py", "(step + 1) / warmup_steps", "step / warmup_steps"), "tests/unit/test_schedules.py"),
     Fault(
-        *("P3", "pipelines/train/schedule.py", "step // steps_per_epoch // settings.step_epochs", "step // settings.step_epochs"),
+        *("P3", "pipelines/train/update.py", "step // steps_per_epoch // settings.step_epochs", "step // settings.step_epochs"),
         "tests/unit/test_schedules.py",
     ),
     Fault(

@@ -20,16 +20,15 @@ from pipelines.runtime.weights import model_digest
 from pipelines.tasks.base import Data
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.tables.tabular import Tabular
-from pipelines.train.checkpoint.agreement import check_agreement
 from pipelines.train.checkpoint.checkpoints import Checkpoints
+from pipelines.train.checkpoint.fingerprints import check_agreement
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.ddp.ddp import DataParallel
-from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.run_context import Hooks
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import Strategy, create_strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -15,10 +15,9 @@ from test_target_kinds import KINDS, make_case
 from trainings import StopsAfter, open_dataset, training
 
 from pipelines.applications.trees.boosting import boosting, machines
-from pipelines.applications.trees.boosting.boosting import Boosting
+from pipelines.applications.trees.boosting.boosting import Boosting, add_missing_row
 from pipelines.applications.trees.boosting.gradients import best_bias, gradients
 from pipelines.applications.trees.boosting.machines import Growth, MachineGroup
-from pipelines.applications.trees.boosting.rows import add_missing_row
 from pipelines.applications.trees.forest import Forest
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import TreeInput, Trees
@@ -32,8 +31,8 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
-from pipelines.train.strategies import create_strategy
+from pipelines.train.run_context import Trained
+from pipelines.train.strategy import create_strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

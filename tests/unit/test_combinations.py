@@ -16,9 +16,10 @@ from task_cases import CASES, PRECISIONS, ROWS, create_task, random_batch, step_
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.tasks.base import Task
+from pipelines.train.initial_model import meta_model
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy, meta_model
+from pipelines.train.strategy import create_strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

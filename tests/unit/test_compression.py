@@ -22,7 +22,7 @@ from pipelines.train.ddp.ddp import DataParallel
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags, StepResult
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,8 +15,8 @@ from pipelines.config.dataset.dataset import ByColumn
 from pipelines.config.features.auto import is_pattern
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError
+from pipelines.strategies.sharded.parameter_shards import skeleton
 from pipelines.strategies.sharded.sharded import Sharded
-from pipelines.strategies.sharded.skeleton import skeleton
 from pipelines.tasks.base import Data
 
 ROOT = Path(__file__).parents[2]

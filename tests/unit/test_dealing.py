@@ -25,14 +25,12 @@ from pipelines.train import balance
 from pipelines.train.balance import shard_counts
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
+from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.step_clock import StepClock, create_step_clock
-from pipelines.train.strategies import create_strategy
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import Strategy, create_strategy
 
 SHARDS = 8
 SECONDS_PER_ROW = {False: 0.001, True: 0.01}

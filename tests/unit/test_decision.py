@@ -16,11 +16,10 @@ from pipelines.tasks.bind import build_task
 from pipelines.tasks.targets.decision import Decision, choose_threshold, describe_decision, fit_decision
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
-from pipelines.train.strategies import create_strategy
+from pipelines.train.run_context import Hooks, Trained
+from pipelines.train.strategy import create_strategy
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

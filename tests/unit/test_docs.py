@@ -31,7 +31,7 @@ from pipelines.errors import ConfigError
 from pipelines.tasks.base import Data, Task
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 README = (ROOT / "README.md").read_text()
 EXTENDING = (ROOT / "docs/how-to/extending.md").read_text()

@@ -12,7 +12,7 @@ from pipelines.tasks.details import ClassDetails, EvaluationData
 from pipelines.tasks.targets.kinds import target_kind
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 METHODS = ("__init__", "update", "merge", "result")
 

@@ -22,23 +22,22 @@ from pipelines.launch.checks import check_training
 from pipelines.runtime.weights import model_digest
 from pipelines.serving.model.model import drop_passthrough_columns
 from pipelines.serving.model.predictor import feature_encoders, input_schema
-from pipelines.strategies.federated.clients import assign_places, draw_clients, places
 from pipelines.strategies.federated.privacy import epsilon, noise
-from pipelines.strategies.federated.rounds import Round, Rounds, Turn
+from pipelines.strategies.federated.rounds import Round, Rounds, Turn, assign_places, draw_clients, places
 from pipelines.strategies.federated.settings import Settings as Clients
 from pipelines.strategies.federated.strategy import Federated
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.digest_log import read_digest_log
+from pipelines.train.checkpoint.records import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.finite import check_step
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained, left_out_rows, total_steps, train_order
+from pipelines.train.run_context import Trained, left_out_rows, total_steps, train_order
 from pipelines.train.step_statistics import Flags, StepStatistics
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -25,13 +25,13 @@ from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.fine_tuning import freeze, parameter_groups
+from pipelines.train.initial_model import check_fine_tuning
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.run_context import Trained
 from pipelines.train.single_rows import check_single_rows, has_batch_norm
-from pipelines.train.state import Trained
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import check_fine_tuning, create_strategy, strategy_class
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import Strategy, create_strategy, strategy_class
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

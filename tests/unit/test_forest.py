@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pipelines.applications.trees.boosting.boosting import PartialSums
 from pipelines.applications.trees.boosting.gradients import best_bias, gradients, sum_exactly, to_grids
-from pipelines.applications.trees.boosting.growth import no_tree, read_tree
-from pipelines.applications.trees.boosting.partial_sums import PartialSums
+from pipelines.applications.trees.boosting.machines import no_tree, read_tree
 from pipelines.applications.trees.contributions import contributions
 from pipelines.applications.trees.forest import PAIRS_AT_ONCE, Forest
 from pipelines.applications.trees.settings import TreesSettings

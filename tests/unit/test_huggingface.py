@@ -28,9 +28,8 @@ from pipelines.launch.weight_files import read_weight_files
 from pipelines.report.data_profile.encoders import describe_encoder
 from pipelines.serving.model.model import software_requirements
 from pipelines.tasks.base import Data
-from pipelines.train.initial_fit import Fit, fit_weights
-from pipelines.train.low_rank_adapters import model_without_adapters
-from pipelines.train.strategies import meta_model, prepare_fine_tuning
+from pipelines.train.fine_tuning import model_without_adapters
+from pipelines.train.initial_model import Fit, fit_weights, meta_model, prepare_fine_tuning
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

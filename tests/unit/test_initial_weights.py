@@ -23,7 +23,7 @@ from pipelines.launch.verify import _decisive, _place
 from pipelines.launch.weight_files import join_place, read_weight_files
 from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.tasks.bind import build_task
-from pipelines.train.initial_fit import fit_weights, rename
+from pipelines.train.initial_model import fit_weights, rename
 
 WEIGHTS = {"a.weight": torch.ones(2, 3), "a.bias": torch.zeros(2), "head.weight": torch.ones(5, 2)}
 

@@ -131,7 +131,7 @@ def test_a_module_imports_only_from_layers_below(file: Path) -> None:
         ("train", "pipelines.tracking.Sender"),
         ("train", "pipelines.launch.worker"),
         ("train", "ray"),
-        ("train", "pipelines.strategies.parameter_server.progress"),
+        ("train", "pipelines.strategies.parameter_server.worker_loop"),
         ("train", "pipelines.strategies.federated.rounds"),
         ("train", "pipelines.monitor.beats"),
         ("strategies", "pipelines.launch.reports"),

@@ -16,21 +16,19 @@ from pipelines.data.loader import shard_range
 from pipelines.errors import NonFiniteError
 from pipelines.launch.replay import ReplayCheck, ReplayComparison
 from pipelines.runtime.weights import model_digest
-from pipelines.strategies.local_sgd.int8_means import Int8Means
-from pipelines.strategies.local_sgd.local_sgd import LocalSgd
+from pipelines.strategies.local_sgd.local_sgd import Int8Means, LocalSgd
 from pipelines.strategies.local_sgd.settings import Settings
-from pipelines.strategies.replicas.outer import Outer
+from pipelines.strategies.replicas.replica import Outer
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.digest_log import DigestLog, read_digest_log
+from pipelines.train.checkpoint.records import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
+from pipelines.train.run_context import Hooks, Trained
 from pipelines.train.step_statistics import Flags
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -17,11 +17,12 @@ from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.fine_tuning import LowRankChange, add_adapters, model_without_adapters
+from pipelines.train.initial_model import check_fine_tuning
 from pipelines.train.loop import Loop
-from pipelines.train.low_rank_adapters import LowRankChange, add_adapters, model_without_adapters
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
-from pipelines.train.strategies import check_fine_tuning, create_strategy
+from pipelines.train.run_context import Trained
+from pipelines.train.strategy import create_strategy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,7 @@ from trainings import training
 
 from pipelines.train import loop, run_context
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
+from pipelines.train.run_context import Trained
 from pipelines.train.step_statistics import PendingSteps
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]

@@ -285,11 +285,10 @@ TRIED_BY = {
     "pipelines/config/effects.py": "unit/test_effects.py",
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
     "pipelines/launch/weight_files.py": "unit/test_initial_weights.py",
-    "pipelines/train/initial_fit.py": "unit/test_initial_weights.py",
-    "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py",
-    "pipelines/train/low_rank_adapters.py": "unit/test_lora.py",
+    "pipelines/train/initial_model.py": "unit/test_initial_weights.py",
+    "pipelines/train/fine_tuning.py": "unit/test_fine_tuning.py and unit/test_lora.py",
 }
-"""Files whose messages are all tried by one test."""
+"""Files whose messages are all tried by these tests."""
 WAITING: dict[str, dict[str, int]] = {
     "need a machine whose memory is full, or a file that Spark alone refuses": {
         "pipelines/data/sources/source_errors.py": 2,

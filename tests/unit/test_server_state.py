@@ -27,19 +27,17 @@ from pipelines.errors import ConfigError, NonFiniteError, TrainingError
 from pipelines.runtime.weights import digests
 from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.client import Servers
-from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Plan, Push
-from pipelines.strategies.parameter_server.parts import BLOCK, blocks, divide_parameters
-from pipelines.strategies.parameter_server.progress import ServerProgress
+from pipelines.strategies.parameter_server.messages import BLOCK, SUMS_OF_STEP, Plan, Push, blocks, divide_parameters
 from pipelines.strategies.parameter_server.server import Server
 from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
-from pipelines.strategies.parameter_server.streams import Streams
 from pipelines.strategies.parameter_server.watermarks import Watermarks
+from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.exact.exact import Exact
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.schedule import learning_rate
 from pipelines.train.step_statistics import Flags
+from pipelines.train.update import learning_rate
 
 SHARDS, STEPS = 4, 6
 
@@ -358,7 +356,7 @@ def complete_updates(context: WorkerContext) -> None:
     def fail(shard: int, step: int) -> None:
         raise NonFiniteError(f"step {step}: the loss is nan, of shard {shard}")
 
-    progress = object.__new__(ServerProgress)
+    progress = object.__new__(WorkerLoop)
     progress._is_first_rank, progress._servers = context.rank == 0, cast(Any, SimpleNamespace(incomplete=lambda: [(3, 7)]))
     with patch.multiple(progress, _pull=lambda step: True, _compute=fail):
         progress._complete()

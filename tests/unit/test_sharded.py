@@ -13,14 +13,14 @@ from trainings import training
 from pipelines.applications.language.task import Language
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
+from pipelines.strategies.sharded.parameter_shards import skeleton
 from pipelines.strategies.sharded.settings import Degrees
 from pipelines.strategies.sharded.settings import Settings as Parallel
 from pipelines.strategies.sharded.sharded import Sharded
-from pipelines.strategies.sharded.skeleton import skeleton
-from pipelines.train.checkpoint.digest_log import differing_tensors, read_digest_log
+from pipelines.train.checkpoint.records import differing_tensors, read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
+from pipelines.train.initial_model import first_model
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import first_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from pipelines.train import phase_times
-from pipelines.train.phase_times import PhaseTimes, phase_metrics, worker_metrics
-from pipelines.train.step_clock import GPU_STEPS_PER_MEASUREMENT, GpuStepClock, StepClock, Totals
+from pipelines.train import step_clock
+from pipelines.train.step_clock import GPU_STEPS_PER_MEASUREMENT, GpuStepClock, PhaseTimes, StepClock, Totals, phase_metrics, worker_metrics
 
 
 def at(*times: float) -> Callable[[], float]:
@@ -119,7 +118,7 @@ def test_a_phase_that_the_device_has_not_finished_is_read_the_next_time(monkeypa
 def test_workers_meet_every_two_seconds_also_after_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     """At two steps a second, that is every fourth step."""
     now = 100.0
-    monkeypatch.setattr(phase_times.time, "monotonic", lambda: now)
+    monkeypatch.setattr(step_clock.time, "monotonic", lambda: now)
     clock = StepClock(lambda: now)
     times = PhaseTimes(clock, torch.device("cpu"))
     times.begin(10_000)

@@ -25,8 +25,7 @@ from pipelines.train.ddp import ddp
 from pipelines.train.reduce import transports
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_statistics import Flags, StepResult
-from pipelines.train.strategies import create_strategy, strategy_class
-from pipelines.train.strategy import Strategy
+from pipelines.train.strategy import Strategy, create_strategy, strategy_class
 
 COLUMNS = (
     TensorColumn(name="x", dtype="float32", shape=(6,)),

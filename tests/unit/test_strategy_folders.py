@@ -28,10 +28,10 @@ from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Hooks
+from pipelines.train.run_context import Hooks
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.strategies import create_strategy
+from pipelines.train.strategy import create_strategy
 from trainings import open_dataset, training
 
 def trained(kind, **settings):

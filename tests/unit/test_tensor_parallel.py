@@ -19,7 +19,7 @@ from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.sharded import Sharded
 from pipelines.strategies.sharded.tensor import check_divisible
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
-from pipelines.train.checkpoint.digest_log import read_digest_log
+from pipelines.train.checkpoint.records import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import WorkerContext
 

@@ -33,8 +33,8 @@ from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import Trained
-from pipelines.train.strategies import create_strategy
+from pipelines.train.run_context import Trained
+from pipelines.train.strategy import create_strategy
 from pipelines.train.trivial import baseline_remarks, best_baseline, curve_remarks, fit_trivial_predictors
 
 

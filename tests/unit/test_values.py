@@ -38,11 +38,11 @@ from pipelines.tasks.targets.base import Determination
 from pipelines.tracking.history import History, Point
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.hooks import Hooks
+from pipelines.train.epochs import count_epoch
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import State, Trained, count_epoch
-from pipelines.train.strategies import create_strategy
+from pipelines.train.run_context import Hooks, State, Trained
+from pipelines.train.strategy import create_strategy
 
 Parts = list[tuple[torch.Tensor, Batch]]
 

@@ -7,7 +7,7 @@ changes are summed in the fixed tree over the round's places. So the model is a 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -17,22 +17,59 @@ from pipelines.config import Config
 from pipelines.config.train.train import Train
 from pipelines.data.loader import shard_range
 from pipelines.data.versions.versions import Version, include_passthrough
-from pipelines.strategies.federated.client import Client
-from pipelines.strategies.federated.clients import check_federated
 from pipelines.strategies.federated.privacy import check_accountant, epsilon, noise
-from pipelines.strategies.federated.rounds import Round, Rounds, Turn
+from pipelines.strategies.federated.rounds import Round, Rounds, Turn, check_federated
 from pipelines.strategies.federated.settings import Settings
-from pipelines.strategies.replicas.outer import Outer
-from pipelines.strategies.replicas.replica_means import ReplicaMeans
+from pipelines.strategies.replicas.replica import SUMS, ModelState, Outer, Replica, ReplicaMeans
 from pipelines.tasks.base import Batch, Task
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
-from pipelines.train.mesh import Mesh
 from pipelines.train.passes import choose_precision, copy_aligned
-from pipelines.train.phases import EXCHANGE
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.state import train_order
+from pipelines.train.run_context import train_order
+from pipelines.train.step_clock import EXCHANGE, StepClock
 from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
 from pipelines.train.strategy import Strategy
+from pipelines.train.update import Update
+
+
+class Client(Replica):
+    """Plays one client after the other; each starts at `start`.
+
+    FedAvg: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017. FedProx: Li et al.,
+    "Federated Optimization in Heterogeneous Networks", MLSys 2020.
+    """
+
+    def __init__(self, settings: Train, task: Task, model: nn.Module, context: WorkerContext, clock: StepClock, start: ModelState) -> None:
+        """`settings` are those of `train`, but with a client's share of `global_batch`."""
+        super().__init__(0, settings, task, model, context, clock)
+        self._start, self._proximal = start, settings.strategy_as(Settings).proximal
+        self._new_update = partial(Update, settings, model, context, choose_precision(settings.precision, context.device), clock)
+
+    def begin(self, client: int) -> None:
+        """Become `client`, at the round's start."""
+        self._number = client
+        self.model_state.copy(self._start)
+        self._update = self._new_update()
+
+    @torch.enable_grad()  # the sum of changes has disabled gradients
+    def play(self, turn: Turn, number: int, rate: float) -> Tensor:
+        """Train for the client's turn in round `number`. Returns the sums over its steps that `Replica.step` gives for one."""
+        self.begin(turn.client)
+        sums = torch.zeros(SUMS, dtype=torch.float64, device=self._device)
+        for step, batch in enumerate(turn.batches()):
+            sums += self.step(batch, number, rate, False, step)
+        return sums
+
+    def _pass(self, batch: Batch) -> Tensor:
+        """Run the pass of a replica. With FedProx, add the gradient of the proximal term."""
+        sums = super()._pass(batch)
+        if self._proximal:
+            factor = (self._proximal * self._update.unit(sums[1])).float()
+            for parameter, start in zip(self.model_state.parameters, self._start.parameters, strict=True):
+                pull = (parameter.detach() - start.detach()) * factor
+                parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
+        return sums
+
 
 _NUMBERS = 6
 """Numbers of each client: sum of losses, weight, rows, norm of its change, 1 if that was clipped, 1."""
@@ -47,14 +84,13 @@ class Federated(Strategy):
     """A round takes long, and reading its sums nothing: a request to stop is seen after each."""
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._settings, self._clients, self._task, self._context = settings, settings.strategy_as(Settings), task, context
-        self.mesh = Mesh(context)
+        self._clients = settings.strategy_as(Settings)
         check_accountant(self._clients)
-        self.model = build().to(context.device)
+        super().__init__(settings, task, build, context)
+        self.model.to(context.device)
         check_model(self.model)
         require_deterministic_kernels(context.device)
         torch.set_num_threads(self._clients.threads_per_shard)
-        self._precision = choose_precision(settings.precision, context.device)
         self._outer = Outer(self._clients, self.model)
         share = settings.model_copy(update={"global_batch": settings.global_batch // self._clients.per_round})
         self._client = Client(share, task, build().to(context.device), context, self.clock, self._outer.model_state)

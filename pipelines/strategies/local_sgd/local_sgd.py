@@ -4,31 +4,110 @@ Replicas are logical, like shards: a replica owns `shards / replicas` consecutiv
 plays them. A replica's step is one pass over its rows with its own seed, on a fixed number of threads, with deterministic kernels,
 and then its own optimizer's step. Means over replicas are taken in a fixed tree. So the model is a pure function of dataset and
 config, bit for bit, as with `exact`. Between two outer steps workers only exchange a few numbers per replica.
+
+With `deltas: int8` replicas send at most a quarter of the bytes. A tensor of all replicas has one scale, its greatest absolute value on any
+replica divided by 127. So the replicas' int8 values are added as integers, exactly and in any order. A replica adds its rounding error to
+the values it sends next: error feedback (Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed
+Training of Speech DNNs", Interspeech 2014; Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient Compression Schemes", ICML
+2019).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 
 from pipelines.config.train.train import Train
 from pipelines.data.loader import Loader, shard_range
-from pipelines.strategies.local_sgd.int8_means import Int8Means
 from pipelines.strategies.local_sgd.settings import Settings
-from pipelines.strategies.replicas.outer import Outer
-from pipelines.strategies.replicas.replica import ModelState, Replica
-from pipelines.strategies.replicas.replica_means import ReplicaMeans
+from pipelines.strategies.replicas.replica import ModelState, Outer, Replica, ReplicaMeans
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.exact.deterministic import CUBLAS, check_model, require_deterministic_kernels
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import choose_precision, copy_aligned
-from pipelines.train.phases import EXCHANGE
+from pipelines.train.passes import copy_aligned
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.transports import PointToPoint
+from pipelines.train.step_clock import EXCHANGE
 from pipelines.train.step_statistics import Flags, StepResult, sum_over_replicas
 from pipelines.train.strategy import Strategy
+
+LEVELS = 127
+"""The greatest int8; its negative is used too, so that rounding is the same for both signs."""
+
+
+class Int8Means:
+    """The mean over all replicas of a list of tensors, each rounded to int8 with error feedback."""
+
+    def __init__(self, like: Sequence[Tensor], blocks: Sequence[range], rank: int) -> None:
+        """`blocks` holds every worker's replicas, and `like` tensors as each replica gives."""
+        self._replicas, self._workers, self._rank = blocks[-1].stop, len(blocks), rank
+        self._sizes = [tensor.numel() for tensor in like]
+        self._partial_dtype = _sum_dtype(max(map(len, blocks)))
+        self._transport = PointToPoint([1] * len(blocks), rank)
+        self.errors = {number: [torch.zeros_like(tensor, dtype=torch.float32) for tensor in like] for number in blocks[rank]}
+        """Rounding errors that are not sent yet, by the number of each replica of this worker."""
+
+    @torch.no_grad()
+    def mean(self, by_replica: Iterable[Sequence[Tensor]]) -> list[Tensor]:
+        """The mean over all replicas; `by_replica` are the tensors of this worker's. Collective."""
+        for errors, tensors in zip(self.errors.values(), by_replica, strict=True):
+            for error, values in zip(errors, tensors, strict=True):
+                error.add_(values)
+        scales = self._common_scales()
+        partial = torch.zeros(sum(self._sizes), dtype=self._partial_dtype, device=scales.device)
+        for errors in self.errors.values():
+            for error, scale, partial_sum in zip(errors, scales, partial.split(self._sizes), strict=True):
+                rounded = quantise(error, scale)
+                partial_sum.add_(rounded.flatten())
+                error.sub_(rounded * scale)
+        sums = self._sum(partial.cpu()).to(scales.device).split(self._sizes)
+        return [(total * (scale / self._replicas)).view_as(error) for total, scale, error in zip(sums, scales, errors, strict=True)]
+
+    def _common_scales(self) -> Tensor:
+        """One scale per tensor, float32: infinite if a value is not finite, so that the mean is not finite either."""
+        largest = torch.stack([torch.stack([_largest(error) for error in errors]) for errors in self.errors.values()]).amax(0)
+        on_cpu = largest.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu()
+        if self._workers > 1:
+            dist.all_reduce(on_cpu, dist.ReduceOp.MAX)
+        return on_cpu.to(largest.device) / LEVELS
+
+    def _sum(self, partial: Tensor) -> Tensor:
+        """The sum of all workers' partial sums, in integers wide enough: a reduce-scatter and an all-gather. Two workers with one
+        replica each send less if each sends all of its values."""
+        dtype = _sum_dtype(self._replicas)
+        if self._workers == 1:
+            return partial.to(dtype)
+        if self._workers * partial.itemsize < partial.itemsize + dtype.itemsize:
+            by_worker = [torch.empty_like(partial) for _ in range(self._workers)]
+            by_worker[self._rank] = partial
+            self._transport.all_gather(by_worker)
+            return torch.stack(by_worker).sum(0, dtype=dtype)
+        padded = torch.nn.functional.pad(partial, (0, -len(partial) % self._workers))
+        parts = padded.tensor_split(self._workers)
+        received = self._transport.all_to_all([parts])
+        sums = list(torch.empty_like(padded, dtype=dtype).tensor_split(self._workers))
+        torch.sum(torch.stack([parts[self._rank], *(part for (part,) in received.values())]), 0, dtype=dtype, out=sums[self._rank])
+        self._transport.all_gather(sums)
+        return torch.cat(sums)[: len(partial)]
+
+
+def quantise(values: Tensor, scale: Tensor) -> Tensor:
+    """Round values to the nearest multiples of `scale`, ties to even, as int8."""
+    levels = values / torch.where(scale > 0, scale, 1.0)
+    return levels.nan_to_num().round().clamp(-LEVELS, LEVELS).to(torch.int8)
+
+
+def _sum_dtype(replicas: int) -> torch.dtype:
+    """The narrowest integers that hold a sum of `replicas` int8 values."""
+    return next(dtype for dtype in (torch.int8, torch.int16, torch.int32) if replicas * LEVELS <= torch.iinfo(dtype).max)
+
+
+def _largest(values: Tensor) -> Tensor:
+    return values.abs().amax() if values.numel() else values.new_zeros(())
 
 
 class LocalSgd(Strategy):
@@ -41,16 +120,16 @@ class LocalSgd(Strategy):
     environment = CUBLAS
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._task, self._context, self._local = task, context, settings.strategy_as(Settings)
+        super().__init__(settings, task, build, context)
+        self._local = settings.strategy_as(Settings)
         replicas = self._local.replicas
         self._shards_per_replica = settings.shards // replicas
         self._played = [shard_range(rank, context.world_size, replicas) for rank in range(context.world_size)]
         self.mesh = Mesh(context, shard_counts=tuple(len(played) * self._shards_per_replica for played in self._played))
-        self.model = build().to(context.device)
+        self.model.to(context.device)
         check_model(self.model)
         require_deterministic_kernels(context.device)
         torch.set_num_threads(self._local.threads_per_shard)
-        self._precision = choose_precision(settings.precision, context.device)
         share = settings.model_copy(update={"global_batch": settings.global_batch // replicas})
         played = self._played[context.rank]
         self._replicas = {number: Replica(number, share, task, build().to(context.device), context, self.clock) for number in played}

@@ -15,16 +15,15 @@ from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.strategies.parameter_server.actor import ServerActor
 from pipelines.strategies.parameter_server.client import Servers
-from pipelines.strategies.parameter_server.parts import blocks
-from pipelines.strategies.parameter_server.progress import ServerProgress
+from pipelines.strategies.parameter_server.messages import blocks
 from pipelines.strategies.parameter_server.settings import Settings
-from pipelines.strategies.parameter_server.streams import Streams
+from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Task
 from pipelines.train.fine_tuning import freeze
-from pipelines.train.progress import Progress
+from pipelines.train.initial_model import meta_model
 from pipelines.train.run_context import RunContext
-from pipelines.train.strategies import meta_model
+from pipelines.train.strategy import ConsistentPoint
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ class ParameterServerStrategy(WorkerModel):
     saves_every_epoch = True
     """Workers that start again take up the servers as they are, which may be steps after the epoch, but not its validation."""
     _servers: Sequence[Any] = ()
-    _progress: ServerProgress
+    _worker_loop: WorkerLoop
 
     @classmethod
     def check(cls, settings: Train, task: Task, version: Version) -> None:
@@ -85,12 +84,12 @@ class ParameterServerStrategy(WorkerModel):
         self._servers = actors
 
     def begin(self, run: RunContext) -> None:
-        self._progress = ServerProgress(self, Servers(self._servers, run.settings.timeout_seconds), run)
-        self._progress.begin()
+        self._worker_loop = WorkerLoop(self, Servers(self._servers, run.settings.timeout_seconds), run)
+        self._worker_loop.begin()
 
-    def progress(self, run: RunContext) -> Iterator[Progress]:
+    def self_paced_steps(self, run: RunContext) -> Iterator[ConsistentPoint]:
         """Let this worker pull, compute and push, until the servers are quiescent. Steps are counted on rank 0, while workers go on."""
-        return self._progress.points()
+        return self._worker_loop.points()
 
     def metrics(self) -> dict[str, float]:
-        return self._progress.metrics()
+        return self._worker_loop.metrics()

@@ -14,8 +14,17 @@ from torch import Tensor, nn
 
 from pipelines.config.train.train import Train
 from pipelines.errors import NonFiniteError, TrainingError
-from pipelines.strategies.parameter_server.messages import SUMS_OF_STEP, Contents, Layout, Plan, Pulled, Push, Ready
-from pipelines.strategies.parameter_server.parts import ParameterSlice, divide_parameters
+from pipelines.strategies.parameter_server.messages import (
+    SUMS_OF_STEP,
+    Contents,
+    Layout,
+    ParameterSlice,
+    Plan,
+    Pulled,
+    Push,
+    Ready,
+    divide_parameters,
+)
 from pipelines.strategies.parameter_server.settings import Settings
 from pipelines.strategies.parameter_server.watermarks import Watermarks, incomplete
 from pipelines.tasks.base import Batch, Task, row_count

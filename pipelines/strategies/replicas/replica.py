@@ -1,19 +1,31 @@
-"""A replica, or a client: a model that takes optimizer steps on its own rows, on whichever worker plays it."""
+"""Replicas, or clients: models that take optimizer steps on rows of their own, on whichever worker plays them, and are brought together.
 
-from collections.abc import Mapping, Sequence
+The outer step says where all replicas start again, after each has taken steps of its own:
+
+`average`   the mean of the replicas: Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.
+`nesterov`  SGD with Nesterov momentum, whose gradient is the replicas' mean change, reversed: Douillard et al., "DiLoCo:
+            Distributed Low-Communication Training of Language Models", 2023, algorithm 1.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.optim import SGD
 
 from pipelines.config.train.train import Train
+from pipelines.strategies.replicas.outer_settings import OuterStep
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.deterministic import check_passes
+from pipelines.train.exact.gradient_reducer import Bucket, bucket_indices
 from pipelines.train.passes import Passes, choose_precision, seed
-from pipelines.train.phases import FORWARD
+from pipelines.train.reduce.all_reduce import TreeAllReduce
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.step_clock import StepClock
+from pipelines.train.reduce.tree import additions
+from pipelines.train.step_clock import FORWARD, StepClock
 from pipelines.train.update import Update
 
 
@@ -110,3 +122,55 @@ class Replica:
             self._update.backward(loss)
             self._clock.enter(FORWARD)
         return sums
+
+
+class Outer:
+    """The model after the last outer step, and the outer optimizer; the same on all workers."""
+
+    def __init__(self, settings: OuterStep, model: nn.Module) -> None:
+        self.model_state = ModelState(model)
+        # SGD with rate 1 adds the mean change: `average`.
+        rate, momentum = (settings.outer_lr, settings.outer_momentum) if settings.outer == "nesterov" else (1.0, 0.0)
+        self._optimizer = SGD(self.model_state.parameters, lr=rate, momentum=momentum, nesterov=momentum > 0)
+
+    def step(self, deltas: Sequence[Tensor], changes: Tensor | None) -> None:
+        """Step by the mean deltas of the replicas' parameters; their buffers are averaged. Arguments as of `ModelState.move`."""
+        for parameter, delta in zip(self.model_state.parameters, deltas, strict=True):
+            parameter.grad = delta.to(parameter.dtype).neg()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self.model_state.move_buffers(self.model_state, changes)
+
+    def state_dict(self) -> dict[str, Any]:
+        model, optimizer = get_state_dict(self.model_state.model, self._optimizer)
+        return {"model": model, "optimizer": optimizer}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        set_state_dict(self.model_state.model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+
+
+class ReplicaMeans:
+    """The mean over all replicas of a list of tensors, summed in the fixed tree with the replicas in place of shards."""
+
+    def __init__(self, like: Sequence[Tensor], blocks: Sequence[range], rank: int) -> None:
+        """`blocks` holds every worker's replicas, and `like` tensors as each replica gives. Collective."""
+        self._replicas, self._additions = blocks[-1].stop, additions(blocks[rank], blocks[-1].stop)
+        self._groups = bucket_indices(like)
+        self._buckets = [Bucket([like[number] for number in group], len(blocks)) for group in self._groups]
+        largest_bytes = max(bucket.nbytes for bucket in self._buckets)
+        self._all_reduce = TreeAllReduce(blocks, self._replicas, rank, like[0].device, largest_bytes)
+
+    @torch.no_grad()
+    def mean(self, by_replica: Iterable[Sequence[Tensor]]) -> list[Tensor]:
+        """The mean over all replicas; `by_replica` are the tensors of this worker's. Valid until the next call. Collective."""
+        for times, tensors in zip(self._additions, by_replica, strict=True):
+            for bucket, group in zip(self._buckets, self._groups, strict=True):
+                bucket.begin()
+                for view, number in zip(bucket.leaf_views, group, strict=True):
+                    view.copy_(tensors[number])
+                bucket.add(times)
+        means: dict[int, Tensor] = {}
+        for bucket, group in zip(self._buckets, self._groups, strict=True):
+            self._all_reduce.reduce(bucket.partial_sums)
+            means.update(zip(group, bucket.take_sum(), strict=True))
+        return [means[number].div_(self._replicas) for number in sorted(means)]

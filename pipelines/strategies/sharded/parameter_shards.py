@@ -4,14 +4,17 @@ Activation checkpointing saves memory too: a block's backward pass computes acti
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from pipelines.config.train.train import Train
@@ -21,6 +24,59 @@ from pipelines.runtime.compat.torch import BatchNorm
 from pipelines.strategies.sharded.settings import Settings
 from pipelines.tasks.base import Task
 from pipelines.train.passes import Precision
+from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.dtensor import local_part
+
+
+def skeleton(task: Task) -> nn.Module:
+    """Build the task's model, with parameters on the meta device. Buffers and other tensors have memory and values, since a module may hold
+    constants that are in no checkpoint."""
+    hook = register_module_parameter_registration_hook(_move_to_meta)  # type: ignore[arg-type]  # its result replaces the parameter
+    try:
+        return task.model()
+    finally:
+        hook.remove()
+
+
+def _move_to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+    """Move a parameter to the meta device. A meta parameter stays the same object, since modules may share it."""
+    if parameter is None or parameter.is_meta:
+        return parameter
+    return nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+
+@torch.no_grad()
+def allocate(root: nn.Module, device: torch.device, parameters_on: torch.device) -> None:
+    """Give memory on the devices to the buffers and parameters of a module, whose values are then undefined."""
+    root.to_empty(device=parameters_on)
+    for buffer in root.buffers():
+        if buffer.device.type != device.type:
+            buffer.data = torch.empty_like(buffer, device=device)
+
+
+@torch.no_grad()
+def fill(
+    model: nn.Module, initial: Mapping[str, Tensor], context: WorkerContext, global_tensors: Mapping[str, Tensor] | None = None
+) -> None:
+    """Set every parameter and buffer to rank 0's `initial` value of that name; on other workers `initial` is empty. Collective.
+
+    If workers hold different parts of the model, `global_tensors` has the shapes and dtypes of the tensors of all workers.
+    """
+    local_tensors = parameters_and_buffers(model)
+    for name, like in (global_tensors or local_tensors).items():
+        value = (initial[name] if context.rank == 0 else torch.empty(like.shape, dtype=like.dtype)).to(context.device).contiguous()
+        dist.broadcast(value, src=0)
+        if (tensor := local_tensors.get(name)) is None:
+            continue
+        if isinstance(tensor, DTensor):
+            value = distribute_tensor(value, tensor.device_mesh, tensor.placements, src_data_rank=None)
+        local_part(tensor).copy_(local_part(value))
+
+
+def parameters_and_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, also those that no checkpoint contains."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
 
 _REMEDY = "strategy sharded cannot spread it over workers; change the model, or set train.strategy to ddp"
 

@@ -4,7 +4,8 @@ The workers of a pipeline read the same rows. Torch's schedules decide when a wo
 Within a stage, parameters, gradients and optimizer state are spread over data-parallel workers as without a pipeline.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,23 +15,62 @@ from torch import Tensor, nn
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
-from pipelines.strategies.sharded.microbatches import Microbatches
-from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute, parameter_device
-from pipelines.strategies.sharded.pipeline import Pipeline, broadcast_from
+from pipelines.strategies.sharded.parameter_shards import (
+    allocate,
+    check_parameters,
+    check_recompute,
+    fill,
+    parameter_device,
+    parameters_and_buffers,
+    skeleton,
+)
+from pipelines.strategies.sharded.pipeline import Pipeline, broadcast_from, check_stages, microbatches_per_step
 from pipelines.strategies.sharded.settings import Settings
-from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
-from pipelines.strategies.sharded.stages import check_stages, microbatches_per_step
 from pipelines.strategies.sharded.tensor import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import choose_precision, seed
-from pipelines.train.phases import EXCHANGE, OTHER
+from pipelines.train.passes import seed, split
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import full_tensor
+from pipelines.train.step_clock import EXCHANGE, OTHER
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
+
+
+class Microbatches:
+    """Microbatches of a constant number of rows. Copies of an earlier row fill them up."""
+
+    def __init__(self, count: int, largest_step: int) -> None:
+        """`largest_step` is the greatest number of rows of a step."""
+        self.count = count
+        self.rows = -(-largest_step // count)
+        self._spare_row: Batch = {}
+
+    def divide_step(self, batch: Batch) -> Iterator[tuple[Batch, Batch]]:
+        """Divide a step's rows. Yields each microbatch, and its rows that count: the first ones, perhaps none."""
+        self._keep_spare_row(batch)
+        for number in range(self.count):
+            counted = {name: values[number * self.rows : (number + 1) * self.rows] for name, values in batch.items()}
+            yield self._fill(counted, self.rows), counted
+
+    def divide_evenly(self, batch: Batch) -> list[Batch]:
+        """Divide rows into microbatches as equal as possible; one without rows has a spare row."""
+        self._keep_spare_row(batch)
+        return [self._fill(part, max(1, row_count(part))) for part in split(batch, self.count)]
+
+    def _keep_spare_row(self, batch: Batch) -> None:
+        if row_count(batch):
+            self._spare_row = {name: values[:1].clone() for name, values in batch.items()}
+        elif not self._spare_row:
+            self._spare_row = {name: values.new_zeros(1, *values.shape[1:]) for name, values in batch.items()}
+
+    def _fill(self, part: Batch, rows: int) -> Batch:
+        missing = rows - row_count(part)
+        if not missing:
+            return part
+        return {name: torch.cat([values, self._spare_row[name].expand(missing, *values.shape[1:])]) for name, values in part.items()}
 
 
 class Pipelined(Strategy):
@@ -39,11 +79,9 @@ class Pipelined(Strategy):
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         degrees = settings.strategy_as(Settings).degrees(context.world_size)
-        self._settings, self._task, self._context = settings, task, context
+        super().__init__(settings, task, partial(skeleton, task), context)
         self.mesh = Mesh(context, degrees.workers_per_replica)
         self._devices = device_mesh(degrees, context, settings.timeout_seconds)
-        self._precision = choose_precision(settings.precision, context.device)
-        self.model = skeleton(task)
         self._is_divided = degrees.tensor > 1
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), self._devices["tensor"])

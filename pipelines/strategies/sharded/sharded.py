@@ -16,18 +16,27 @@ from torch import Tensor, nn
 from pipelines.config.train.train import Train
 from pipelines.data.versions.versions import Version
 from pipelines.strategies.sharded.degrees import check_degrees, data_parallel, device_mesh, divide_tokens
-from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute, parameter_device, recompute, shard_parameters
+from pipelines.strategies.sharded.parameter_shards import (
+    allocate,
+    check_parameters,
+    check_recompute,
+    fill,
+    parameter_device,
+    parameters_and_buffers,
+    recompute,
+    shard_parameters,
+    skeleton,
+)
 from pipelines.strategies.sharded.settings import Settings
-from pipelines.strategies.sharded.skeleton import allocate, fill, parameters_and_buffers, skeleton
 from pipelines.strategies.sharded.tensor import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh
-from pipelines.train.passes import choose_precision, loss_and_weight, seed, split
-from pipelines.train.phases import FORWARD
+from pipelines.train.passes import loss_and_weight, seed, split
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.reduce.dtensor import full_tensor
+from pipelines.train.step_clock import FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
@@ -44,12 +53,11 @@ class Sharded(Strategy):
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
         degrees = settings.strategy_as(Settings).degrees(context.world_size)
-        self._settings, self._task, self._context = settings, task, context
+        super().__init__(settings, task, partial(skeleton, task), context)
         self.mesh = Mesh(context, degrees.workers_per_replica)
-        self._precision = choose_precision(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
-        model, mesh = skeleton(task), device_mesh(degrees, context, settings.timeout_seconds)
-        self.model = convert_sync_batch_norm(model) if self._synced else model
+        mesh = device_mesh(degrees, context, settings.timeout_seconds)
+        self.model = convert_sync_batch_norm(self.model) if self._synced else self.model
         self._is_divided = degrees.tensor > 1
         if self._is_divided:
             divide(self.model, task.parallel_plan(self.model), mesh["tensor"])

@@ -32,7 +32,8 @@ def check_divisible(model: nn.Module, plan: Mapping[str, LayerPlan], degree: int
         if not isinstance(module, nn.Linear) or split.by == "logits":
             _check_every_worker_has_part(name, module, split, degree)
             continue  # torch divides classes and vectors of an embedding unevenly too
-        parts, unit = (split.parts, split.unit) if split.parts else _size(module, split)
+        sides = (module.in_features, "inputs") if split.by == "rows" else (module.out_features, "outputs")
+        parts, unit = (split.parts, split.unit) if split.parts else sides
         if parts % degree:
             raise ConfigError(
                 f"train.strategy.tensor is {degree}, but {name} has {parts} {unit}, which it does not divide; set it to one of "
@@ -78,10 +79,6 @@ def parallel_cross_entropy(is_divided: bool) -> AbstractContextManager:
 def _match_layers(model: nn.Module, plan: Mapping[str, LayerPlan]) -> Iterator[tuple[str, nn.Module, LayerPlan]]:
     for pattern, split in plan.items():
         yield from ((name, module, split) for name, module in model.named_modules() if fnmatchcase(name, pattern))
-
-
-def _size(module: nn.Linear, split: LayerPlan) -> tuple[int, str]:
-    return (module.in_features, "inputs") if split.by == "rows" else (module.out_features, "outputs")
 
 
 def _style(module: nn.Module, split: LayerPlan) -> parallel.ParallelStyle:

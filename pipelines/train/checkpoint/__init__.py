@@ -2,7 +2,8 @@
 
 1. `run_directory`  reads and writes small files in the run's own directory, and retries writes while the store fails.
 2. `checkpoints`    writes checkpoints in the background, uses only complete ones, and reshards them when loading.
-                    `store` connects torch to the storage; `record` is what a checkpoint holds besides tensors; `agreement` compares what
-                    several workers hold alike before a checkpoint counts.
-3. `digest_log`     keeps digests and losses of every checkpoint after it is deleted; a replay check compares with them.
+                    `dcp_storage` connects torch to the storage; `fingerprints` compares what several workers hold alike before a
+                    checkpoint counts.
+3. `records`        is what a checkpoint holds besides tensors; and the log of digests and losses, kept after a checkpoint is deleted, with
+                    which a replay check compares.
 """

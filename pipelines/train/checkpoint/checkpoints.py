@@ -26,20 +26,28 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from pipelines.config.train.strategy import ONE_WORKER
 from pipelines.errors import TrainingError
 from pipelines.runtime.weights import digests
-from pipelines.train.checkpoint.agreement import Fingerprints, check_agreement, fingerprints
-from pipelines.train.checkpoint.digest_log import append_step, describe_machine, differing_tensors, forget_steps_after
-from pipelines.train.checkpoint.record import FORMAT, RECORD, Record, from_json, to_json
+from pipelines.train.checkpoint.dcp_storage import DcpReader, DcpWriter
+from pipelines.train.checkpoint.fingerprints import Fingerprints, check_agreement, fingerprints
+from pipelines.train.checkpoint.records import (
+    FORMAT,
+    RECORD,
+    Record,
+    append_step,
+    describe_machine,
+    differing_tensors,
+    forget_steps_after,
+    from_json,
+    to_json,
+)
 from pipelines.train.checkpoint.run_directory import RunDirectory
-from pipelines.train.checkpoint.store import Reader, Writer
-from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
-from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.reduce.context import WorkerContext, all_gather_object, broadcast_from_rank0
 from pipelines.train.reduce.dtensor import local_parts
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
-class Saving:
+class PendingCheckpoint:
     """A checkpoint that is being written."""
 
     name: str
@@ -71,38 +79,40 @@ class Checkpoints:
         # A save runs collectives in a background thread, at the same time as training, so it needs its own process group.
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds)) if dist.is_initialized() else None
 
-    def begin(self, state: dict[str, Any], record: Record) -> Saving:
+    def begin(self, state: dict[str, Any], record: Record) -> PendingCheckpoint:
         """Copy the state and start writing it. Returns as soon as training may change it again."""
         name = broadcast_from_rank0(f"checkpoints/step-{record.step:09d}-{uuid4().hex[:6]}", self._group)
-        store, digest_names = Writer(self._directory, name), self._names_to_digest(state)  # before the save uses the group
+        store, digest_names = DcpWriter(self._directory, name), self._names_to_digest(state)  # before the save uses the group
         with _name_path_in_errors(self._directory, name):
             written = async_save(state, storage_writer=store, process_group=self._group, no_dist=self._group is None)
         assert isinstance(written, Future)
         # Digests of the copy, during training: they take a third of a second for 100 M parameters.
         staged = local_parts(store.staged)
         tensor_digests = self._digest_thread.submit(digests, {tensor: staged[tensor] for tensor in digest_names})
-        return Saving(name, record, written, tensor_digests, self._digest_thread.submit(self._fingerprint, store.staged, record))
+        return PendingCheckpoint(name, record, written, tensor_digests, self._digest_thread.submit(self._fingerprint, store.staged, record))
 
-    def commit(self, saving: Saving) -> str:
+    def commit(self, pending: PendingCheckpoint) -> str:
         """Wait for all workers' parts, write the record that completes the checkpoint, and remove old ones. Returns its path.
 
         Raises TrainingError, naming the path, if a part cannot be written, and DriftError if workers that must hold the same do not: such
         a checkpoint stays incomplete.
         """
-        with _name_path_in_errors(self._directory, saving.name):
-            saving.written.result()
-        by_worker, fingerprints = zip(*all_gather_object((saving.digests.result(), saving.fingerprints.result()), self._group), strict=True)
-        check_agreement(fingerprints, saving.record.step, self._agreed_step, self._one_worker_flags)
-        self._agreed_step = saving.record.step
+        with _name_path_in_errors(self._directory, pending.name):
+            pending.written.result()
+        by_worker, fingerprints = zip(
+            *all_gather_object((pending.digests.result(), pending.fingerprints.result()), self._group), strict=True
+        )
+        check_agreement(fingerprints, pending.record.step, self._agreed_step, self._one_worker_flags)
+        self._agreed_step = pending.record.step
         if self._context.rank == 0:
-            record = replace(saving.record, digests=dict(ChainMap(*reversed(by_worker))))
+            record = replace(pending.record, digests=dict(ChainMap(*reversed(by_worker))))
             append_step(self._directory, record.step, record.digests, record.losses, describe_machine(self._context.device))
-            self._directory.put(f"{saving.name}/{RECORD}", to_json(record))
+            self._directory.put(f"{pending.name}/{RECORD}", to_json(record))
             try:
                 self._prune()
             except TrainingError as error:  # the next commit prunes again
                 log.warning("old checkpoints are kept for now: %s", error)
-        return f"{self._directory.path}/{saving.name}"
+        return f"{self._directory.path}/{pending.name}"
 
     def restore(self, state: dict[str, Any]) -> tuple[str, Record] | None:
         """Fill `state`, as `load` does, from the newest complete and undamaged checkpoint. Returns its name and record, the
@@ -112,8 +122,10 @@ class Checkpoints:
         """
         unusable: dict[str, str] = {}
         """Names of checkpoints whose tensors are not as recorded, with the reason."""
-        names = (self._complete(), self._find_damaged()) if self._context.rank == 0 else ([], [])
-        complete, damaged = broadcast_from_rank0(names, self._group)
+        is_first_rank = self._context.rank == 0
+        complete = self._complete() if is_first_rank else []
+        damaged = [name for name, content in self._records() if from_json(content) is None] if is_first_rank else []
+        complete, damaged = broadcast_from_rank0((complete, damaged), self._group)
         for name, record in complete:
             try:
                 self._load(name, state)
@@ -182,7 +194,7 @@ class Checkpoints:
         return fingerprints(staged, record) if self._context.world_size > 1 else {}
 
     def _load(self, name: str, state: dict[str, Any]) -> None:
-        load(state, storage_reader=Reader(self._directory, name), process_group=self._group, no_dist=self._group is None)
+        load(state, storage_reader=DcpReader(self._directory, name), process_group=self._group, no_dist=self._group is None)
 
     def _names_to_digest(self, state: dict[str, Any]) -> list[str]:
         """Names of the tensors of `state`, or of their parts, that no worker of a lower rank holds. Collective."""
@@ -213,10 +225,6 @@ class Checkpoints:
                     )
                 checkpoints.append((name, Record(**values)))
         return sorted(checkpoints, key=lambda pair: (pair[1].step, pair[1].state.get("validated", 0)), reverse=True)
-
-    def _find_damaged(self) -> list[str]:
-        """Names of checkpoints whose record is damaged."""
-        return [name for name, content in self._records() if from_json(content) is None]
 
     def _records(self) -> list[tuple[str, bytes]]:
         names = sorted((f"checkpoints/{base}" for base in self._directory.names("checkpoints")), reverse=True)

@@ -17,11 +17,10 @@ from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.ddp.compression import HOOKS, ErrorFeedback
 from pipelines.train.ddp.settings import Settings
-from pipelines.train.mesh import Mesh
-from pipelines.train.passes import Precision, choose_precision, loss_and_weight, seed, split
-from pipelines.train.phases import EXCHANGE, FORWARD
+from pipelines.train.passes import Precision, loss_and_weight, seed, split
 from pipelines.train.reduce.all_reduce import TreeAllReduce
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
@@ -42,12 +41,10 @@ class DataParallel(Strategy):
     """
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
+        super().__init__(settings, task, build, context)
         self._compression = settings.strategy_as(Settings).compression
-        self._precision = choose_precision(settings.precision, context.device)
         self._synced = settings.sync_batch_norm and context.world_size > 1
-        model = build()
-        self.model = (convert_sync_batch_norm(model) if self._synced else model).to(context.device)
+        self.model = (convert_sync_batch_norm(self.model) if self._synced else self.model).to(context.device)
         if settings.compile:
             self.model.compile()
         self._update = Update(settings, self.model, context, self._precision, self.clock, clips_alike=True)
@@ -77,21 +74,24 @@ class DataParallel(Strategy):
         # Of this worker: sum of losses, weight, rows, flags.
         sums = torch.tensor([0.0, 0.0, row_count(batch), *flags.numbers()]).to(self._context.device, non_blocking=True)
         *earlier, last = split(batch, self._settings.grad_accum_steps)
-        for part in earlier:
+        for rows in earlier:
             with self._replicated.no_sync() if self._replicated else nullcontext():
-                self._backward(self._forward(part, sums))
+                self._backward(self._forward(rows, sums))
         loss = self._forward(last, sums)
-        own_loss_sum, message = sums[0].clone(), self._send(sums)
+        # Workers' sums are added up by the end of the last backward pass: in memory, together with the last bucket of gradients; else by a
+        # message of their own, which took a sixth of the CPU time of an MLP of 2 x 32.
+        own_loss_sum, self._sums = sums[0].clone(), sums
+        message = dist.all_reduce(sums, async_op=True) if self._context.world_size > 1 and not self._in_memory else None
         self._backward(loss)  # which also all-reduces gradients
         self._check_gradients()
         if message:
             self.clock.enter(EXCHANGE)
             message.wait()
-        (loss_sum, weight, rows), flags_of_all = sums.double().split([3, FLAGS])
+        (loss_sum, weight, rows_of_all), flags_of_all = sums.double().split([3, FLAGS])
         if self._feedback:
             self._feedback.reduce(weight, self._update.unit, number)
         norm = self._update.apply(rate, weight, compute_grad_norm)
-        return StepResult(norm, own_loss_sum, loss_sum, weight, rows, flags_of_all)
+        return StepResult(norm, own_loss_sum, loss_sum, weight, rows_of_all, flags_of_all)
 
     def _forward(self, rows: Batch, sums: Tensor) -> Tensor:
         """Run the forward pass over some rows. Returns the sum of their losses, and adds it and their weight to `sums`."""
@@ -104,12 +104,6 @@ class DataParallel(Strategy):
 
     def _backward(self, loss: Tensor) -> None:
         self._update.backward(loss, averaged_over=1 if self._in_memory else self._context.world_size)
-
-    def _send(self, sums: Tensor) -> dist.Work | None:
-        """See that `sums` are added up over workers by the end of the backward pass: in memory, together with the last bucket of
-        gradients; else by a message of their own, which took a sixth of the CPU time of an MLP of 2 x 32."""
-        self._sums = sums
-        return dist.all_reduce(sums, async_op=True) if self._context.world_size > 1 and not self._in_memory else None
 
     def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)

@@ -21,10 +21,9 @@ from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.exact.deterministic import CUBLAS, check_model, check_passes, require_deterministic_kernels
 from pipelines.train.exact.gradient_reducer import GradientReducer
-from pipelines.train.mesh import Mesh
-from pipelines.train.passes import Passes, choose_precision, copy_aligned, seed
-from pipelines.train.phases import EXCHANGE, FORWARD
+from pipelines.train.passes import Passes, copy_aligned, seed
 from pipelines.train.reduce.context import WorkerContext
+from pipelines.train.step_clock import EXCHANGE, FORWARD
 from pipelines.train.step_statistics import FLAGS, Flags, StepResult
 from pipelines.train.strategy import Strategy
 from pipelines.train.update import Update
@@ -39,13 +38,11 @@ class Exact(Strategy):
     environment = CUBLAS
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        model = build()
-        check_model(model)
+        super().__init__(settings, task, build, context)
+        check_model(self.model)
         require_deterministic_kernels(context.device)
         torch.set_num_threads(settings.strategy_as(FixedThreads).threads_per_shard)
-        self._settings, self._task, self._context, self.mesh = settings, task, context, Mesh(context)
-        self._precision = choose_precision(settings.precision, context.device)
-        self.model = model.to(context.device)
+        self.model.to(context.device)
         if settings.compile:
             # Static shapes: a kernel for dynamic ones would add in an order that depends on the shapes seen first.
             self.model.compile(dynamic=False)

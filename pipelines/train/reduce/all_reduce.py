@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pipelines.train.reduce.context import waits_for_workers
 from pipelines.train.reduce.transports import PointToPoint, Transport, create_shared_memory
 from pipelines.train.reduce.tree import largest_nodes, tree_sum
-from pipelines.train.reduce.waits import waits_for_workers
 
 SLICE_BYTES = 16 * 2**20
 """Bytes reduced at a time on a CPU: data that has just arrived is still in the cache when it is added and sent on."""

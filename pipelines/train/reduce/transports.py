@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipelines.train.reduce.waits import waits_for_workers
+from pipelines.train.reduce.context import waits_for_workers
 
 log = logging.getLogger(__name__)
 

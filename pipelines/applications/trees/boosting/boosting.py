@@ -1,32 +1,104 @@
 """Strategy `boosting`: gradient-boosted trees (Friedman 2001), whose histograms are summed over workers (Ke et al. 2017)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pipelines.applications.trees.boosting.gradients import MOST_ROWS, best_bias, gradients, sum_exactly, to_grids
 from pipelines.applications.trees.boosting.machines import Growth, MachineGroup, check_lightgbm
-from pipelines.applications.trees.boosting.partial_sums import PartialSums
-from pipelines.applications.trees.boosting.rows import TreeRounds, add_missing_row
-from pipelines.applications.trees.forest import Forest
+from pipelines.applications.trees.forest import TREES_AT_ONCE, Forest
 from pipelines.applications.trees.settings import BoostingSettings as Settings
 from pipelines.applications.trees.task import Trees
 from pipelines.config import Config
 from pipelines.config.train.train import Train
-from pipelines.data.loader import Loader
+from pipelines.data.loader import Loader, Order
+from pipelines.data.loader.reader import Reader
 from pipelines.data.versions.versions import Version, include_passthrough
 from pipelines.errors import ConfigError
 from pipelines.runtime.philox import random_words
 from pipelines.tasks.base import Batch, Task, row_count
-from pipelines.train.mesh import Mesh
-from pipelines.train.phases import EXCHANGE, OTHER
 from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.run_context import RunContext
-from pipelines.train.state import train_order
+from pipelines.train.run_context import RunContext, train_order
+from pipelines.train.step_clock import EXCHANGE, OTHER
 from pipelines.train.step_statistics import Flags, StepResult
 from pipelines.train.strategy import Strategy
+
+SAMPLE_ROWS = 200_000
+"""Rows from which the intervals of numbers are made, the same on all workers."""
+
+
+def add_missing_row(sample: np.ndarray, is_missing: Sequence[bool]) -> np.ndarray:
+    """The sample, and one row more if some inputs may be missing, in which they are: LightGBM learns a side for NaN only of inputs of which
+    its sample has one, and takes NaN for 0 elsewhere."""
+    return np.concatenate([sample, np.where(is_missing, np.float32(np.nan), sample[:1])]) if any(is_missing) else sample
+
+
+class TreeRounds(Loader):
+    """A loader whose steps are rounds: it reads all rows once, and then only counts."""
+
+    def __init__(self, version: Version, order: Order, owned_shards: range, rounds_per_epoch: int, threads: int) -> None:
+        order = replace(order, shuffle=False, remainder="keep")
+        super().__init__(version, "train", order, owned_shards, cache_bytes=0)
+        self.steps_per_epoch, self.remainder_rows = rounds_per_epoch, 0
+        self._version, self._threads = version, threads
+
+    def __iter__(self) -> Iterator[Any]:
+        """The numbers of the remaining rounds of the epoch. Leaving early keeps the position."""
+        if self._step >= self.steps_per_epoch:
+            self._epoch, self._step = self._epoch + 1, 0
+        while self._step < self.steps_per_epoch:
+            self._step += 1
+            yield self._epoch * self.steps_per_epoch + self._step - 1
+        self._epoch, self._step = self._epoch + 1, 0
+
+    def read_ahead(self) -> None:
+        """Nothing: the rows are in memory."""
+
+    def read_rows(self) -> Iterator[Batch]:
+        """All rows of the owned shards, on the CPU, a batch at a time: a text takes many times the memory of what trees see of it. Batches
+        share memory."""
+        with closing(Loader(self._version, "train", self.order, self.owned_shards, cache_bytes=0, threads=self._threads)) as loader:
+            yield from loader
+
+    def read_sample(self) -> Iterator[Batch]:
+        """The first rows of the training split, at most SAMPLE_ROWS, or few more, a row group at a time; ETL has shuffled them."""
+        reader, rows = Reader(self._version, "train"), 0
+        for number in range(len(reader.groups)):
+            yield {name: torch.from_numpy(values.copy()) for name, values in reader.read(number).items()}
+            rows += int(reader.group_rows[number])
+            if rows >= SAMPLE_ROWS:
+                break
+
+
+class PartialSums:
+    """Sums of a forest's first trees, by the batch. Outputs have the bits of the forest's own."""
+
+    def __init__(self, forest: Forest, most_bytes: int) -> None:
+        """`most_bytes` limits the sums. Of rows beyond that, all trees are computed each time."""
+        self._forest, self._most_bytes, self._bytes = forest, most_bytes, 0
+        self._sums: dict[bytes, tuple[int, Tensor]] = {}
+        """By the batch's digest: the number of trees, which ends a group that the forest adds at once, and their sum."""
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """float32 of shape (rows, outputs), from float32 of shape (rows, inputs)."""
+        forest, digest = self._forest, blake2b(inputs.contiguous().numpy().data).digest()
+        trees, total = self._sums.get(digest, (0, forest.bias.repeat(len(inputs), 1)))
+        full_groups = forest.count - forest.count % (TREES_AT_ONCE * forest.outputs)
+        total = forest.add_trees(total, inputs, range(trees, full_groups))
+        if digest in self._sums or self._bytes + total.nbytes <= self._most_bytes:
+            self._bytes += 0 if digest in self._sums else total.nbytes
+            self._sums[digest] = full_groups, total
+        return forest.add_trees(total, inputs, range(full_groups, forest.count)).float()
+
+    def clear(self) -> None:
+        """Forget all sums: the forest has other trees."""
+        self._sums, self._bytes = {}, 0
 
 
 class Boosting(Strategy):
@@ -36,10 +108,9 @@ class Boosting(Strategy):
     _task: Trees
 
     def __init__(self, settings: Train, task: Task, build: Callable[[], nn.Module], context: WorkerContext) -> None:
-        self._train, self._settings, self._task = settings, settings.strategy_as(Settings), as_trees(task)
-        self.mesh = Mesh(context)
-        self.model = build()  # type: ignore[assignment]  # that of `Trees`
-        rounds = min(settings.epochs * self._settings.rounds_per_epoch, settings.max_steps or 2**63)
+        super().__init__(settings, as_trees(task), build, context)
+        self._boosting = settings.strategy_as(Settings)
+        rounds = min(settings.epochs * self._boosting.rounds_per_epoch, settings.max_steps or 2**63)
         self.model.reserve(rounds * self.model.outputs)
         self._machines: MachineGroup | None = None
         self._sums = PartialSums(self.model, settings.cache_bytes // 4)
@@ -58,7 +129,7 @@ class Boosting(Strategy):
     def open_loader(self, config: Config, version: Version, task: Task) -> Loader:
         shards = self.mesh.worker_shards(config.train.shards)
         version = include_passthrough(version, task.settings.passthrough)
-        return TreeRounds(version, train_order(config), shards, self._settings.rounds_per_epoch, config.train.cpus_per_worker)
+        return TreeRounds(version, train_order(config), shards, self._boosting.rounds_per_epoch, config.train.cpus_per_worker)
 
     def begin(self, run: RunContext) -> None:
         """Read the rows, and compute their outputs by the trees so far."""
@@ -78,8 +149,8 @@ class Boosting(Strategy):
             self._task.inputs,
             self.model.outputs,
             add_missing_row(sample.numpy(), [input.is_missing for input in self._task.inputs]),
-            self._train.cpus_per_worker,
-            self._train.timeout_seconds,
+            self._settings.cpus_per_worker,
+            self._settings.timeout_seconds,
         )
         self._machines = MachineGroup(growth, inputs.numpy(), self.mesh.context)
 
@@ -95,9 +166,10 @@ class Boosting(Strategy):
     def step(self, batch: Any, number: int, rate: float, flags: Flags, compute_grad_norm: bool = True) -> StepResult:
         """One round. The loss is that of the trees before it."""
         assert self._machines is not None, "begin starts them"
-        round_of_epoch = number % self._settings.rounds_per_epoch
+        round_of_epoch = number % self._boosting.rounds_per_epoch
         if not (round_of_epoch and self._has_begun):
-            seed = _epoch_seed(self._train.seed, number // self._settings.rounds_per_epoch)
+            # Below 2^31. LightGBM begins anew with it in every epoch, so that a resumed run need not repeat what was drawn before.
+            seed = int(random_words(1, self._settings.seed, number // self._boosting.rounds_per_epoch)[0]) >> 33
             self._machines.begin(self._scores.numpy(), seed, round_of_epoch)
             self._has_begun = True
         derivatives = gradients(self._task, self._scores, self._rows)
@@ -145,8 +217,3 @@ def as_trees(task: Task) -> Trees:
     if not isinstance(task, Trees):
         raise ConfigError(f"train.strategy is boosting, and task.kind {task.settings.kind} has no trees; set task.kind to trees")
     return task
-
-
-def _epoch_seed(seed: int, epoch: int) -> int:
-    """Below 2^31. LightGBM begins anew with it in every epoch, so that a resumed run need not repeat what was drawn before."""
-    return int(random_words(1, seed, epoch)[0]) >> 33

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipelines.tasks.data import Batch, row_count
 from pipelines.tasks.supervised import Supervised
-from pipelines.train.reduce.waits import waits_for_workers
+from pipelines.train.reduce.context import waits_for_workers
 
 MOST_ROWS = 2**29
 _GRID_BITS = 23

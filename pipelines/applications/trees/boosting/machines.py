@@ -2,27 +2,141 @@
 
 A worker is one machine. A worker alone is two, since LightGBM counts the rows of a leaf differently where there is no other machine,
 and so would grow other trees. LightGBM keeps its connections by thread, so each machine has a thread of its own.
+
+Each machine listens on a port until all are connected. The trees that have grown are read from LightGBM's description of them.
 """
 
+import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from math import ceil
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
-from pipelines.applications.trees.boosting.connections import find_places, network_parameters
-from pipelines.applications.trees.boosting.growth import no_tree, read_tree
 from pipelines.applications.trees.forest import Tree
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import TreeInput
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.lightgbm import quiet_stdout, silence_thread
-from pipelines.train.reduce.context import WorkerContext
-from pipelines.train.reduce.waits import waits_for_workers
+from pipelines.train.reduce.context import WorkerContext, all_gather_object, waits_for_workers
+
+
+def find_places(count: int) -> list[str]:
+    """Host and port of every machine, by worker. Collective."""
+    host = _own_address()
+    listeners = [socket.socket() for _ in range(count)]
+    try:
+        for listener in listeners:
+            listener.bind(("", 0))
+        places = [(host, listener.getsockname()[1]) for listener in listeners]
+        every = [place for places_of_worker in all_gather_object(places) for place in places_of_worker]
+    finally:  # once all have a port, so that none is given twice
+        for listener in listeners:
+            listener.close()
+    is_local = len({host for host, _ in every}) == 1
+    return [f"{'127.0.0.1' if is_local else host}:{port}" for host, port in every]
+
+
+def _own_address() -> str:
+    """The address of this machine towards that of the first worker."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def network_parameters(places: Sequence[str], rank: int, timeout_seconds: float) -> dict[str, Any]:
+    """LightGBM's parameters of the machine with this rank, among those at `places`."""
+    return {
+        "tree_learner": "data",
+        "num_machines": len(places),
+        "machines": ",".join(places),
+        "local_listen_port": int(places[rank].rpartition(":")[2]),
+        "pre_partition": True,
+        "time_out": ceil(timeout_seconds / 60),
+    }
+
+
+Node = Mapping[str, Any]
+
+
+def read_tree(root: Node, values: int) -> Tree:
+    """A tree from LightGBM's description of its root. `values` is the number of categories that decisions may name."""
+    nodes, depths = zip(*_walk(root), strict=True)
+    place = {id(node): number for number, node in enumerate(nodes)}
+    itself = list(range(len(nodes)))
+    rows = [_read_node(node, number, place) for number, node in zip(itself, nodes, strict=True)]
+    feature, threshold, missing_left, is_set, left_child, right_child, value, gain = map(list, zip(*rows, strict=True))
+    members = torch.zeros(len(nodes), values, dtype=torch.bool)
+    for number, node in enumerate(nodes):
+        if is_set[number]:
+            members[number, [int(category) for category in str(node["threshold"]).split("||")]] = True
+    return Tree(
+        feature=torch.tensor(feature),
+        threshold=torch.tensor(threshold),
+        missing_left=torch.tensor(missing_left),
+        members=members,
+        is_set=torch.tensor(is_set),
+        left_child=torch.tensor(left_child),
+        right_child=torch.tensor(right_child),
+        value=torch.tensor(value, dtype=torch.float64),
+        gain=torch.tensor(gain, dtype=torch.float64),
+        rows=torch.tensor(_rows(nodes, left_child, right_child)),
+        depth=max(depths),
+    )
+
+
+def _rows(nodes: Sequence[Node], left_child: Sequence[int], right_child: Sequence[int]) -> list[int]:
+    """Rows of each node, int64: those of its leaves, of which LightGBM estimates each by the sum of its curvature; at least one."""
+    rows = [max(int(node.get("leaf_count", 0)), 1) for node in nodes]
+    for number in reversed(range(len(nodes))):  # children come after their parent
+        if left_child[number] != number:
+            rows[number] = rows[left_child[number]] + rows[right_child[number]]
+    return rows
+
+
+def _read_node(node: Node, number: int, place: Mapping[int, int]) -> tuple[int, float, bool, bool, int, int, float, float]:
+    """Feature, threshold, whether NaN goes left, whether the decision is on categories, both children, the value of a leaf, and the gain of
+    a decision."""
+    if "split_feature" not in node:
+        return 0, 0.0, False, False, number, number, node["leaf_value"], 0.0
+    gain = float(node["split_gain"])
+    children = place[id(node["left_child"])], place[id(node["right_child"])]
+    if node["decision_type"] == "==":
+        return node["split_feature"], 0.0, False, True, *children, 0.0, gain
+    threshold = float(node["threshold"])
+    missing_left = node["default_left"] if node["missing_type"] == "NaN" else threshold >= 0
+    return node["split_feature"], float(_round_down(threshold)), missing_left, False, *children, 0.0, gain
+
+
+def no_tree(values: int) -> Tree:
+    """A tree that adds nothing."""
+    return read_tree({"leaf_value": 0.0}, values)
+
+
+def _walk(root: Node) -> Iterator[tuple[Node, int]]:
+    """Each node with the number of decisions above it, the root first. A tree may be deeper than Python's stack."""
+    waiting = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        yield node, depth
+        waiting += [(node[side], depth + 1) for side in ("right_child", "left_child") if side in node]
+
+
+def _round_down(threshold: float) -> np.float32:
+    """The largest float32 up to the threshold: a float32 is at most either of them, or above both."""
+    with np.errstate(over="ignore"):  # of the decision between a number and none
+        rounded = np.float32(threshold)
+    return np.nextafter(rounded, np.float32(-np.inf)) if float(rounded) > threshold else rounded
+
 
 Result = TypeVar("Result")
 LEAST_DRAWN = 4

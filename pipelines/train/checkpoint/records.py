@@ -1,18 +1,65 @@
-"""The digest log: losses and digests of a run, small enough to be kept, for a replay check to compare with.
+"""The record of a checkpoint, which holds all but tensors, and the digest log of a run, for a replay check to compare with.
 
-trail/step-000001200.json    one per checkpoint, kept when it is pruned: digests of model and optimizer, losses since the last
+checkpoints/…/record.json     all that a run continues from, but tensors
+trail/step-000001200.json     one per checkpoint, kept when it is pruned: digests of model and optimizer, losses since the last
 """
 
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from pipelines.data.versions.checksummed_json import seal, unseal_or_none
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.dtensor import tensor_name
+
+FORMAT = 2
+RECORD = "record.json"
+
+
+@dataclass(frozen=True)
+class Record:
+    """The contents of a checkpoint besides tensors."""
+
+    step: int
+    """Optimizer steps done."""
+    position: dict[str, int]
+    """The loader's state."""
+    order: dict[str, Any]
+    """The arguments of the order: a position is valid only in the same order."""
+    dataset_digest: str
+    state: dict[str, Any]
+    """The loop's state: best epoch, rows, curves."""
+    best: bool = False
+    """Whether no earlier epoch had a better validation metric."""
+    unsent: list[Any] = field(default_factory=list)
+    """Metrics that the tracking server had not acknowledged."""
+    losses: list[float] = field(default_factory=list)
+    """Loss sums of the steps since the last save."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """The digest of every tensor by name, added when the checkpoint is committed."""
+    format: int = FORMAT
+
+
+def to_json(record: Record) -> bytes:
+    return seal(asdict(record))
+
+
+def from_json(content: bytes) -> dict[str, Any] | None:
+    """A record's values; None if the content is damaged."""
+    return unseal_or_none(content)
+
+
+def newest_step(directory: RunDirectory) -> int | None:
+    """The last step of the newest complete checkpoint; None if there is none."""
+    contents = (directory.get(f"checkpoints/{base}/{RECORD}") for base in directory.names("checkpoints"))
+    records = [values for content in contents if content is not None and (values := from_json(content)) is not None]
+    return max((int(values["step"]) for values in records), default=None)
+
 
 DIGEST_LOG = "trail"  # the name on disk, which existing runs have
 

@@ -7,22 +7,102 @@ wherever the run is to be saved or stopped. Only then the state is consistent, a
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
 from uuid import uuid4
 
+from pipelines.data.loader import Loader
+from pipelines.data.loader.order import ORDER_VERSION
 from pipelines.errors import NonFiniteError
 from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import Plan, StepSums
-from pipelines.strategies.parameter_server.streams import Streams
-from pipelines.strategies.parameter_server.waits import Waits
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
-from pipelines.train.phases import DATA, EXCHANGE, OTHER
-from pipelines.train.progress import Progress
-from pipelines.train.reduce.agreement import all_gather_object, broadcast_from_rank0
+from pipelines.tasks.base import Batch
+from pipelines.train.reduce.context import all_gather_object, broadcast_from_rank0
 from pipelines.train.run_context import RunContext
+from pipelines.train.step_clock import DATA, EXCHANGE, OTHER
 from pipelines.train.step_statistics import StepStatistics
+from pipelines.train.strategy import ConsistentPoint
+
+SKIPPED = 16
+"""Microbatches that a stream leaves out, at most, to reach a later step; beyond that, reading begins anew."""
 
 
-class ServerProgress:
+@dataclass
+class _Stream:
+    microbatches: Iterator[Batch]
+    next: int
+    """Step of the next microbatch, in the epoch that ends at step `end`."""
+    end: int
+
+
+class Streams(Loader):
+    """A loader that reads shards one by one: those of this worker, and any other. Its position is only that of the next checkpoint."""
+
+    def __init__(self, *arguments: Any, prefetch_bytes: int, **options: Any) -> None:
+        self._capacity = len(arguments[3]) + 1
+        """Number of shards that are read at a time, the last requested ones: one more than this worker has."""
+        super().__init__(*arguments, prefetch_bytes=max(1, prefetch_bytes // self._capacity), **options)
+        self._streams: dict[int, _Stream] = {}
+        """By shard; the last requested one is last."""
+
+    def go_to(self, step: int) -> None:
+        """Move to step `step` of the run."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        self.load_state_dict({"epoch": epoch, "step": within, "order_version": ORDER_VERSION})
+
+    def take(self, shard: int, step: int) -> Batch:
+        """The shard's microbatch of step `step` of the run. The next ones are read ahead, up to the end of the epoch."""
+        stream = self._streams.get(shard)
+        if stream is None or not (stream.next <= step <= stream.next + SKIPPED and step < stream.end):
+            self._close_stream(shard)
+            self.go_to(step)
+            stream = _Stream(self.stream(shard), step, (step // self.steps_per_epoch + 1) * self.steps_per_epoch)
+        self._streams[shard] = self._streams.pop(shard, stream)
+        for oldest in list(self._streams)[: -self._capacity]:
+            self._close_stream(oldest)
+        for _ in range(step - stream.next):
+            next(stream.microbatches)
+        stream.next = step + 1
+        return next(stream.microbatches)
+
+    def read_ahead(self) -> None:
+        """Nothing: each shard's stream reads ahead by itself."""
+
+    def close(self) -> None:
+        for shard in list(self._streams):
+            self._close_stream(shard)
+
+    def _close_stream(self, shard: int) -> None:
+        if shard in self._streams:
+            self._streams.pop(shard).microbatches.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+@dataclass
+class Waits:
+    """Sums since the last point."""
+
+    microbatches: int = 0
+    """Microbatches of this worker."""
+    pull_seconds: float = 0.0
+    push_seconds: float = 0.0
+    steps: list[StepSums] = field(default_factory=list)
+    """At least one, when the metrics are read."""
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the window, and the greatest staleness, named as in MLflow."""
+        metrics = {
+            "servers/staleness": fmean(sums.staleness for sums in self.steps),
+            "servers/most_stale": max(sums.most_stale for sums in self.steps),
+        }
+        if self.microbatches:
+            metrics["servers/pull_seconds"] = self.pull_seconds / self.microbatches
+            metrics["servers/push_seconds"] = self.push_seconds / self.microbatches
+        return metrics
+
+
+class WorkerLoop:
     """One worker's way through the epochs of a run, from quiescent servers to quiescent servers."""
 
     def __init__(self, model: WorkerModel, servers: Servers, run: RunContext) -> None:
@@ -60,7 +140,7 @@ class ServerProgress:
         if not self._plan.is_sync:
             self._complete()
 
-    def points(self) -> Iterator[Progress]:
+    def points(self) -> Iterator[ConsistentPoint]:
         """Work to the end of the epoch, and yield whenever the servers are quiescent: a last time at the end."""
         end = self._run.epoch_end
         while self._run.state.step < end:
@@ -72,7 +152,7 @@ class ServerProgress:
             self._run.log_phase_times()
             self._settle()
             is_stop_due = any(stop for _, stop in failure_and_stop)
-            yield Progress(save=True, stop=is_stop_due and self._run.state.step < end)
+            yield ConsistentPoint(save=True, stop=is_stop_due and self._run.state.step < end)
 
     def metrics(self) -> dict[str, float]:
         """Waiting and staleness since the last call."""
@@ -152,7 +232,8 @@ class ServerProgress:
         seconds, wait_seconds = run.lap() if finished else (0.0, 0.0)
         for sums in finished:
             self._waits.steps.append(sums)
-            run.count([_statistics(sums)], seconds / len(finished), wait_seconds / len(finished))
+            step = StepStatistics(sums.number, sums.grad_norm, 0.0, sums.loss_sum, sums.weight, sums.rows, 0, 0, 0)
+            run.count([step], seconds / len(finished), wait_seconds / len(finished))
         if run.hooks.must_stop_training() or run.saver.is_due(run.state.step):
             self._servers.halt()
 
@@ -212,7 +293,3 @@ def _raise_first(failures: Iterable[str]) -> None:
     """Raise NonFiniteError with the first text that says what is wrong."""
     if failure := next(filter(None, failures), ""):
         raise NonFiniteError(failure)
-
-
-def _statistics(sums: StepSums) -> StepStatistics:
-    return StepStatistics(sums.number, sums.grad_norm, 0.0, sums.loss_sum, sums.weight, sums.rows, 0, 0, 0)

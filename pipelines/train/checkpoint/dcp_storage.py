@@ -23,7 +23,7 @@ class DamagedError(Exception):
     """A file does not have the SHA-256 that it was written with."""
 
 
-class Writer(FileSystemWriter):
+class DcpWriter(FileSystemWriter):
     """Writes a checkpoint into a folder, and syncs its files on a local disk. Retries each part of a save: a retry overwrites the files
     of the failed attempt."""
 
@@ -40,16 +40,16 @@ class Writer(FileSystemWriter):
         return self.staged
 
     def prepare_local_plan(self, *arguments: Any, **options: Any) -> Any:
-        return retry_write(lambda: super(Writer, self).prepare_local_plan(*arguments, **options))
+        return retry_write(lambda: super(DcpWriter, self).prepare_local_plan(*arguments, **options))
 
     def write_data(self, *arguments: Any, **options: Any) -> Any:
-        return retry_write(lambda: super(Writer, self).write_data(*arguments, **options))
+        return retry_write(lambda: super(DcpWriter, self).write_data(*arguments, **options))
 
     def finish(self, *arguments: Any, **options: Any) -> None:
-        retry_write(lambda: super(Writer, self).finish(*arguments, **options))
+        retry_write(lambda: super(DcpWriter, self).finish(*arguments, **options))
 
 
-class Reader(FileSystemReader):
+class DcpReader(FileSystemReader):
     """Reads a checkpoint from a folder. Raises DamagedError, through torch's CheckpointException."""
 
     def __init__(self, directory: RunDirectory, name: str) -> None:

@@ -1,4 +1,7 @@
-"""Fits weights from elsewhere to a model: renames them, and says which fit by name and shape, and which do not."""
+"""The model before the first step: a function of the seed, and of weights from elsewhere, if the config names some.
+
+These are renamed, and some may fit by name and shape, and others not.
+"""
 
 import re
 from collections import Counter
@@ -11,8 +14,56 @@ from torch import Tensor, nn
 
 from pipelines.config.messages.counting import list_shapes, name_list
 from pipelines.config.train.init_from import InitFrom
+from pipelines.config.train.train import Train
 from pipelines.errors import TrainingError
-from pipelines.train.strategies import check_weights_fit
+from pipelines.tasks.base import Task
+from pipelines.train.fine_tuning import add_adapters, freeze, parameter_groups
+
+
+def first_model(settings: Train, task: Task, read_weights: Callable[[], Mapping[str, Tensor]] | None) -> nn.Module:
+    """The model before the first step: a function of the seed, and of the weights that are read. Parameters to freeze are frozen,
+    and layers to adapt adapted."""
+    torch.manual_seed(settings.seed)
+    model = task.model()
+    if read_weights is not None:
+        weights = read_weights()
+        check_weights_fit(model, weights, settings.init_from)
+        model.load_state_dict(weights, strict=settings.init_from.strict)
+    prepare_fine_tuning(settings, model)
+    return model
+
+
+def prepare_fine_tuning(settings: Train, model: nn.Module) -> None:
+    """Freeze parameters, and adapt layers, of a model that has its initial weights."""
+    freeze(settings, model)
+    add_adapters(settings, model)
+
+
+def check_fine_tuning(settings: Train, model: nn.Module) -> None:
+    """Raise ConfigError for patterns that do not fit the model, which may be without values. The model changes."""
+    prepare_fine_tuning(settings, model)
+    parameter_groups(settings, model)
+
+
+def meta_model(task: Task) -> nn.Module:
+    """The task's model on the meta device: names, shapes and dtypes, without memory for values or time to initialise them."""
+    with torch.device("meta"):
+        return task.model()
+
+
+def check_weights_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: InitFrom) -> None:
+    """Raise TrainingError, naming the first five differences, if names or shapes of the weights are not the model's. Without `strict`,
+    only those of the weights count."""
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    initial_shapes = {name: tensor.shape for name, tensor in weights.items()}
+    names = shapes.keys() | initial_shapes.keys() if origin.strict else initial_shapes.keys()
+    differing = sorted(name for name in names if shapes.get(name) != initial_shapes.get(name))
+    if differing:
+        raise TrainingError(
+            f"train.init_from is {origin.origin}, whose weights differ from this model's in {', '.join(differing[:5])}"
+            f"{' and others' if len(differing) > 5 else ''}; names and shapes must be the same: use the same `task` and features, or set "
+            "train.init_from.strict to false, which loads the weights that fit"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""Saves everything that a run continues from, and resumes it from there."""
+
+import time
+from dataclasses import asdict
+
+from pipelines.config.train.base import Checkpoint
+from pipelines.data.versions.versions import Version
+from pipelines.errors import TrainingError
+from pipelines.train.checkpoint.checkpoints import Checkpoints, PendingCheckpoint
+from pipelines.train.checkpoint.records import Record
+from pipelines.train.finite import check_weights, infinite_buffers
+from pipelines.train.run_context import Hooks, RunContext, State
+from pipelines.train.step_clock import CHECKPOINT, OTHER
+from pipelines.train.step_statistics import CurveWindow
+from pipelines.train.strategy import Strategy
+
+
+class Saver:
+    """Saves the model with its optimizer, the loader's position, and the run's progress, when that is due. At most one save is in progress,
+    and training continues during it.
+
+    All workers call `save` and `commit` at the same steps: rank 0's clock decides, and the step's all-reduce carries the decision to the
+    others. They are collective, and so are `resume` and `load_best`.
+    """
+
+    def __init__(self, settings: Checkpoint, strategy: Strategy, version: Version, checkpoints: Checkpoints, hooks: Hooks) -> None:
+        self._settings, self._strategy, self._version, self._checkpoints, self._hooks = settings, strategy, version, checkpoints, hooks
+        self._infinite = infinite_buffers(strategy.model)
+        self._pending: PendingCheckpoint | None = None
+        self.saved_step, self._saved_at = 0, time.monotonic()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether this worker's part of the current save is written."""
+        return self._pending is not None and self._pending.is_written
+
+    def is_due(self, step: int) -> bool:
+        """Whether the state after `step` steps should be saved; only rank 0 returns true."""
+        seconds = self._settings.every_seconds
+        by_seconds = seconds is not None and time.monotonic() - self._saved_at >= seconds
+        return self._strategy.mesh.context.rank == 0 and (by_seconds or self.is_due_by_steps(step))
+
+    def is_due_by_steps(self, step: int) -> bool:
+        """Whether `every_steps` steps since the last save are done after `step` steps; the same for all workers."""
+        steps = self._settings.every_steps
+        return steps is not None and step - self.saved_step >= steps
+
+    def is_due_after_epoch(self, step: int) -> bool:
+        """Whether the state should be saved at the end of an epoch; the same for all workers."""
+        settings = self._settings
+        return self.is_due_by_steps(step) if settings.every_steps is not None else settings.every_seconds is None
+
+    def save(self, run: RunContext, is_best: bool = False, is_awaited: bool = False) -> None:
+        """Begin to save the present state, after waiting for an earlier save; if this one `is_awaited`, return when it is complete.
+
+        Raises NonFiniteError if a weight is NaN or infinite.
+        """
+        self._strategy.clock.enter(CHECKPOINT)
+        self._strategy.sync_buffers()
+        state = self._strategy.state_dict()
+        check_weights(state["model"], self._infinite, run.state.step)
+        record = Record(
+            step=run.state.step,
+            position=run.loader.state_dict(),
+            order=asdict(run.loader.order),
+            dataset_digest=self._version.digest,
+            state=asdict(run.state),
+            best=is_best,
+            unsent=run.hooks.unsent(),
+            losses=run.losses,
+        )
+        run.losses = []
+        self.commit()
+        self._pending = self._checkpoints.begin(state, record)
+        self.saved_step, self._saved_at = record.step, time.monotonic()
+        self._strategy.clock.enter(OTHER)
+        if is_awaited:
+            self.commit()
+
+    def commit(self) -> None:
+        """Complete the current save, if there is one; waits until it is written."""
+        if self._pending is not None:
+            self._strategy.clock.enter(CHECKPOINT)
+            pending, self._pending = self._pending, None
+            path = self._checkpoints.commit(pending)
+            self._strategy.clock.enter(OTHER)
+            self._hooks.report_checkpoint(pending.record.step, path)
+
+    def resume(self, run: RunContext) -> None:
+        """Continue from the newest checkpoint, if there is one. Raises TrainingError if it is not of this dataset and order, or
+        the best epoch's is missing."""
+        state = self._strategy.state_dict()
+        newest = self._checkpoints.restore(state)
+        if newest is None:
+            self._checkpoints.forget_after(0)
+            return
+        name, record = newest
+        order = asdict(run.loader.order)
+        if (record.dataset_digest, record.order) != (self._version.digest, order):
+            raise TrainingError(
+                f"{name} has dataset {record.dataset_digest[:12]} in order {record.order}, but this run has {self._version.digest[:12]} "
+                f"in order {order}; a run can only resume with the same rows in the same order: remove the run's folder to start anew"
+            )
+        if best_epoch := record.state["best_epoch"]:
+            self._checkpoints.best(best_epoch)  # else the run would miss it only at its end
+        self._checkpoints.forget_after(record.step)
+        self._strategy.load_state_dict(state)
+        run.loader.load_state_dict(record.position)
+        run.state = State(**{**record.state, "window": CurveWindow(**record.state["window"])})
+        self.saved_step = record.step
+        run.phase_times.begin(record.step)
+        run.hooks.resend(record.unsent)
+
+    def load_best(self, epoch: int) -> None:
+        """Load the weights of the best epoch, `epoch`. Raises TrainingError if its checkpoint is missing or damaged."""
+        state = self._strategy.state_dict()
+        self._checkpoints.load_best(epoch, state)
+        self._strategy.load_state_dict(state)
