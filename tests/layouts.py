@@ -15,8 +15,8 @@ from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import build_task
+from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.records import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext

@@ -55,7 +55,7 @@ from pipelines.serving.model.model import download_model, drop_unproven_query, l
 from pipelines.serving.registry import alias
 from pipelines.serving.registry.candidate import read_candidate
 from pipelines.serving.registry.run import _target
-from pipelines.strategies.sharded.pipeline import stages_by_place
+from pipelines.strategies.sharded.stages import stages_by_place
 from pipelines.tasks import stages
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.tables.tabular import Tabular as TabularTask

@@ -20,7 +20,7 @@ from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.launch.checks import check_before_etl
 from pipelines.strategies.sharded.parameter_shards import check_parameters, check_recompute
-from pipelines.strategies.sharded.tensor import check_divisible
+from pipelines.strategies.sharded.tensor_parallel import check_divisible
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.images.vision import Vision
 from pipelines.tasks.tensor_parallel_plan import LayerPlan

@@ -52,15 +52,15 @@ from pipelines.monitor.stack_dump import describe_workers, stack
 from pipelines.runtime.weights import model_digest, to_bytes
 from pipelines.tasks.bind import build_task
 from pipelines.tracking.history import TrainingRecord, read_training
-from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint import checkpoints, run_directory
+from pipelines.train.checkpoint.checkpoint_record import Record, append_step
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.records import Record, append_step
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
 from pipelines.train.run_context import Hooks
+from pipelines.train.shard_balancer import ShardBalancer
 from pipelines.train.step_clock import create_step_clock
 from pipelines.train.strategy import Strategy, create_strategy
 

@@ -31,7 +31,7 @@ from pipelines import api
 from pipelines.config import Config
 from pipelines.data.versions.versions import open_version
 from pipelines.launch.cluster import cluster
-from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
+from pipelines.strategies.parameter_server.parameter_server import ParameterServerStrategy
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory

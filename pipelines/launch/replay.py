@@ -10,7 +10,7 @@ from pipelines.launch.reports import RankZeroReports, Reports
 from pipelines.launch.worker import config_and_context, prepare_training, run_attempt
 from pipelines.monitor.heartbeat import Heartbeat
 from pipelines.runtime.weights import digests, model_digest
-from pipelines.train.checkpoint.records import DigestLog, describe_machine, differing_tensors
+from pipelines.train.checkpoint.checkpoint_record import DigestLog, describe_machine, differing_tensors
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import all_gather_object

@@ -33,7 +33,7 @@ from pipelines.runtime.weights import from_bytes, model_digest
 from pipelines.serving import model as serve
 from pipelines.tasks.metrics.table import missing_reasons, numbers_only
 from pipelines.tracking.folds import FOLD, PARENT, file_metrics
-from pipelines.train.checkpoint.records import newest_step
+from pipelines.train.checkpoint.checkpoint_record import newest_step
 from pipelines.train.checkpoint.run_directory import ATTEMPT, DEATHS, FAILURE, PROGRESS, STOP, WEIGHTS, RunDirectory
 from pipelines.train.run_context import left_out_rows, total_steps
 from pipelines.train.strategy import strategy_class

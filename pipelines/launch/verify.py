@@ -26,7 +26,7 @@ from pipelines.tracking.client import flatten
 from pipelines.tracking.history import TrainingRecord, read_training
 from pipelines.tracking.liveness import MODEL_DIGEST
 from pipelines.tracking.training import run_folder
-from pipelines.train.checkpoint.records import DigestLog, read_digest_log
+from pipelines.train.checkpoint.checkpoint_record import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import INITIAL, WEIGHTS, RunDirectory
 from pipelines.train.strategy import strategy_class
 

@@ -9,7 +9,8 @@ from torch.nn import functional
 
 
 class Tokens:
-    """All tokens of a row. A strategy whose workers share a row's tokens has `strategies.sharded.tokens.DividedTokens` instead."""
+    """All tokens of a row. A strategy whose workers share a row's tokens has `DividedTokens` of
+    `strategies.sharded.context_parallel` instead."""
 
     def local(self, values: Tensor) -> Tensor:
         """The values of this worker's tokens, given those of all; the second dimension is the token."""

@@ -10,7 +10,8 @@ From a batch to new weights:
 4. `reduce`           sums over workers, in a tree that is the same for any number of workers.
 5. `update`           scales and clips gradients, and steps one of the `optimizers`, at the rate of the step.
 6. `step_statistics`  has flags, result and sums of steps, read from the device a few steps at a time; `finite` rejects NaN and infinite
-                      values. `step_clock` measures where their time goes; `balance` deals shards to workers in proportion to their speed.
+                      values. `step_clock` measures where their time goes; `shard_balancer` deals shards to workers in proportion to their
+                      speed.
 
 Around the steps:
 
@@ -18,7 +19,7 @@ Around the steps:
                       a rate of their own, and adapts layers.
 8. `buffers`          keeps the model's buffers, such as batch norm's statistics, equal on all workers; `batch_norm` normalises over the
                       rows of all workers, or by statistics that stay; `single_rows` refuses it where a pass would have one row.
-9. `epochs`           compares each epoch with the best, by what `evaluate` measures on a split, with every row once; `trivial` are the
-                      predictors that the model must beat, and the remarks on metrics if it does not.
+9. `epochs`           compares each epoch with the best, by what `evaluate` measures on a split, with every row once; `trivial_baseline`
+                      fits the predictors that the model must beat, and remarks on metrics if it does not.
 10. `saver`           saves the state when that is due, as a `checkpoint`, and resumes from it.
 """

@@ -13,7 +13,7 @@ from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.train.evaluate import Evaluation
 from pipelines.train.run_context import RunContext, State
 from pipelines.train.strategy import Strategy
-from pipelines.train.trivial import fit_trivial_predictors
+from pipelines.train.trivial_baseline import fit_trivial_predictors
 
 
 def count_epoch(state: State, metrics: dict[str, Value], monitor: Monitor, minimised: str) -> bool:

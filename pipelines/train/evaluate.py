@@ -20,7 +20,7 @@ from pipelines.tasks.metrics.table import Value, metric_values
 from pipelines.tasks.trivial import TrivialPredictor
 from pipelines.train.reduce.context import all_gather_object, broadcast_from_rank0
 from pipelines.train.strategy import Strategy
-from pipelines.train.trivial import Baseline, best_baseline, warn_no_baseline
+from pipelines.train.trivial_baseline import Baseline, best_baseline, warn_no_baseline
 
 log = logging.getLogger(__name__)
 

@@ -16,15 +16,15 @@ from pipelines.data.versions.versions import Version
 from pipelines.errors import NonFiniteError
 from pipelines.tasks.base import Task
 from pipelines.tasks.metrics.table import Value
-from pipelines.train.balance import ShardBalancer
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.epochs import Epochs
 from pipelines.train.run_context import Hooks, RunContext, Trained, total_steps
 from pipelines.train.saver import Saver
+from pipelines.train.shard_balancer import ShardBalancer
 from pipelines.train.step_clock import DATA, OTHER
 from pipelines.train.step_statistics import PendingSteps
 from pipelines.train.strategy import ConsistentPoint, Strategy
-from pipelines.train.trivial import curve_remarks, remarks
+from pipelines.train.trivial_baseline import curve_remarks, remarks
 
 
 class Loop:

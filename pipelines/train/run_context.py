@@ -3,6 +3,7 @@
 `Hooks` tell others of its progress, and it of requests to stop; `launch` connects them with Ray and MLflow.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -21,10 +22,9 @@ from pipelines.train.step_statistics import (
     Flags,
     PendingSteps,
     StepStatistics,
-    Stopwatch,
     steps_per_point,
 )
-from pipelines.train.trivial import Baseline
+from pipelines.train.trivial_baseline import Baseline
 from pipelines.train.update import learning_rate
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ class RunContext:
 
     def __post_init__(self) -> None:
         self.steps_per_point = steps_per_point(self.total_steps, self.pending.steps_per_reading)
-        self.phase_times, self._stopwatch = PhaseTimes(self.strategy.clock, self.strategy.mesh.context.device), Stopwatch()
+        self.phase_times = PhaseTimes(self.strategy.clock, self.strategy.mesh.context.device)
+        self._lap_began = self._lap_waited = 0.0
         self._step_seconds = inf
 
     @property
@@ -185,11 +186,13 @@ class RunContext:
 
     def start_timing(self) -> None:
         """Begin to measure the time of steps, after something else than steps."""
-        self._stopwatch.start(self.loader.wait_seconds)
+        self._lap_began, self._lap_waited = time.perf_counter(), self.loader.wait_seconds
 
     def lap(self) -> tuple[float, float]:
         """The seconds since the last lap, and how many of them were spent waiting for data."""
-        return self._stopwatch.lap(self.loader.wait_seconds)
+        began, waited = self._lap_began, self._lap_waited
+        self.start_timing()
+        return self._lap_began - began, self._lap_waited - waited
 
     def count(self, steps: Sequence[StepStatistics], seconds: float, wait_seconds: float, is_collective: bool = False) -> None:
         """Count finished steps, which took `seconds` together, and log a point of the curves if one is due.

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pipelines.config.train.base import Checkpoint
 from pipelines.data.versions.versions import Version
 from pipelines.errors import TrainingError
+from pipelines.train.checkpoint.checkpoint_record import Record
 from pipelines.train.checkpoint.checkpoints import Checkpoints, PendingCheckpoint
-from pipelines.train.checkpoint.records import Record
 from pipelines.train.finite import check_weights, infinite_buffers
 from pipelines.train.run_context import Hooks, RunContext, State
 from pipelines.train.step_clock import CHECKPOINT, OTHER

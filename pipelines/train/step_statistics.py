@@ -1,7 +1,6 @@
 """The flags that workers attach to an optimizer step, and its result; sums of each step, read from the device a few steps at a time, and
 the training curves computed from them."""
 
-import time
 from dataclasses import astuple, dataclass, fields
 from math import isfinite
 
@@ -177,23 +176,6 @@ class CurveWindow:
             metrics["train/step_seconds"] = self.seconds / self.steps
             metrics["train/data_wait_fraction"] = self.waited / self.seconds
         return metrics
-
-
-class Stopwatch:
-    """Measures the time of steps, and how much of it they waited for data."""
-
-    def __init__(self) -> None:
-        self._started = self._waited = 0.0
-
-    def start(self, waited: float) -> None:
-        """Begin a lap; `waited` is the total time that the loader has waited so far, in seconds."""
-        self._started, self._waited = time.perf_counter(), waited
-
-    def lap(self, waited: float) -> tuple[float, float]:
-        """End the lap and begin the next. Returns its seconds, and how many of them were spent waiting for data."""
-        started, before = self._started, self._waited
-        self.start(waited)
-        return self._started - started, waited - before
 
 
 def steps_per_point(total_steps: int, steps_per_reading: int) -> int:

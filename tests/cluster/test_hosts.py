@@ -18,7 +18,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from pipelines.tracking.training import FOLDER
-from pipelines.train.checkpoint.records import read_digest_log
+from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 
 RUNS_ON = {

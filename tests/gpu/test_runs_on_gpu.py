@@ -26,7 +26,7 @@ from pipelines.errors import TrainingError
 from pipelines.launch.cluster import cluster
 from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
-from pipelines.train.checkpoint.records import read_digest_log
+from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.step_statistics import GPU_STEPS_PER_READING
 

@@ -22,9 +22,9 @@ from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.launch.run import Result, train
 from pipelines.launch.verify import verify
-from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import Plan
-from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
+from pipelines.strategies.parameter_server.parameter_server import ParameterServerStrategy
+from pipelines.strategies.parameter_server.server_calls import Servers
 from pipelines.strategies.parameter_server.worker_loop import Streams
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints

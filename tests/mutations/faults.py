@@ -55,7 +55,7 @@ FAULTS = (
         "tests/unit/test_all_reduce.py",
     ),
     Fault(
-        "P5", "pipelines/train/checkpoint/records.py",
+        "P5", "pipelines/train/checkpoint/checkpoint_record.py",
         "{digests[name] for digests in by_worker if name in digests} != {recorded.get(name)}]",
         "name not in recorded]",
         "tests/unit/test_digest_log.py",

@@ -14,8 +14,8 @@ from trainings import characters
 
 from pipelines.applications.language.task import Language
 from pipelines.errors import ConfigError
+from pipelines.strategies.sharded.context_parallel import DividedTokens
 from pipelines.strategies.sharded.sharded import Sharded
-from pipelines.strategies.sharded.tokens import DividedTokens
 from pipelines.tasks.tokens import Tokens
 from pipelines.train.reduce.context import WorkerContext
 

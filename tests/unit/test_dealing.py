@@ -21,14 +21,14 @@ from pipelines.errors import ConfigError
 from pipelines.launch.checks import check_training
 from pipelines.runtime.weights import model_digest
 from pipelines.tasks.bind import build_task
-from pipelines.train import balance
-from pipelines.train.balance import shard_counts
+from pipelines.train import shard_balancer
 from pipelines.train.checkpoint.checkpoints import Checkpoints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.mesh import Mesh
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Hooks, Trained
+from pipelines.train.shard_balancer import shard_counts
 from pipelines.train.step_clock import StepClock, create_step_clock
 from pipelines.train.strategy import Strategy, create_strategy
 
@@ -137,7 +137,7 @@ def test_p5_exact_has_the_same_weights_however_often_shards_are_dealt_anew(tmp_p
 def train_with_slow_workers(
     context: WorkerContext, home: Path, name: str, slow: dict[int, range], stop_after: int | None, train: dict[str, Any]
 ) -> Any:
-    balance.EVERY_SECONDS = 0.0
+    shard_balancer.EVERY_SECONDS = 0.0
     return fit_and_digest(context, home, home / name, slow, stop_after, **train)
 
 
@@ -155,7 +155,7 @@ def test_ddp_trains_on_the_same_rows_and_the_slow_worker_gets_fewer(in_memory: b
 
 
 def train_with_ddp(context: WorkerContext, home: Path, in_memory: bool) -> Any:
-    balance.EVERY_SECONDS = 0.0
+    shard_balancer.EVERY_SECONDS = 0.0
     if not in_memory:
         from pipelines.train import ddp
 
@@ -187,9 +187,9 @@ class Unbalanced(Strategy):
 def test_speeds_are_compared_every_few_seconds_also_after_a_resume(resumed_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At two steps a second, that is ten steps."""
     now = 100.0
-    monkeypatch.setattr(balance.time, "monotonic", lambda: now)
+    monkeypatch.setattr(shard_balancer.time, "monotonic", lambda: now)
     strategy: Any = SimpleNamespace(mesh=Mesh(WorkerContext()), clock=create_step_clock(torch.device("cpu")))
-    dealer = balance.ShardBalancer(strategy, Train(balance="auto"), Hooks())
+    dealer = shard_balancer.ShardBalancer(strategy, Train(balance="auto"), Hooks())
     now += 60  # until the first batch is there
     compared = []
     for step in range(1, 50):
@@ -218,7 +218,7 @@ def test_a_machine_whose_worker_stays_slow_is_left_out_if_enough_workers_remain(
 
 def train_on_machines(context: WorkerContext, home: Path, machines: str) -> Any:
     """The last of three workers is slow, and two must remain."""
-    balance.EVERY_SECONDS = 0.0
+    shard_balancer.EVERY_SECONDS = 0.0
     train = {"workers": [2, 3], "balance": {"leave_out": True}, "max_steps": 60}
     return fit_and_digest(replace(context, machine=machines[context.rank]), home, home / "run", {2: range(1000)}, **train)
 

@@ -22,14 +22,14 @@ from pipelines.launch.checks import check_training
 from pipelines.runtime.weights import model_digest
 from pipelines.serving.model.model import drop_passthrough_columns
 from pipelines.serving.model.predictor import feature_encoders, input_schema
+from pipelines.strategies.federated.federated import Federated
 from pipelines.strategies.federated.privacy import epsilon, noise
 from pipelines.strategies.federated.rounds import Round, Rounds, Turn, assign_places, draw_clients, places
 from pipelines.strategies.federated.settings import Settings as Clients
-from pipelines.strategies.federated.strategy import Federated
 from pipelines.tasks.base import Task
 from pipelines.tasks.bind import build_task
+from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.records import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.finite import check_step
 from pipelines.train.loop import Loop

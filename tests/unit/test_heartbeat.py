@@ -22,8 +22,8 @@ from pipelines.errors import TrainingError
 from pipelines.monitor import worker_monitor as worker_watch
 from pipelines.monitor.heartbeat import Heartbeat, _current_line
 from pipelines.strategies.sharded.degrees import device_mesh
-from pipelines.strategies.sharded.pipeline import receive
 from pipelines.strategies.sharded.settings import Degrees
+from pipelines.strategies.sharded.stages import receive
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.step_clock import StepClock
@@ -118,7 +118,7 @@ def test_a_stuck_pipeline_names_the_worker_it_waits_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["recv", "send", "recv_object_list", "_wait_batch_p2p", "wait_tensor", "all_gather", "backward"])
 def test_a_worker_in_a_collective_waits_for_others(name: str) -> None:
-    own_line = FrameSummary("pipelines/strategies/sharded/pipeline.py", 90, "run")
+    own_line = FrameSummary("pipelines/strategies/sharded/stages.py", 90, "run")
     torch_s = FrameSummary("/lib/site-packages/torch/distributed/distributed_c10d.py", 10, name)
     assert _current_line([own_line, torch_s]) == (own_line, True)
     assert _current_line([own_line, FrameSummary("/lib/site-packages/torch/nn/modules/linear.py", 10, "forward")]) == (own_line, False)

@@ -21,8 +21,8 @@ from pipelines.strategies.local_sgd.settings import Settings
 from pipelines.strategies.replicas.replica import Outer
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import build_task
+from pipelines.train.checkpoint.checkpoint_record import DigestLog, read_digest_log
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.records import DigestLog, read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext

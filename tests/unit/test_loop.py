@@ -17,8 +17,8 @@ from pipelines.config import Config
 from pipelines.errors import NonFiniteError, TrainingError
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint import run_directory
+from pipelines.train.checkpoint.checkpoint_record import RECORD
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.records import RECORD
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.finite import check_weights, infinite_buffers
 from pipelines.train.loop import Loop

@@ -16,8 +16,8 @@ from pipelines.config.tasks.vision import VisionSettings
 from pipelines.config.train.train import Train
 from pipelines.data.versions.schema import TensorColumn
 from pipelines.errors import ConfigError, NonFiniteError
-from pipelines.strategies.sharded.pipeline import microbatches_per_step, stages_by_place
 from pipelines.strategies.sharded.pipelined import Microbatches, Pipelined
+from pipelines.strategies.sharded.stages import microbatches_per_step, stages_by_place
 from pipelines.tasks.base import Batch, Data, Task
 from pipelines.tasks.images.vision import Vision
 from pipelines.train.reduce.context import WorkerContext

@@ -11,7 +11,7 @@ from pipelines.errors import ConfigError
 from pipelines.launch.replay import ReplayCheck
 from pipelines.launch.training_progress import TrainingProgress
 from pipelines.launch.verify import _place, _replay_config
-from pipelines.train.checkpoint.records import DigestLog
+from pipelines.train.checkpoint.checkpoint_record import DigestLog
 from pipelines.train.step_statistics import Flags
 
 

@@ -26,10 +26,10 @@ from pipelines.data.loader import Loader, Order
 from pipelines.errors import ConfigError, NonFiniteError, TrainingError
 from pipelines.runtime.weights import digests
 from pipelines.strategies.parameter_server.actor import ServerActor
-from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import BLOCK, SUMS_OF_STEP, Plan, Push, blocks, divide_parameters
+from pipelines.strategies.parameter_server.parameter_server import ParameterServerStrategy
 from pipelines.strategies.parameter_server.server import Server
-from pipelines.strategies.parameter_server.strategy import ParameterServerStrategy
+from pipelines.strategies.parameter_server.server_calls import Servers
 from pipelines.strategies.parameter_server.watermarks import Watermarks
 from pipelines.strategies.parameter_server.worker_loop import Streams, WorkerLoop
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
@@ -261,7 +261,7 @@ class Handle:
 
 
 def test_workers_that_send_nothing_are_named_and_a_longer_timeout_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.strategies.parameter_server.client.ray.get", list)
+    monkeypatch.setattr("pipelines.strategies.parameter_server.server_calls.ray.get", list)
     monkeypatch.setattr("pipelines.strategies.parameter_server.actor.PATIENCE_SECONDS", 0.05)
     train = make_settings("sync", 1)
     served, was_asked, actor = worker(train), Event(), ServerActor("")

@@ -17,7 +17,7 @@ from pipelines.strategies.sharded.parameter_shards import skeleton
 from pipelines.strategies.sharded.settings import Degrees
 from pipelines.strategies.sharded.settings import Settings as Parallel
 from pipelines.strategies.sharded.sharded import Sharded
-from pipelines.train.checkpoint.records import differing_tensors, read_digest_log
+from pipelines.train.checkpoint.checkpoint_record import differing_tensors, read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.initial_model import first_model
 from pipelines.train.reduce.context import WorkerContext

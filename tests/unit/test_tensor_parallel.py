@@ -17,9 +17,9 @@ from pipelines.errors import ConfigError
 from pipelines.strategies.sharded.degrees import check_degrees
 from pipelines.strategies.sharded.pipelined import Pipelined
 from pipelines.strategies.sharded.sharded import Sharded
-from pipelines.strategies.sharded.tensor import check_divisible
+from pipelines.strategies.sharded.tensor_parallel import check_divisible
 from pipelines.tasks.tensor_parallel_plan import LayerPlan
-from pipelines.train.checkpoint.records import read_digest_log
+from pipelines.train.checkpoint.checkpoint_record import read_digest_log
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import WorkerContext
 

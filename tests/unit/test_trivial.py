@@ -35,7 +35,7 @@ from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
 from pipelines.train.run_context import Trained
 from pipelines.train.strategy import create_strategy
-from pipelines.train.trivial import baseline_remarks, best_baseline, curve_remarks, fit_trivial_predictors
+from pipelines.train.trivial_baseline import baseline_remarks, best_baseline, curve_remarks, fit_trivial_predictors
 
 
 def baseline_values(task: Task, train: list[Batch], test: Batch) -> dict[str, float]:

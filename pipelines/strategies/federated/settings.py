@@ -18,7 +18,7 @@ class Settings(OuterStep):
     """In every round some clients train the model on their own rows, and their mean change is the round's step. A client's batches have at
     most `global_batch / per_round` rows. Weights are identical bit for bit for any number of workers."""
 
-    implementation = "pipelines.strategies.federated.strategy:Federated"
+    implementation = "pipelines.strategies.federated.federated:Federated"
     reproducible = True
     reads_in_order = False
     kind: str = "federated"

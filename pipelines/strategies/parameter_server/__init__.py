@@ -1,12 +1,12 @@
 """Parameter servers on Ray actors: every update of a shard is applied exactly once, whoever dies.
 
-1. `settings`     is the section of the config.
-2. `messages`     are what servers and workers tell each other, and which entries of the parameters are whose.
-3. `server`       is a server without its network, which applies updates to its part and notes them in `watermarks`, by which leases of
-                  microbatches are given to workers.
-4. `actor`        runs it as a Ray actor, with a backup, and hands out leases of microbatches.
-5. `client`       is a worker's view of all servers; `worker_model` computes gradients for them, and takes over their parameters.
-6. `worker_loop`  pulls, computes and pushes one shard's microbatch at a time, until the servers are quiescent. It reads each shard at any
-                  step, and measures staleness and time.
-7. `strategy`     starts and ends the actors of a run, and connects all this with the training loop.
+1. `settings`          is the section of the config.
+2. `messages`          are what servers and workers tell each other, and which entries of the parameters are whose.
+3. `server`            is a server without its network, which applies updates to its part and notes them in `watermarks`, by which leases
+                       of microbatches are given to workers.
+4. `actor`             runs it as a Ray actor, with a backup, and hands out leases of microbatches.
+5. `server_calls`      is a worker's view of all servers; `worker_model` computes gradients for them, and takes over their parameters.
+6. `worker_loop`       pulls, computes and pushes one shard's microbatch at a time, until the servers are quiescent. It reads each shard
+                       at any step, and measures staleness and time.
+7. `parameter_server`  starts and ends the actors of a run, and connects all this with the training loop.
 """

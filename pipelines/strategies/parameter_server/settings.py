@@ -13,7 +13,7 @@ from pipelines.train.exact.settings import Settings as ExactSettings
 class Settings(ExactSettings):
     """Computes as `exact` does, but parameters are held by servers, and workers need not wait for each other."""
 
-    implementation = "pipelines.strategies.parameter_server.strategy:ParameterServerStrategy"
+    implementation = "pipelines.strategies.parameter_server.parameter_server:ParameterServerStrategy"
     reproducible = False  # but for mode `sync`, which a verification repeats with `exact`
     balances = False
     averages = False

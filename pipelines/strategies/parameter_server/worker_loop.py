@@ -15,8 +15,8 @@ from uuid import uuid4
 from pipelines.data.loader import Loader
 from pipelines.data.loader.order import ORDER_VERSION
 from pipelines.errors import NonFiniteError
-from pipelines.strategies.parameter_server.client import Servers
 from pipelines.strategies.parameter_server.messages import Plan, StepSums
+from pipelines.strategies.parameter_server.server_calls import Servers
 from pipelines.strategies.parameter_server.worker_model import WorkerModel
 from pipelines.tasks.base import Batch
 from pipelines.train.reduce.context import all_gather_object, broadcast_from_rank0

@@ -8,9 +8,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from pipelines.config.train.train import Train
 from pipelines.errors import ConfigError
 from pipelines.runtime.compat.torch import timeout_of_new_groups
+from pipelines.strategies.sharded.context_parallel import Division, check_tokens
 from pipelines.strategies.sharded.settings import Degrees, Settings
-from pipelines.strategies.sharded.tensor import check_divisible
-from pipelines.strategies.sharded.tokens import Division, check_tokens
+from pipelines.strategies.sharded.tensor_parallel import check_divisible
 from pipelines.tasks.base import Task
 from pipelines.train.reduce.context import COLLECTIVE_SHARE, WorkerContext
 

@@ -24,9 +24,9 @@ from pipelines.strategies.sharded.parameter_shards import (
     parameters_and_buffers,
     skeleton,
 )
-from pipelines.strategies.sharded.pipeline import Pipeline, broadcast_from, check_stages, microbatches_per_step
 from pipelines.strategies.sharded.settings import Settings
-from pipelines.strategies.sharded.tensor import divide, parallel_cross_entropy
+from pipelines.strategies.sharded.stages import Pipeline, broadcast_from, check_stages, microbatches_per_step
+from pipelines.strategies.sharded.tensor_parallel import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.buffers import ModelBuffers
 from pipelines.train.mesh import Mesh

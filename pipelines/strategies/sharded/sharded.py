@@ -28,7 +28,7 @@ from pipelines.strategies.sharded.parameter_shards import (
     skeleton,
 )
 from pipelines.strategies.sharded.settings import Settings
-from pipelines.strategies.sharded.tensor import divide, parallel_cross_entropy
+from pipelines.strategies.sharded.tensor_parallel import divide, parallel_cross_entropy
 from pipelines.tasks.base import Batch, Task, row_count
 from pipelines.train.batch_norm import convert_sync_batch_norm
 from pipelines.train.buffers import ModelBuffers

@@ -26,9 +26,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from pipelines.config.train.strategy import ONE_WORKER
 from pipelines.errors import TrainingError
 from pipelines.runtime.weights import digests
-from pipelines.train.checkpoint.dcp_storage import DcpReader, DcpWriter
-from pipelines.train.checkpoint.fingerprints import Fingerprints, check_agreement, fingerprints
-from pipelines.train.checkpoint.records import (
+from pipelines.train.checkpoint.checkpoint_record import (
     FORMAT,
     RECORD,
     Record,
@@ -39,6 +37,8 @@ from pipelines.train.checkpoint.records import (
     from_json,
     to_json,
 )
+from pipelines.train.checkpoint.dcp_storage import DcpReader, DcpWriter
+from pipelines.train.checkpoint.fingerprints import Fingerprints, check_agreement, fingerprints
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.reduce.context import WorkerContext, all_gather_object, broadcast_from_rank0
 from pipelines.train.reduce.dtensor import local_parts

@@ -14,7 +14,7 @@ from xxhash import xxh3_128
 
 from pipelines.config.train.strategy import ONE_WORKER
 from pipelines.errors import DriftError
-from pipelines.train.checkpoint.records import Record
+from pipelines.train.checkpoint.checkpoint_record import Record
 from pipelines.train.reduce.dtensor import local_parts
 
 _LOOP_STATE = ("step", "epochs", "validated", "best_epoch", "best", "best_loss", "improved_epoch", "best_metrics")

@@ -2,7 +2,7 @@
 
     file                    written by    content
     checkpoints/            all workers   see `checkpoints`
-    trail/                  rank 0        see `records`
+    trail/                  rank 0        see `checkpoint_record`
     initial.safetensors     the driver    the initial weights, if the config names some
     progress.json           rank 0        the progress, twice a second; every 5 s on an object store
     stop                    the driver    asks the workers to save and stop

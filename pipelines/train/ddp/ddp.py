@@ -72,17 +72,19 @@ class DataParallel(Strategy):
         if not self.model.training:
             self.model.train()
         # Of this worker: sum of losses, weight, rows, flags.
-        sums = torch.tensor([0.0, 0.0, row_count(batch), *flags.numbers()]).to(self._context.device, non_blocking=True)
+        self._sums = sums = torch.tensor([0.0, 0.0, row_count(batch), *flags.numbers()]).to(self._context.device, non_blocking=True)
         *earlier, last = split(batch, self._settings.grad_accum_steps)
-        for rows in earlier:
-            with self._replicated.no_sync() if self._replicated else nullcontext():
-                self._backward(self._forward(rows, sums))
-        loss = self._forward(last, sums)
-        # Workers' sums are added up by the end of the last backward pass: in memory, together with the last bucket of gradients; else by a
-        # message of their own, which took a sixth of the CPU time of an MLP of 2 x 32.
-        own_loss_sum, self._sums = sums[0].clone(), sums
-        message = dist.all_reduce(sums, async_op=True) if self._context.world_size > 1 and not self._in_memory else None
-        self._backward(loss)  # which also all-reduces gradients
+        for rows in (*earlier, last):
+            with self._replicated.no_sync() if self._replicated and rows is not last else nullcontext():
+                self.clock.enter(FORWARD)
+                loss, weight = (self._replicated or self._loss)(rows)
+                sums[:2] += torch.stack([loss.detach(), weight.detach()])
+                if self._replicated and not self._in_memory:  # whose sums are complete when the hook returns
+                    self.clock.exchange_after_backward(loss)
+                if rows is last:
+                    own_loss_sum, message = sums[0].clone(), self._send(sums)
+                # The last backward pass also exchanges gradients.
+                self._update.backward(loss, averaged_over=1 if self._in_memory else self._context.world_size)
         self._check_gradients()
         if message:
             self.clock.enter(EXCHANGE)
@@ -93,17 +95,10 @@ class DataParallel(Strategy):
         norm = self._update.apply(rate, weight, compute_grad_norm)
         return StepResult(norm, own_loss_sum, loss_sum, weight, rows_of_all, flags_of_all)
 
-    def _forward(self, rows: Batch, sums: Tensor) -> Tensor:
-        """Run the forward pass over some rows. Returns the sum of their losses, and adds it and their weight to `sums`."""
-        self.clock.enter(FORWARD)
-        loss, weight = (self._replicated or self._loss)(rows)
-        sums[:2] += torch.stack([loss.detach(), weight.detach()])
-        if self._replicated and not self._in_memory:  # whose sums are complete when the hook returns
-            self.clock.exchange_after_backward(loss)
-        return loss
-
-    def _backward(self, loss: Tensor) -> None:
-        self._update.backward(loss, averaged_over=1 if self._in_memory else self._context.world_size)
+    def _send(self, sums: Tensor) -> dist.Work | None:
+        """Begin to add up the workers' sums by a message, which took a sixth of the CPU time of an MLP of 2 x 32; in memory, that is done
+        together with the last bucket of gradients."""
+        return dist.all_reduce(sums, async_op=True) if self._context.world_size > 1 and not self._in_memory else None
 
     def assign_shards(self, shard_counts: tuple[int, ...]) -> None:
         self.mesh = replace(self.mesh, shard_counts=shard_counts)
