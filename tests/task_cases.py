@@ -91,7 +91,8 @@ ROWS = 16
 
 def create_task(name: str) -> Task:
     implementation, columns, settings = CASES[name]
-    kind = implementation.__module__.rpartition(".")[2]
+    path = f"{implementation.__module__}:{implementation.__name__}"
+    kind = next(kind for kind, settings in TASKS.by_name.items() if settings.implementation == path)
     tokens = TOKENS if implementation is Language else ()
     classes = ("a", "b", "c")[: 2 if columns[-1] is BOXES else columns[-1].cardinality or 0]
     return implementation(

@@ -40,7 +40,8 @@ def item_names(values: np.ndarray) -> np.ndarray:
 
 
 def make_task(implementation: type[Task], *columns: TensorColumn, **settings: Any) -> Any:
-    kind = implementation.__module__.rpartition(".")[2]
+    path = f"{implementation.__module__}:{implementation.__name__}"
+    kind = next(kind for kind, settings in TASKS.by_name.items() if settings.implementation == path)
     return implementation(
         TASKS.by_name[kind].model_validate({"kind": kind, **settings}),
         Data(columns, decode=item_names if columns[-1] is NEXT else lambda y: y),
