@@ -20,7 +20,7 @@ from benchmarks.network.case import CASE
 from benchmarks.network.link import ADDRESSES, INTERFACES, enter_command, link, missing_requirement, shape
 from benchmarks.report import RESULTS, Row, package_versions, save, show
 from benchmarks.train.cases import case_config, write_version
-from pipelines.config.train.strategies import STRATEGIES, strategy_section
+from pipelines.config.train.strategies import STRATEGIES
 
 INNER_STEPS = 16
 LOCAL = {"replicas": 2, "inner_steps": INNER_STEPS}
@@ -95,7 +95,7 @@ def main() -> None:
         write_version(CASE, case_config(CASE, Path(text)))
         for name in arguments.ways:
             way = WAYS[name]
-            if strategy_section(way.settings.get("strategy", {}))["kind"] not in STRATEGIES.by_name:
+            if STRATEGIES.expand(way.settings.get("strategy", {}))["kind"] not in STRATEGIES.by_name:
                 print(f"{name}: skipped, there is no such strategy", flush=True)
             elif not arguments.small or name in ("ddp", "ddp, topk, 1 %"):
                 rows.append(row(Path(text), name, replace(way, warm_up=1, steps=2) if arguments.small else way, arguments.megabits))

@@ -26,7 +26,7 @@ import torch.multiprocessing as mp
 
 from benchmarks.exact.matrix import join
 from benchmarks.report import RESULTS, Row, package_versions, save, show
-from pipelines.applications.trees.boosting.boosting import Boosting, Rounds
+from pipelines.applications.trees.boosting.boosting import Boosting, TreeRounds
 from pipelines.applications.trees.settings import TreesSettings
 from pipelines.applications.trees.task import Trees
 from pipelines.config.train.train import Train
@@ -120,8 +120,8 @@ def prepare_strategy(context: WorkerContext, version: Version) -> tuple[Boosting
     return strategy, grow
 
 
-def worker_loader(strategy: Boosting, version: Version) -> Rounds:
-    return Rounds(version, Order(SHARDS, 6 * 64), strategy.mesh.worker_shards(SHARDS), ROUNDS, 1)
+def worker_loader(strategy: Boosting, version: Version) -> TreeRounds:
+    return TreeRounds(version, Order(SHARDS, 6 * 64), strategy.mesh.worker_shards(SHARDS), ROUNDS, 1)
 
 
 def prepare_lightgbm(strategy: Boosting, version: Version, context: WorkerContext) -> Callable[[], object]:

@@ -184,7 +184,7 @@ def test_results_are_those_of_the_best_epoch_and_figures_stand_beside_each_other
 
 
 def baseline_run(logits: np.ndarray) -> RunData:
-    run_data = trained_run(logits, 9, tags={"lockstep.kind": "baseline"}, attempts=[])
+    run_data = trained_run(logits, 9, tags={"mlflow.lockstep.kind": "baseline"}, attempts=[])
     points = {name: (values[-1],) for name, values in run_data.run.curves.items() if name.startswith("test/")}
     parameters = {"model": "LogisticRegression", "regularisation": "0.01"}
     return replace(run_data, run=replace(run_data.run, curves=points, params=parameters))

@@ -144,7 +144,7 @@ def test_a_page_of_thousands_of_columns_says_how_many_it_shows() -> None:
         "columns": columns, "raw_columns": 5_000, "sampled": {"train": len(raw)}, "rows": {"train": len(raw)}, "bytes": {"train": 1},
         "warnings": [], "refused": [], "seconds": {}, "spark": [], "sources": [], "key": [], "split": {}, "expect": {}, "versions": {},
         "balance": None, "event_log": "", "run_id": "", "query": "", "path": "data", "digest": "0" * 64, "version": "0" * 12,
-        "created": "2026-11-25T00:00:00", "pipeline": "wide",
+        "created": "2026-11-25T00:00:00", "pipeline": "wide", "samples": {"columns": [], "rows": [], "pictures": []},
     }  # fmt: skip
     page = data_page(described)
     assert f"The first {len(columns)} of 5,000 columns" in page and "<b>5,000</b>" in page
