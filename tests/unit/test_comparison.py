@@ -64,7 +64,7 @@ def trained_run(logits: np.ndarray, number: int, **changes: Any) -> RunData:
         "test/accuracy": [(60, 1_070.0, float(test.summary["metrics"]["accuracy"]))],
     }
     points = {name: tuple(Point(*point) for point in points_of_curve) for name, points_of_curve in curves.items()}
-    tags = {"dataset.digest": "d" * 64, "lockstep.identity": "1", **changes.pop("tags", {})}
+    tags = {"dataset.digest": "d" * 64, "mlflow.lockstep.identity": "1", **changes.pop("tags", {})}
     run = History(f"{number}" * 32, f"run {number}", "toys", "FINISHED", False, 1_000.0, 1_080.0, tags, {}, points)
     config = {"task": {"kind": "tabular"}, "train": {"lr": number / 10, "workers": 2}, "dataset": {"path": "data", "target": {"rich": {}}}}
     attempts = [TrainingAttempt(1_000.0, 0, 2, ended=1_062.0, steps=60)]

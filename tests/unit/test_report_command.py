@@ -20,7 +20,7 @@ VALUES: dict[str, Any] = {
     "task": {"kind": "tabular"},
 }
 KINDS = {"etl": "etl", "folds": "cross-validation", "other": "other"}
-TAGS = {**{name: {"lockstep.kind": kind} for name, kind in KINDS.items()}, "none": {}, "training": {"lockstep.identity": "1"}}
+TAGS = {**{name: {"mlflow.lockstep.kind": kind} for name, kind in KINDS.items()}, "none": {}, "training": {"mlflow.lockstep.identity": "1"}}
 
 
 @pytest.fixture(scope="module")
