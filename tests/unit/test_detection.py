@@ -1,5 +1,6 @@
 """The task `detection`: its network, its loss row by row, the boxes of its output, what it draws, and its metrics."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -441,9 +442,9 @@ def test_settings_are_refused(settings: dict[str, Any], message: str) -> None:
 def test_columns_that_are_no_image_with_its_boxes_are_refused() -> None:
     image, boxes = columns()
     for other in (
-        (image, boxes.model_copy(update={"shape": (6, 4)})),
-        (image, image.model_copy(update={"name": "other"}), boxes),
-        (image.model_copy(update={"shape": SIZE}), boxes),
+        (image, replace(boxes, shape=(6, 4))),
+        (image, replace(image, name="other"), boxes),
+        (replace(image, shape=SIZE), boxes),
         (image, TensorColumn(name="label", dtype="int32", role="target", cardinality=3)),
     ):
         with pytest.raises(ConfigError, match=r"task.kind is detection, which takes one image"):

@@ -393,9 +393,9 @@ def test_columns_that_are_no_image_with_its_mask_are_refused() -> None:
     image = TensorColumn(name="image", dtype="uint8", shape=(1, 20, 28))
     mask = TensorColumn(name="mask", dtype="uint8", shape=(20, 28), role="target", cardinality=3)
     for columns in (
-        (image, mask.model_copy(update={"shape": (20, 20)})),
-        (image, mask.model_copy(update={"cardinality": None})),
-        (image, image.model_copy(update={"name": "other"}), mask),
+        (image, replace(mask, shape=(20, 20))),
+        (image, replace(mask, cardinality=None)),
+        (image, replace(image, name="other"), mask),
         (image, TensorColumn(name="label", dtype="int32", role="target", cardinality=3)),
     ):
         with pytest.raises(ConfigError, match=r"task.kind is segmentation, which takes one image"):

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+NO_BOX = -1
+"""Class of the boxes that pad a row."""
 _OVERLAP = 0.6
 """Intersection over union from which two boxes of a class are of one object."""
 _LIMITS = (-5.0, 9.0)

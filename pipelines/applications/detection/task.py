@@ -17,9 +17,8 @@ from pipelines.applications.detection.augmentation import Views
 from pipelines.applications.detection.details import BoxDetails
 from pipelines.applications.detection.mean_boxes import MeanBoxes
 from pipelines.applications.detection.metrics import COCO, COUNTED_BOXES, HALF, MISSING, AveragePrecision, has_library
-from pipelines.applications.detection.peaks import box_columns, find_boxes
+from pipelines.applications.detection.peaks import NO_BOX, box_columns, find_boxes
 from pipelines.applications.detection.pyramid import OverColumn, Pyramid
-from pipelines.applications.detection.settings import NO_BOX
 from pipelines.applications.detection.settings import DetectionSettings as Settings
 from pipelines.applications.detection.targets import row_losses
 from pipelines.applications.segmentation.unet import scale_pixels

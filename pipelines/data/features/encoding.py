@@ -16,9 +16,9 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.plugins import import_class, is_class_path
-from pipelines.data.features.base import Encoder, Input, Packer
+from pipelines.data.features.base import COUNTS, WORDS, Encoder, Input, Packer
 from pipelines.data.features.raw import python_value
-from pipelines.data.features.statistics import COUNTS, WORDS, Statistics
+from pipelines.data.features.statistics import Statistics
 from pipelines.data.features.text import utf8
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.errors import ConfigError, SourceError
