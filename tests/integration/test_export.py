@@ -21,8 +21,8 @@ from exporting import Eigenvalues, Exported, model_of_many_encoders
 from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
-from pipelines.serving.export.examples import rows_in_json
 from pipelines.serving.export.exporters import fault
+from pipelines.serving.export.json_rows import rows_to_json
 from pipelines.serving.export.numeric import Numeric
 from pipelines.serving.export.onnx import runner, write_onnx
 from pipelines.serving.export.parity import compare_outputs
@@ -31,15 +31,20 @@ from pipelines.serving.export.script import check_script
 from pipelines.serving.export.subject import Rows, Subject, read_subject, to_tensors
 from pipelines.serving.export.targets import Candidate
 
-FILES = ("README.md", "examples.json", "model.onnx", "parity.json", "predict.py")
+FILES = ("README.md", "code.zip", "examples.json", "model.onnx", "parity.json", "predict.py")
 ALONE = """
 import runpy, sys
-for name in ("pipelines", "pyarrow", "pandas", "torch", "tokenizers", "PIL"):
+for name in ("pydantic", "torch", "mlflow", "pyspark", "yaml", "ray", "pandas", "tokenizers", "PIL"):
     sys.modules[name] = None
-sys.argv = [sys.argv[1] + "/predict.py", *sys.argv[2:]]
-runpy.run_path(sys.argv[0], run_name="__main__")
+folder = sys.argv[1]
+sys.argv = [folder + "/predict.py", *sys.argv[2:]]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    files = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "pipelines"]
+    assert files and all(file.startswith(folder + "/code.zip/") for file in files), files
 """
-"""Runs a folder's script in a process that can import nothing of Lockstep."""
+"""Runs a folder's script in a process that can import nothing of Lockstep but what the folder has, and few other packages."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +106,7 @@ def predict_alone(folder: Path, *arguments: str, stdin: str = "") -> subprocess.
 
 def test_its_script_predicts_from_raw_rows_what_the_model_in_mlflow_predicts(model: Exported, onnx: Path) -> None:
     rows = model.raw.drop_columns(["rich", "unused"])
-    ended = predict_alone(onnx, stdin="\n".join(map(json.dumps, rows_in_json(rows))))
+    ended = predict_alone(onnx, stdin="\n".join(map(json.dumps, rows_to_json(rows))))
     assert ended.returncode == 0, ended.stderr
     predictions = [json.loads(line) for line in ended.stdout.splitlines()]
     expected = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
@@ -110,7 +115,7 @@ def test_its_script_predicts_from_raw_rows_what_the_model_in_mlflow_predicts(mod
 
 
 def test_its_script_takes_utf_8_in_every_locale_and_its_reader_may_leave(model: Exported, onnx: Path) -> None:
-    rows = rows_in_json(model.raw.drop_columns(["rich", "unused"]))
+    rows = rows_to_json(model.raw.drop_columns(["rich", "unused"]))
     assert any(row["word"] == "dög" for row in rows)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     expected = predict_alone(onnx, stdin=text.decode())

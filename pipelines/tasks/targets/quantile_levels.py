@@ -41,14 +41,9 @@ class QuantileLevels:
         if "coverage" in metrics:
             metrics["coverage"].update(((predicted[:, 0] <= true) & (true <= predicted[:, -1])).double())
 
-    def predict(self, predicted: Tensor) -> dict[str, Sequence]:
-        """Readable columns of sorted predictions in the units of the query: `prediction`, and one for each quantile."""
-        by_level = {f"quantile_{level}": predicted[:, place].tolist() for place, level in enumerate(self.shares)}
-        return {"prediction": predicted[:, self.middle].tolist(), **by_level}
-
     def prediction_form(self, data: Data) -> dict[str, Any]:
         """As `Task.prediction_form`, of predictions of the target of `data`."""
-        return {**data.quantity_form("quantiles"), "quantiles": list(self.shares), "middle": self.middle}
+        return {**data.decoded_form("quantiles"), "quantiles": list(self.shares), "middle": self.middle}
 
 
 class Coverage(Loss):

@@ -55,8 +55,5 @@ class QuantileTarget(QuantityTarget):
     def quantities(self, output: Tensor) -> Tensor:
         return quantiles_in_order(self.data, output)[:, self._levels.middle]
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        return self._levels.predict(quantiles_in_order(self.data, output))
-
     def prediction_form(self) -> dict[str, Any]:
         return self._levels.prediction_form(self.data)
