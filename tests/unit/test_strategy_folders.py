@@ -17,7 +17,7 @@ FOLDERS = sorted(kind for kind, settings in STRATEGIES.by_name.items() if settin
 MEANING_SOMETHING_ELSE = {
     ("config/train/strategies.py", "ddp"),
     ("serving/export/run.py", "exact"),
-    ("serving/export/standalone/model.py", "exact"),
+    ("serving/export/example_check.py", "exact"),
     ("launch/baseline_models.py", "boosting"),
     ("pipelines/launch/baseline_models.py", "boosting"),
     ("pipelines/commands.py", "boosting"),

@@ -38,12 +38,12 @@ class Model:
         self.schema = schema_from_text(self.manifest["schema"])
         """The columns of a raw row."""
         self.batch_rows = self.manifest.get("rows_at_once") or _BATCH_ROWS
-        encoders = {entry["name"]: _restore(entry.get("encoded by") or entry["refuses"]) for entry in self.manifest["inputs"]}
+        encoders = {entry["name"]: restore_row_encoder(entry.get("encoded by") or entry["refuses"]) for entry in self.manifest["inputs"]}
         self._row_encoders = RowEncoders(encoders)
         self._columns = {name: encoder.column for name, encoder in encoders.items()}
         self._form = self.manifest["answer"]
         self._answer = find_answer(self._form)
-        self._decode = _restore(self._form["target"]).encoder.decode if "target" in self._form else np.asarray
+        self._decode = restore_row_encoder(self._form["target"]).encoder.decode if "target" in self._form else np.asarray
         self._session = onnxruntime.InferenceSession(str(Path(folder, "model.onnx")), providers=["CPUExecutionProvider"])
         self._input_names = {graph_input.name for graph_input in self._session.get_inputs()}
 
@@ -89,7 +89,7 @@ class Model:
         return np.concatenate([self._session.run(None, batch)[0] for batch in batches])
 
 
-def _restore(description: Mapping[str, Any]) -> RowEncoder:
+def restore_row_encoder(description: Mapping[str, Any]) -> RowEncoder:
     """The encoder that `artifact.describe_encoder` describes."""
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in description["encoder"].items()}
     module, _, name = description["implementation"].partition(":")
