@@ -10,6 +10,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import mlflow
 import numpy as np
@@ -17,7 +18,8 @@ import onnx as onnx_format
 import onnxruntime
 import pytest
 import torch
-from exporting import Eigenvalues, Exported, model_of_many_encoders
+from exporting import ABSENT, Eigenvalues, Exported, model_of_many_encoders
+from filed import CONFIG
 from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
@@ -32,10 +34,8 @@ from pipelines.serving.export.subject import Rows, Subject, read_subject, to_ten
 from pipelines.serving.export.targets import Candidate
 
 FILES = ("README.md", "code.zip", "examples.json", "model.onnx", "parity.json", "predict.py")
-ALONE = """
-import runpy, sys
-for name in ("pydantic", "torch", "mlflow", "pyspark", "yaml", "ray", "pandas", "tokenizers", "PIL"):
-    sys.modules[name] = None
+ALONE = f"""{ABSENT}
+import runpy
 folder = sys.argv[1]
 sys.argv = [folder + "/predict.py", *sys.argv[2:]]
 try:
@@ -278,13 +278,69 @@ def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -
     write_onnx(replace(subject, network=Sums()), tmp_path / "model.onnx")
 
 
-def test_an_encoder_of_the_users_own_has_no_script_and_may_be_computed_before(model: Exported, onnx: Path, tmp_path: Path) -> None:
+OWN_SETTINGS = """
+from typing import ClassVar, Literal
+
+from pipelines.config import EncoderSettings
+
+
+class ClipSettings(EncoderSettings):
+    implementation: ClassVar[str] = "own_clip.encoder:Clip"
+    encoder: Literal["own_clip.settings:ClipSettings"] = "own_clip.settings:ClipSettings"
+    limit: float = 1.0
+"""
+OWN_ENCODER = """
+import numpy as np
+
+from pipelines.data.features.base import Encoder, array_with_nulls
+from pipelines.data.features.raw import is_number, numbers
+from pipelines.data.versions.schema import TensorColumn
+
+
+class Clip(Encoder):
+    @classmethod
+    def refusal(cls, settings, kind):
+        return "" if is_number(kind) else "it takes numbers"
+
+    def column(self, name, role):
+        return TensorColumn(name=name, dtype="float32", role=role)
+
+    def encode(self, *inputs):
+        values = numbers(inputs[0])
+        return array_with_nulls(np.clip(values, -self.settings.limit, self.settings.limit).astype(np.float32), np.isnan(values))
+"""
+
+
+def test_an_encoder_of_the_user_s_own_is_exported_and_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "code/own_clip"
+    package.mkdir(parents=True)
+    for name, text in {"__init__": "", "settings": OWN_SETTINGS, "encoder": OWN_ENCODER}.items():
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(package.parent)
+    features = {**CONFIG["dataset"]["features"], "clipped": {"encoder": "own_clip.settings:ClipSettings", "column": "x", "limit": 0.5}}
+    model = model_of_many_encoders(tmp_path, features=features)
+    folder = export(model.config, model.run_id, "onnx")
+    rows = model.raw.drop_columns(["rich", "unused"])
+    ended = predict_alone(folder, stdin="\n".join(map(json.dumps, rows_to_json(rows))))
+    assert ended.returncode == 0, ended.stderr
+    expected = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
+    assert [json.loads(line)["prediction"] for line in ended.stdout.splitlines()] == expected["prediction"].tolist()
+    with ZipFile(folder / "code.zip") as code:
+        own = [name for name in code.namelist() if name.startswith("own_clip/")]
+        assert own == ["own_clip/__init__.py", "own_clip/encoder.py"] and code.read(own[1]).decode() == OWN_ENCODER
+
+
+def test_an_encoder_that_needs_pydantic_has_no_script_and_may_be_computed_before(
+    model: Exported, onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_heavy.py").write_text("import pydantic\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    description = json.loads((onnx / "manifest.json").read_text())
+    description["inputs"][0]["refuses"]["implementation"] = "own_heavy:Clip"
     subject = read_subject(model.config, model.run_id)
-    fitted = subject.manifest.encoders["pixels"].model_copy(update={"feature": {"encoder": "waves:Clip"}})
-    manifest = subject.manifest.model_copy(update={"encoders": {**subject.manifest.encoders, "pixels": fitted}})
-    (note,) = _write_predictions(tmp_path, model.config, replace(subject, manifest=manifest), {"target": "onnx"}, [])
-    assert note == "there is no predict.py, which lacks the encoder waves:Clip; encode these columns yourself"
-    assert not list(tmp_path.iterdir())
+    (note,) = _write_predictions(folder := tmp_path / "empty", model.config, subject, description, [])
+    assert note.startswith("there is no predict.py: own_heavy imports pydantic, which an exported folder does without; import settings")
+    assert not folder.exists()
     encoded = subject.first_rows("test", 5)
     numbers = subject.numeric.raw(subject.features(encoded))
     assert runner(onnx / "model.onnx")(numbers) == pytest.approx(subject.output(encoded), abs=1e-5)

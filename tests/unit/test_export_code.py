@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import numpy as np
 import pyarrow as pa
 import pytest
+from exporting import ABSENT
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -27,13 +28,12 @@ from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import ExportError
 from pipelines.serving.export.artifact import describe_encoder
 from pipelines.serving.export.json_rows import rows_from_json, rows_to_json
-from pipelines.serving.export.modules import HEAVY, find_modules
+from pipelines.serving.export.modules import find_modules
 from pipelines.serving.export.script import PROGRAM
 from pipelines.serving.model.archive import write_files
 
-ALONE = f"""
-import json, sys
-sys.modules.update(dict.fromkeys({(*HEAVY, "pandas")!r}))
+ALONE = f"""{ABSENT}
+import json
 sys.path.insert(0, sys.argv[1])
 import pyarrow as pa
 from pipelines.data.features.row_encoders import RowEncoders
@@ -68,6 +68,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 NUMBERS = pa.table({"a": pa.array([None, 0.1, -2.5, 1e9, 3.0, 1e300], pa.float64())})
+TWO_NUMBERS = NUMBERS.append_column("b", NUMBERS["a"])
 TEXTS = pa.table({"a": pa.array([None, "", "It's a film, a good film.", "İ CAT hello\nworld é", " \t"], pa.string())})
 EDGES = [-2.5, 0.0, 0.1, 3.0, 1e9]
 PICTURE = png(np.arange(48, dtype=np.uint8).reshape(8, 6))
@@ -85,7 +86,7 @@ CASES = [
     Case(
         {"encoder": "fourier", "columns": ["a", "b"], "frequencies": 2},
         {"impute": [None, None], "mean": [0.0, 1.0], "deviation": [1.0, 2.0], "frequencies": [[0.5, 1.5], [2.5, 0.1]]},
-        NUMBERS.append_column("b", NUMBERS["a"]),
+        TWO_NUMBERS,
     ),
     Case({"encoder": "vocabulary"}, {"values": ["0.1", "1e+09"]}, NUMBERS),
     Case({"encoder": "vocabulary"}, {"values": ["2024-01-31"]}, pa.table({"a": pa.array([date(2024, 1, 31), None], pa.date32())})),
@@ -98,7 +99,7 @@ CASES = [
     Case(
         {"encoder": "vector", "columns": ["a", "b"]},
         {"mean": [0.0, 1.0], "deviation": [1.0, 2.0]},
-        NUMBERS.append_column("b", NUMBERS["a"]),
+        TWO_NUMBERS,
     ),
     Case({"encoder": "identity", "shape": [2, 2]}, {"dtype": "float32"}, pa.table({"a": [[[1.5, 2.5], [3.5, -0.0]], [[1.0, 2.0]], None]})),
     Case({"encoder": "scale", "shape": [2], "mean": [0.1, 0.2], "deviation": [1.5, 2.5]}, {}, pa.table({"a": [[1.0, 2.0], [1.0], None]})),

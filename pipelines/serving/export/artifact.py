@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -97,6 +97,7 @@ def describe_encoder(fitted: FittedEncoder) -> dict[str, Any]:
         "encoder": {**values, "keeps_missing": settings.keeps_missing},
         "state": fitted.state,
         "column": fitted.column.to_values(),
+        "needs": list(settings.distributions),
     }
 
 
@@ -110,14 +111,15 @@ def write_manifest(folder: Path, description: Mapping[str, Any]) -> None:
 def readme_text(name: str, manifest: Mapping[str, Any], query: str, examples: Mapping[str, Any], parity: str, modules: Modules) -> str:
     """Markdown that says how to predict with the folder; `manifest` and `examples` are the content of its files, `parity` is the comparison
     with the model in MLflow in a few words, and `modules` are the script's."""
-    encoders = [(entry.get("encoded by") or entry["refuses"])["encoder"]["encoder"] for entry in manifest["inputs"]]
+    described = [entry.get("encoded by") or entry["refuses"] for entry in manifest["inputs"]]
+    encoders = [encoder["encoder"]["encoder"] for encoder in described]
     template = Path(__file__).parent / "templates/readme.txt"
     return template.read_text(encoding="utf-8").format(
         name=name,
         run=manifest["run"],
         digest=manifest["dataset"]["digest"][:12],
         parity=parity,
-        packages=" ".join(_distributions(modules)),
+        packages=" ".join(_distributions(modules, (name for encoder in described for name in encoder["needs"]))),
         row=_line(examples["rows"][0]),
         prediction=_line(examples["predictions"][0]),
         pictures="; pictures in files need Pillow" if "image" in encoders else "",
@@ -138,10 +140,10 @@ def _input(subject: Subject, name: str, candidate: Candidate) -> Mapping[str, An
     return {"name": name, "takes": "the encoded column", "dtype": dtype, "shape": list(column.shape), "encoded by": encoder}
 
 
-def _distributions(modules: Modules) -> list[str]:
-    """What pip installs for the script."""
+def _distributions(modules: Modules, further: Iterable[str]) -> list[str]:
+    """What pip installs for the script, with `further` distributions that encoders name."""
     installed = packages_distributions()
-    return ["onnxruntime", *sorted({installed.get(package, [package])[0] for package in modules.needs})]
+    return ["onnxruntime", *sorted({*(installed.get(package, [package])[0] for package in modules.needs), *further})]
 
 
 def _line(value: Mapping[str, Any]) -> str:

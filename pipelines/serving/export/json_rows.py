@@ -18,6 +18,7 @@ from pipelines.data.features.raw import is_list, is_text
 _WIDE = Context(prec=80)
 _FAULTS = (ValueError, TypeError, ArithmeticError, NotImplementedError)
 """What Python and Arrow raise for a value of another type."""
+_FLOATS: dict[int, Any] = {16: np.float16, 32: np.float32, 64: np.float64}
 Read = Callable[[Any], Any]
 
 
@@ -61,7 +62,7 @@ def _value_reader(kind: pa.DataType) -> Read:
     if types.is_integer(kind):
         return _whole_number
     if types.is_floating(kind):
-        dtype = kind.to_pandas_dtype()
+        dtype = _FLOATS[kind.bit_width]
         return lambda value: dtype(float(_instance(value, float, int, np.floating, np.integer)))
     if types.is_decimal(kind):
         last_place = Decimal(1).scaleb(-kind.scale)

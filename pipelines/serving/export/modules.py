@@ -44,6 +44,8 @@ class _Search:
     files: dict[str, bytes] = field(default_factory=dict)
     needs: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
+    installed: set[str] = field(default_factory=lambda: set(packages_distributions()))
+    """Packages of distributions, which takes a second to find out."""
 
     def add(self, name: str, importers: tuple[str, ...]) -> None:
         """Add a module and what it imports; `importers` are those through which it is imported, the first one first."""
@@ -85,7 +87,7 @@ class _Search:
 
     def _is_loose(self, top: str) -> bool:
         """Whether a package belongs to no distribution, but stands beside a user's encoders."""
-        if top not in packages_distributions() and find_spec(top) is not None:
+        if top not in self.installed and find_spec(top) is not None:
             self.own.add(top)
         return top in self.own
 
