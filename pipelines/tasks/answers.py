@@ -87,8 +87,7 @@ def array_of_quantities(output: np.ndarray, form: Mapping[str, Any], decode: Dec
 def mean_counts(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     """The mean from its logarithm, and the dispersion where the output has one."""
     wide = output.astype(np.float64)
-    with np.errstate(over="ignore"):
-        columns = {"prediction": np.exp(wide[:, 0] + form["log_mean"]).tolist()}
+    columns = {"prediction": np.exp(wide[:, 0] + form["log_mean"]).tolist()}
     if "largest_log_dispersion" in form:
         limit = form["largest_log_dispersion"]
         columns["dispersion"] = np.exp(np.clip(wide[:, 1], -limit, limit)).tolist()

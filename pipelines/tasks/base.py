@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
@@ -144,7 +145,8 @@ class Task(ABC):
         With a packed column, a raw row has several windows, whose outputs are added before: outputs must be sums.
         """
         form, numbers = self.prediction_form(), torch.promote_types(output.dtype, torch.float32)  # NumPy has no bfloat16
-        return find_answer(form)(output.detach().cpu().to(numbers).numpy(), form, self.data.decode)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return find_answer(form)(output.detach().cpu().to(numbers).numpy(), form, self.data.decode)
 
     def prediction_form(self) -> dict[str, Any]:
         """The conversion that `predict` makes, as JSON, which exported folders follow too: `form` names one of `answers.ANSWERS`, or
