@@ -94,7 +94,7 @@ def mean_counts(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> 
     return columns
 
 
-def sorted_quantiles(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+def ascending_quantiles(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
     """The quantiles in ascending order, of output of shape (rows, quantiles, …): no encoder of a quantity changes the order of values."""
     decoded = np.asarray(decode(np.sort(output.astype(np.float64), axis=1)), np.float64)
     by_level = {f"quantile_{level}": decoded[:, number].tolist() for number, level in enumerate(form["quantiles"])}
@@ -121,5 +121,5 @@ ANSWERS: dict[str, Answer] = {
     "numbers": several_quantities,
     "array": array_of_quantities,
     "counts": mean_counts,
-    "quantiles": sorted_quantiles,
+    "quantiles": ascending_quantiles,
 }

@@ -49,7 +49,7 @@ class Data:
         """Whether tokens are words of a vocabulary, from which the text cannot be restored."""
         return self.unknown_word is not None
 
-    def decoded_form(self, form: str) -> dict[str, Any]:
+    def form_to_decode(self, form: str) -> dict[str, Any]:
         """A `prediction_form` whose values are converted back by the encoder of the target, which `decodes` names."""
         return {"form": form, "decodes": self.target.name}
 

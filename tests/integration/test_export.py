@@ -326,8 +326,8 @@ def test_an_encoder_of_the_user_s_own_is_exported_and_predicts(tmp_path: Path, m
     expected = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
     assert [json.loads(line)["prediction"] for line in ended.stdout.splitlines()] == expected["prediction"].tolist()
     with ZipFile(folder / "code.zip") as code:
-        own = [name for name in code.namelist() if name.startswith("own_clip/")]
-        assert own == ["own_clip/__init__.py", "own_clip/encoder.py"] and code.read(own[1]).decode() == OWN_ENCODER
+        files = [name for name in code.namelist() if name.startswith("own_clip/")]
+        assert files == ["own_clip/__init__.py", "own_clip/encoder.py"] and code.read(files[1]).decode() == OWN_ENCODER
 
 
 def test_an_encoder_that_needs_pydantic_has_no_script_and_may_be_computed_before(

@@ -26,11 +26,11 @@ from pipelines.data.features.encoding import implementation
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import ExportError
-from pipelines.serving.export.artifact import describe_encoder
+from pipelines.serving.export.artifact import encoder_in_json
 from pipelines.serving.export.json_rows import rows_from_json, rows_to_json
 from pipelines.serving.export.modules import find_modules
 from pipelines.serving.export.script import PROGRAM
-from pipelines.serving.model.archive import write_files
+from pipelines.serving.model.archive import write_zip
 
 ALONE = f"""{ABSENT}
 import json
@@ -119,7 +119,7 @@ CASES = [
 ]
 
 
-def fitted_case(case: Case) -> FittedEncoder:
+def fit_case(case: Case) -> FittedEncoder:
     settings = encoder_settings(case.settings)
     column = implementation(settings)(settings, case.state).column("x", "feature")
     feature = settings.model_dump(mode="json", exclude=set(settings.excluded_from_identity))
@@ -128,10 +128,10 @@ def fitted_case(case: Case) -> FittedEncoder:
 
 def test_every_encoder_gives_in_a_folder_what_it_gives_in_etl(tmp_path: Path) -> None:
     assert {case.settings["encoder"] for case in CASES} == set(ENCODERS.by_name) - {"auto"}
-    fitted = [fitted_case(case) for case in CASES]
-    described = [describe_encoder(encoder) for encoder in fitted]
+    fitted = [fit_case(case) for case in CASES]
+    described = [encoder_in_json(encoder) for encoder in fitted]
     modules = find_modules([PROGRAM, *dict.fromkeys(description["implementation"].partition(":")[0] for description in described)])
-    write_files(modules.files, archive := tmp_path / "code.zip")
+    write_zip(modules.files, archive := tmp_path / "code.zip")
     questions = [
         [description, schema_to_text(case.rows.schema), rows_to_json(case.rows)] for description, case in zip(described, CASES, strict=True)
     ]
@@ -166,7 +166,7 @@ def test_an_archive_has_what_an_encoder_imports_and_no_more(encoder: str, needs:
 
 def test_equal_code_gives_equal_bytes(tmp_path: Path) -> None:
     for name in ("first.zip", "second.zip"):
-        write_files(find_modules([PROGRAM]).files, tmp_path / name)
+        write_zip(find_modules([PROGRAM]).files, tmp_path / name)
     assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
     with ZipFile(tmp_path / "first.zip") as archive:
         assert archive.namelist() == sorted(archive.namelist())
@@ -185,8 +185,8 @@ def test_modules_of_a_user_s_own_come_along_and_heavy_ones_are_named(tmp_path: P
     (package / "heavy.py").write_text("from own_waves import clip\nfrom pipelines.config import EncoderSettings\n")
     monkeypatch.syspath_prepend(tmp_path)
     modules = find_modules(["own_waves.encoder"])
-    own = {name for name in modules.files if not name.startswith("pipelines/")}
-    assert own == {"own_waves/__init__.py", "own_waves/encoder.py", "own_waves/clip.py", "own_tables.py"}
+    files = {name for name in modules.files if not name.startswith("pipelines/")}
+    assert files == {"own_waves/__init__.py", "own_waves/encoder.py", "own_waves/clip.py", "own_tables.py"}
     assert modules.files["own_waves/__init__.py"] == b"LIMIT = 3\n" and modules.needs == {"numpy", "pyarrow"}
     with pytest.raises(ExportError, match=r"^own_waves\.heavy imports pipelines\.config imports .* imports pydantic, .*TYPE_CHECKING"):
         find_modules(["own_waves.heavy"])

@@ -52,7 +52,7 @@ class Future:
         return {}
 
     def prediction_form(self) -> dict[str, Any]:
-        return self.data.decoded_form("array")
+        return self.data.form_to_decode("array")
 
 
 class FutureQuantiles(Future):

@@ -134,7 +134,7 @@ class NextItem(Task):
         return RankingDetails(self.settings, self.data, self._outcomes)
 
     def prediction_form(self) -> dict[str, Any]:
-        form = self.data.decoded_form("pipelines.applications.recommendation.answers:top_items")
+        form = self.data.form_to_decode("pipelines.applications.recommendation.answers:top_items")
         return {**form, "count": min(TOP, self.items)}
 
     def _rank(self, scores: Tensor, history: Tensor, truth: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ class Operator(Task):
         return FieldDetails(self.settings, self.data, self.settings.axes)
 
     def prediction_form(self) -> dict[str, Any]:
-        return {**self.data.decoded_form("array"), "shape": list(self.target.shape)}
+        return {**self.data.form_to_decode("array"), "shape": list(self.target.shape)}
 
     def _functions(self, output: Tensor) -> Tensor:
         """The model's output in the target's shape, (rows, *shape)."""

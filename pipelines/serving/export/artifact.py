@@ -83,10 +83,10 @@ def describe_answer(subject: Subject) -> dict[str, Any]:
             "or module:function of your own"
         ) from error
     target = subject.manifest.encoders.get(form.get("decodes", ""))
-    return {**form, "target": describe_encoder(target)} if target else form
+    return {**form, "target": encoder_in_json(target)} if target else form
 
 
-def describe_encoder(fitted: FittedEncoder) -> dict[str, Any]:
+def encoder_in_json(fitted: FittedEncoder) -> dict[str, Any]:
     """A fitted encoder in plain JSON, from which `program` makes it without the classes of settings: with all settings, also those that a
     manifest leaves out, and what they compute."""
     settings = encoder_settings(fitted.feature)
@@ -131,7 +131,7 @@ def readme_text(name: str, manifest: Mapping[str, Any], query: str, examples: Ma
 def _input(subject: Subject, name: str, candidate: Candidate) -> Mapping[str, Any]:
     """One input of the written model: a raw column of the query, or a tensor column with the encoder that makes it."""
     fitted = subject.manifest.encoders[name]
-    encoder = describe_encoder(fitted)
+    encoder = encoder_in_json(fitted)
     if candidate.takes_raw_numbers and name in subject.numeric.encoders:
         source = f"column {fitted.inputs[0]} of the query, NULL as NaN"
         return {"name": name, "takes": source, "dtype": "float64", "shape": [], "refuses": encoder}
@@ -141,7 +141,7 @@ def _input(subject: Subject, name: str, candidate: Candidate) -> Mapping[str, An
 
 
 def _distributions(modules: Modules, further: Iterable[str]) -> list[str]:
-    """What pip installs for the script, with `further` distributions that encoders name."""
+    """The distributions that the script needs, with `further` ones that encoders name."""
     installed = packages_distributions()
     return ["onnxruntime", *sorted({*(installed.get(package, [package])[0] for package in modules.needs), *further})]
 

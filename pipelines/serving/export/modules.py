@@ -39,7 +39,7 @@ def find_modules(roots: Iterable[str]) -> Modules:
 
 @dataclass
 class _Search:
-    own: set[str]
+    packages: set[str]
     """Packages whose modules are taken."""
     files: dict[str, bytes] = field(default_factory=dict)
     needs: set[str] = field(default_factory=set)
@@ -77,7 +77,7 @@ class _Search:
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names:
             return
-        if top in self.own or (top not in HEAVY and self._is_loose(top)):
+        if top in self.packages or (top not in HEAVY and self._is_loose(top)):
             self.add(_module_name(name), importers)
         elif is_always and top in HEAVY:
             chain = " imports ".join((*importers, top))
@@ -88,8 +88,8 @@ class _Search:
     def _is_loose(self, top: str) -> bool:
         """Whether a package belongs to no distribution, but stands beside a user's encoders."""
         if top not in self.installed and find_spec(top) is not None:
-            self.own.add(top)
-        return top in self.own
+            self.packages.add(top)
+        return top in self.packages
 
 
 def _module_name(name: str) -> str:

@@ -90,7 +90,7 @@ class Model:
 
 
 def restore_row_encoder(description: Mapping[str, Any]) -> RowEncoder:
-    """The encoder that `artifact.describe_encoder` describes."""
+    """The encoder that `artifact.encoder_in_json` describes."""
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in description["encoder"].items()}
     module, _, name = description["implementation"].partition(":")
     encoder: Encoder[Any] = getattr(import_module(module), name)(SimpleNamespace(**settings), description["state"])

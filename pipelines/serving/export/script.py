@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.errors import ExportError
 from pipelines.serving.export.example_check import EXAMPLES
 from pipelines.serving.export.modules import HEAVY, Modules, find_modules
-from pipelines.serving.model.archive import write_files
+from pipelines.serving.model.archive import write_zip
 from pipelines.tasks.base import Task
 
 SCRIPT, CODE, README = "predict.py", "code.zip", "README.md"
@@ -41,7 +41,7 @@ def write_script(folder: Path, modules: Modules, readme: str, examples: Mapping[
     """Write the four files. `examples` has `rows`, their `predictions`, whether numbers are compared (`exact`) and their `tolerance`."""
     script = Path(__file__).parent / "templates/predict.txt"
     (folder / SCRIPT).write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
-    write_files(modules.files, folder / CODE)
+    write_zip(modules.files, folder / CODE)
     (folder / EXAMPLES).write_text(json.dumps(examples, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     (folder / README).write_text(readme, encoding="utf-8")
 

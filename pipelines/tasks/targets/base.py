@@ -194,7 +194,7 @@ class QuantityTarget(Target):
         return self.raw(output[:, 0])
 
     def prediction_form(self) -> dict[str, Any]:
-        return self.data.decoded_form("quantity")
+        return self.data.form_to_decode("quantity")
 
 
 def mean_by_weight(values: np.ndarray, weights: np.ndarray) -> Tensor:

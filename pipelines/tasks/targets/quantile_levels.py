@@ -43,7 +43,7 @@ class QuantileLevels:
 
     def prediction_form(self, data: Data) -> dict[str, Any]:
         """As `Task.prediction_form`, of predictions of the target of `data`."""
-        return {**data.decoded_form("quantiles"), "quantiles": list(self.shares), "middle": self.middle}
+        return {**data.form_to_decode("quantiles"), "quantiles": list(self.shares), "middle": self.middle}
 
 
 class Coverage(Loss):

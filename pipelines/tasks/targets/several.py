@@ -119,7 +119,7 @@ class VectorTarget(SeveralValues):
         ]
 
     def prediction_form(self) -> dict[str, Any]:
-        return {**self.data.decoded_form("numbers"), "names": list(self.names)}
+        return {**self.data.form_to_decode("numbers"), "names": list(self.names)}
 
 
 def target_weights(names: Sequence[str], weights: dict[str, float]) -> list[float]:
