@@ -18,6 +18,18 @@ from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.serving.model import log_model
 from pipelines.tasks.bind import build_task
 
+ABSENT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("pydantic", "torch", "mlflow", "pyspark", "yaml", "ray", "pandas"):
+            raise ModuleNotFoundError(f"{name} is not installed")
+
+sys.meta_path.insert(0, Absent())
+"""
+"""Code after which a process is as where these packages are not installed."""
+
 
 @dataclass(frozen=True)
 class Exported:
@@ -36,14 +48,18 @@ class Eigenvalues(nn.Module):
 
 
 def model_of_many_encoders(
-    folder: Path, hidden: tuple[int, ...] = (16,), splits: tuple[str, ...] = ("train", "test"), task: dict[str, Any] | None = None
+    folder: Path,
+    hidden: tuple[int, ...] = (16,),
+    splits: tuple[str, ...] = ("train", "test"),
+    task: dict[str, Any] | None = None,
+    features: dict[str, Any] | None = None,
 ) -> Exported:
-    """Its splits are the same rows. `task` is in place of a perceptron with these hidden layers."""
+    """Its splits are the same rows. `task` is in place of a perceptron with these hidden layers, `features` of the usual ones."""
     folder.mkdir(exist_ok=True)
     config = parse(
         {
             **CONFIG,
-            "dataset": {**CONFIG["dataset"], "path": str(folder / "data")},
+            "dataset": {**CONFIG["dataset"], "path": str(folder / "data"), **({"features": features} if features else {})},
             "task": task or {"kind": "tabular", "hidden": list(hidden)},
             "tracking": {"uri": new_store(folder)},
             "export": {"path": str(folder / "exports"), "hls4ml": {"rows": 50}},

@@ -12,10 +12,10 @@ from pipelines.data.features import check_columns, fit_encoders, needs
 from pipelines.data.features.auto.choice import Choice, choose
 from pipelines.data.features.auto.exact import settle
 from pipelines.data.features.auto.patterns import name_columns
-from pipelines.data.features.base import Encoder
+from pipelines.data.features.base import COUNTED, MOMENTS, Encoder
 from pipelines.data.features.encoding import restore_encoder
 from pipelines.data.features.raw import is_number, missing_values
-from pipelines.data.features.statistics import COUNTED, MOMENTS, Accumulator, Statistics, statistics_from_summary
+from pipelines.data.features.statistics import Accumulator, Statistics, statistics_from_summary
 from pipelines.data.features.text.ngrams import term_rule
 from pipelines.data.versions.manifest import FittedEncoder
 

@@ -173,7 +173,7 @@ class Mixed(nn.Sequential):
 def gpts(of: type[Language] = Language, workers: int = 2, network: dict[str, Any] | None = None, length: int = 17, **train: Any) -> None:
     """What a training of a small language model on windows of that length refuses before it starts."""
     base = gpt()
-    data = replace(base.data, columns=(base.data.columns[0].model_copy(update={"shape": (length,)}),))
+    data = replace(base.data, columns=(replace(base.data.columns[0], shape=(length,)),))
     settings = gpt_settings(WorkerContext(world_size=workers), **train)
     strategy_class(settings).check(
         settings, of(LanguageSettings.model_validate({**base.settings.model_dump(), **(network or {})}), data), None

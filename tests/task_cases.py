@@ -1,6 +1,7 @@
 """Every kind of task on columns of its own, with random rows, for tests that go through all of them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ TERMS = TensorColumn(name="terms", dtype="int32", shape=(6, 2), cardinality=30, 
 SOUND = TensorColumn(name="sound", dtype="float32", shape=(8, 20))
 SERIES = TensorColumn(name="series", dtype="float32", shape=(3, 15))
 HISTORY = TensorColumn(name="history", dtype="int32", shape=(12,), cardinality=40)
-NEXT = HISTORY.model_copy(update={"name": "next", "role": "target"})
+NEXT = replace(HISTORY, name="next", role="target")
 WINDOWS = TensorColumn(name="windows", dtype="uint8", shape=(17,), cardinality=30)
 PAST = TensorColumn(name="past", dtype="float32", shape=(12, 3))
 FUTURE = TensorColumn(name="future", dtype="float32", shape=(4, 3), role="target")
@@ -77,7 +78,7 @@ CASES: dict[str, tuple[type[Task], tuple[TensorColumn, ...], dict[str, Any]]] = 
     "segmentation": (Segmentation, (IMAGE, MASK), {"width": 4, "depth": 1, "patch": [8, 8], "flips": [0], "elastic": 1.0}),
     "operator": (
         Operator,
-        (INITIAL, RATING.model_copy(update={"name": "viscosity", "role": "feature"}), FINAL),
+        (INITIAL, replace(RATING, name="viscosity", role="feature"), FINAL),
         {"modes": 3, "width": 8, "layers": 2},
     ),
     "detection": (Detection, (PHOTO, BOXES), {"width": 4, "stages": 2, "head": 8, "flips": [1], "zoom": 0.3, "jitter": 0.2}),

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -179,8 +180,8 @@ def _as_etl_would(version: Version, config: Config) -> None:
             update={
                 "feature": settings.model_dump(mode="json"),
                 "state": states[settings.encoder],
-                "column": version.manifest.encoders[name].column.model_copy(
-                    update={"role": config.dataset.column_role(name), "missing": settings.keeps_missing}
+                "column": replace(
+                    version.manifest.encoders[name].column, role=config.dataset.column_role(name), missing=settings.keeps_missing
                 ),
             }
         )

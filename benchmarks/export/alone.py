@@ -2,8 +2,8 @@
 
     python -m benchmarks.export.alone [--only adult mnist] [--rows 20000]
 
-Train the pipelines first. Spark reads the rows from their sources. The script runs in a process that can import neither Lockstep nor
-Arrow, pandas or torch.
+Train the pipelines first. Spark reads the rows from their sources. The script runs in a process that can import nothing of Lockstep but
+the folder's code, and neither pydantic nor torch.
 """
 
 import argparse
@@ -22,7 +22,8 @@ from benchmarks.report import Row, package_versions, save, show
 from pipelines import api, tracking
 from pipelines.config import Config
 from pipelines.errors import LockstepError
-from pipelines.serving.export.examples import example_predictions, rows_in_json
+from pipelines.serving.export.examples import example_predictions
+from pipelines.serving.export.json_rows import rows_to_json
 from pipelines.serving.export.subject import read_subject
 from pipelines.serving.registry.measure import test_rows
 from pipelines.spark.session import session
@@ -30,7 +31,7 @@ from pipelines.spark.session import session
 CONF = Path(__file__).parents[2] / "conf"
 ALONE = """
 import runpy, sys
-for name in ("pipelines", "pyarrow", "pandas", "torch", "tokenizers"):
+for name in ("pydantic", "torch", "mlflow", "pyspark", "yaml", "ray"):
     sys.modules[name] = None
 sys.argv = [sys.argv[1] + "/predict.py", sys.argv[2]]
 runpy.run_path(sys.argv[0], run_name="__main__")
@@ -62,7 +63,7 @@ def compare(config: Config, limit: int) -> Row:
     table = table.select(subject.raw_schema.names).cast(subject.raw_schema)
     expected = example_predictions(subject, table)
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows_in_json(table))
+        file.writelines(json.dumps(row) + "\n" for row in rows_to_json(table))
         file.flush()
         start = perf_counter()
         ended = subprocess.run([sys.executable, "-I", "-c", ALONE, str(folder), file.name], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipelines.config import Config
 from pipelines.data.versions.manifest import SPLITS
 from pipelines.data.versions.plain import commit_arrays, identity_encoders
-from pipelines.data.versions.schema import TensorColumn, schema_to_text
+from pipelines.data.versions.schema import Role, TensorColumn, schema_to_text
 from pipelines.data.versions.versions import Version
 from pipelines.errors import DatasetError
 from pipelines.notebook.section_values import build_config
@@ -61,5 +61,6 @@ def _forms(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype, tuple[
 
 def _column(name: str, array: np.ndarray, target: str, classes: int | None) -> TensorColumn:
     is_target = name == target
-    role = "target" if is_target else "feature"
-    return TensorColumn(name=name, dtype=str(array.dtype), shape=array.shape[1:], role=role, cardinality=classes if is_target else None)
+    role: Role = "target" if is_target else "feature"
+    dtype: Any = str(array.dtype)
+    return TensorColumn(name=name, dtype=dtype, shape=array.shape[1:], role=role, cardinality=classes if is_target else None)

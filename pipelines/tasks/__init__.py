@@ -2,6 +2,7 @@
 
 1. `base`        defines the base class of tasks; `data` are its rows, and the facts that it knows about its dataset.
 2. `targets`     give outputs, loss, metrics and predictions for each kind of target: a number, a count, a class, several of them.
+   `answers`     are the predictions from outputs, which need no torch.
 3. `supervised`  is the base class of tasks with such a target, for any network, with weights of classes and rows.
 4. Networks, with what only they need, by the data that they take: `tables`, `images` and `sequences` of words; further ones are in
                  `pipelines.applications`. `network_function` has the network that a function of the user's makes.

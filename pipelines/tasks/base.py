@@ -9,12 +9,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from pipelines.config import TaskSettings
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.errors import ConfigError
+from pipelines.tasks.answers import find_answer
 from pipelines.tasks.data import Batch, Data, row_count
 from pipelines.tasks.details.base import Details
 from pipelines.tasks.details.explanation import Explanation
@@ -135,16 +138,19 @@ class Task(ABC):
         validation and test, and logs the best value of each metric as `baseline/<split>/<metric>`."""
         return ()
 
-    @abstractmethod
     def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """Convert the output of the model to readable columns, one value per row: names of labels, quantities in raw units.
+        """Convert the output of the model to readable columns, one value per row: names of labels, quantities in raw units; by default, as
+        `prediction_form` says.
 
         With a packed column, a raw row has several windows, whose outputs are added before: outputs must be sums.
         """
+        form, numbers = self.prediction_form(), torch.promote_types(output.dtype, torch.float32)  # NumPy has no bfloat16
+        with np.errstate(over="ignore", invalid="ignore"):
+            return find_answer(form)(output.detach().cpu().to(numbers).numpy(), form, self.data.decode)
 
     def prediction_form(self) -> dict[str, Any]:
-        """The conversion that `predict` makes, as JSON for programs without torch: `form` names one of `export.standalone.answers`, and the
-        other entries are its settings. Empty if none of them does; such programs then give the output as it is."""
+        """The conversion that `predict` makes, as JSON, which exported folders follow too: `form` names one of `answers.ANSWERS`, or
+        `module:function` of your own, which imports NumPy alone; the other entries are its settings. Empty for the output as it is."""
         return {}
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:

@@ -50,10 +50,9 @@ class Data:
         """Whether tokens are words of a vocabulary, from which the text cannot be restored."""
         return self.unknown_word is not None
 
-    def quantity_form(self, form: str) -> dict[str, Any]:
-        """The `prediction_form` of a target that is a quantity, or several: with its encoder, which converts it back."""
-        fitted = self.encoders.get(self.target.name)
-        return {"form": form, "encoder": fitted.feature, "state": fitted.state} if fitted else {}
+    def form_to_decode(self, form: str) -> dict[str, Any]:
+        """A `prediction_form` whose values are converted back by the encoder of the target, which `decodes` names."""
+        return {"form": form, "decodes": self.target.name}
 
     @property
     def features(self) -> tuple[TensorColumn, ...]:

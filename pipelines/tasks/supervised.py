@@ -95,9 +95,6 @@ class Supervised(Task):
             return ClassDetails(self.settings, self.data, self.target)
         return QuantityDetails(self.settings, self.data, self.target) if self.target.figures == "quantity" else None
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        return self.target.predict(output.detach().cpu().double())
-
     def prediction_form(self) -> dict[str, Any]:
         return self.target.prediction_form()
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import mlflow
 import numpy as np
@@ -17,12 +18,13 @@ import onnx as onnx_format
 import onnxruntime
 import pytest
 import torch
-from exporting import Eigenvalues, Exported, model_of_many_encoders
+from exporting import ABSENT, Eigenvalues, Exported, model_of_many_encoders
+from filed import CONFIG
 from torch import nn
 
 from pipelines.errors import CorruptError, DatasetError, ExportError, TrackingError
-from pipelines.serving.export.examples import rows_in_json
 from pipelines.serving.export.exporters import fault
+from pipelines.serving.export.json_rows import rows_to_json
 from pipelines.serving.export.numeric import Numeric
 from pipelines.serving.export.onnx import runner, write_onnx
 from pipelines.serving.export.parity import compare_outputs
@@ -31,15 +33,18 @@ from pipelines.serving.export.script import check_script
 from pipelines.serving.export.subject import Rows, Subject, read_subject, to_tensors
 from pipelines.serving.export.targets import Candidate
 
-FILES = ("README.md", "examples.json", "model.onnx", "parity.json", "predict.py")
-ALONE = """
-import runpy, sys
-for name in ("pipelines", "pyarrow", "pandas", "torch", "tokenizers", "PIL"):
-    sys.modules[name] = None
-sys.argv = [sys.argv[1] + "/predict.py", *sys.argv[2:]]
-runpy.run_path(sys.argv[0], run_name="__main__")
+FILES = ("README.md", "code.zip", "examples.json", "model.onnx", "parity.json", "predict.py")
+ALONE = f"""{ABSENT}
+import runpy
+folder = sys.argv[1]
+sys.argv = [folder + "/predict.py", *sys.argv[2:]]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    files = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "pipelines"]
+    assert files and all(file.startswith(folder + "/code.zip/") for file in files), files
 """
-"""Runs a folder's script in a process that can import nothing of Lockstep."""
+"""Runs a folder's script in a process that can import nothing of Lockstep but what the folder has, and few other packages."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +106,7 @@ def predict_alone(folder: Path, *arguments: str, stdin: str = "") -> subprocess.
 
 def test_its_script_predicts_from_raw_rows_what_the_model_in_mlflow_predicts(model: Exported, onnx: Path) -> None:
     rows = model.raw.drop_columns(["rich", "unused"])
-    ended = predict_alone(onnx, stdin="\n".join(map(json.dumps, rows_in_json(rows))))
+    ended = predict_alone(onnx, stdin="\n".join(map(json.dumps, rows_to_json(rows))))
     assert ended.returncode == 0, ended.stderr
     predictions = [json.loads(line) for line in ended.stdout.splitlines()]
     expected = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
@@ -110,7 +115,7 @@ def test_its_script_predicts_from_raw_rows_what_the_model_in_mlflow_predicts(mod
 
 
 def test_its_script_takes_utf_8_in_every_locale_and_its_reader_may_leave(model: Exported, onnx: Path) -> None:
-    rows = rows_in_json(model.raw.drop_columns(["rich", "unused"]))
+    rows = rows_to_json(model.raw.drop_columns(["rich", "unused"]))
     assert any(row["word"] == "dög" for row in rows)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     expected = predict_alone(onnx, stdin=text.decode())
@@ -273,13 +278,69 @@ def test_an_operator_that_onnx_lacks_is_named(model: Exported, tmp_path: Path) -
     write_onnx(replace(subject, network=Sums()), tmp_path / "model.onnx")
 
 
-def test_an_encoder_of_the_users_own_has_no_script_and_may_be_computed_before(model: Exported, onnx: Path, tmp_path: Path) -> None:
+OWN_SETTINGS = """
+from typing import ClassVar, Literal
+
+from pipelines.config import EncoderSettings
+
+
+class ClipSettings(EncoderSettings):
+    implementation: ClassVar[str] = "own_clip.encoder:Clip"
+    encoder: Literal["own_clip.settings:ClipSettings"] = "own_clip.settings:ClipSettings"
+    limit: float = 1.0
+"""
+OWN_ENCODER = """
+import numpy as np
+
+from pipelines.data.features.base import Encoder, array_with_nulls
+from pipelines.data.features.raw import is_number, numbers
+from pipelines.data.versions.schema import TensorColumn
+
+
+class Clip(Encoder):
+    @classmethod
+    def refusal(cls, settings, kind):
+        return "" if is_number(kind) else "it takes numbers"
+
+    def column(self, name, role):
+        return TensorColumn(name=name, dtype="float32", role=role)
+
+    def encode(self, *inputs):
+        values = numbers(inputs[0])
+        return array_with_nulls(np.clip(values, -self.settings.limit, self.settings.limit).astype(np.float32), np.isnan(values))
+"""
+
+
+def test_an_encoder_of_the_user_s_own_is_exported_and_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "code/own_clip"
+    package.mkdir(parents=True)
+    for name, text in {"__init__": "", "settings": OWN_SETTINGS, "encoder": OWN_ENCODER}.items():
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(package.parent)
+    features = {**CONFIG["dataset"]["features"], "clipped": {"encoder": "own_clip.settings:ClipSettings", "column": "x", "limit": 0.5}}
+    model = model_of_many_encoders(tmp_path, features=features)
+    folder = export(model.config, model.run_id, "onnx")
+    rows = model.raw.drop_columns(["rich", "unused"])
+    ended = predict_alone(folder, stdin="\n".join(map(json.dumps, rows_to_json(rows))))
+    assert ended.returncode == 0, ended.stderr
+    expected = mlflow.pyfunc.load_model(model.uri).predict(model.raw.to_pandas())
+    assert [json.loads(line)["prediction"] for line in ended.stdout.splitlines()] == expected["prediction"].tolist()
+    with ZipFile(folder / "code.zip") as code:
+        files = [name for name in code.namelist() if name.startswith("own_clip/")]
+        assert files == ["own_clip/__init__.py", "own_clip/encoder.py"] and code.read(files[1]).decode() == OWN_ENCODER
+
+
+def test_an_encoder_that_needs_pydantic_has_no_script_and_may_be_computed_before(
+    model: Exported, onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_heavy.py").write_text("import pydantic\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    description = json.loads((onnx / "manifest.json").read_text())
+    description["inputs"][0]["refuses"]["implementation"] = "own_heavy:Clip"
     subject = read_subject(model.config, model.run_id)
-    fitted = subject.manifest.encoders["pixels"].model_copy(update={"feature": {"encoder": "waves:Clip"}})
-    manifest = subject.manifest.model_copy(update={"encoders": {**subject.manifest.encoders, "pixels": fitted}})
-    (note,) = _write_predictions(tmp_path, model.config, replace(subject, manifest=manifest), {"target": "onnx"}, [])
-    assert note == "there is no predict.py, which lacks the encoder waves:Clip; encode these columns yourself"
-    assert not list(tmp_path.iterdir())
+    (note,) = _write_predictions(folder := tmp_path / "empty", model.config, subject, description, [])
+    assert note.startswith("there is no predict.py: own_heavy imports pydantic, which an exported folder does without; import settings")
+    assert not folder.exists()
     encoded = subject.first_rows("test", 5)
     numbers = subject.numeric.raw(subject.features(encoded))
     assert runner(onnx / "model.onnx")(numbers) == pytest.approx(subject.output(encoded), abs=1e-5)

@@ -112,7 +112,7 @@ def test_the_spread_of_influences_is_that_of_the_metric_over_samples_of_rows(
 
 ITEMS = 60
 HISTORY = TensorColumn(name="before", dtype="int32", shape=(4,), cardinality=FIRST + ITEMS)
-NEXT = HISTORY.model_copy(update={"name": "after", "role": "target"})
+NEXT = replace(HISTORY, name="after", role="target")
 
 
 def next_item_split(noise: float, seed: int) -> SplitEvaluation:

@@ -11,7 +11,7 @@ from groups import run_group
 from sklearn.metrics import matthews_corrcoef
 from trainings import open_dataset, training
 
-from pipelines.serving.export.standalone.answers import ANSWERS
+from pipelines.tasks.answers import find_answer
 from pipelines.tasks.bind import build_task
 from pipelines.tasks.targets.decision import Decision, choose_threshold, describe_decision, fit_decision
 from pipelines.train.checkpoint.checkpoints import Checkpoints
@@ -138,9 +138,9 @@ def test_metrics_predictions_and_exports_follow_the_decision(tmp_path: Path) -> 
     np.testing.assert_allclose(predicted[name], probabilities, rtol=1e-12)
     assert predicted["prediction"] == [second_class if value > 0.3 else first_class for value in probabilities]
     form = json.loads(json.dumps(decided.prediction_form()))
-    exported = ANSWERS["binary"](outputs.numpy(), form)
-    assert [row["prediction"] for row in exported] == predicted["prediction"]
-    np.testing.assert_allclose([row[name] for row in exported], predicted[name], rtol=1e-12)
+    assert find_answer(form)(outputs.numpy(), form, np.asarray) == predicted
+    calibrated = decided.target.probabilities(outputs)[:, 1]
+    np.testing.assert_allclose(predicted[name], calibrated, rtol=1e-12, err_msg="metrics are those of the probabilities that are predicted")
     batch = {"label": torch.from_numpy((probabilities > 0.5).astype(np.uint8))}
     accuracies = []
     for task in (plain, decided):

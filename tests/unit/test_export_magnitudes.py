@@ -19,11 +19,12 @@ from pipelines.data.features import Encoders
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.errors import ExportError
-from pipelines.serving.export.examples import json_value
+from pipelines.serving.export.example_check import check_examples
+from pipelines.serving.export.json_rows import json_value
 from pipelines.serving.export.numeric import find_numeric
 from pipelines.serving.export.onnx import FILE, runner, write_onnx
+from pipelines.serving.export.program import Model
 from pipelines.serving.export.run import write_export
-from pipelines.serving.export.standalone.model import Model, check_examples
 from pipelines.serving.export.subject import Subject
 from pipelines.serving.export.targets import target_writer
 from pipelines.serving.model import Predictor
@@ -171,7 +172,7 @@ OFTEN = (("tabular", "counts"), ("tabular", "rare"), ("trees", "binary"))
 def test_a_script_decides_as_the_model_in_mlflow_for_columns_of_every_magnitude(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, target: str
 ) -> None:
-    monkeypatch.setattr("pipelines.serving.export.run.check_script", lambda folder, _: check_examples(folder))
+    monkeypatch.setattr("pipelines.serving.export.run.check_script", lambda folder, _: check_examples(folder, Model(folder).predict))
     case, folder = make_case(tmp_path, kind, target), tmp_path / "onnx"
     folder.mkdir()
     report, notes = write_export(case.config, case.subject, "onnx", target_writer("onnx"), folder)
@@ -193,7 +194,7 @@ def test_a_script_decides_as_the_model_in_mlflow_for_columns_of_every_magnitude(
 
 @pytest.mark.parametrize("kind", ["tabular", pytest.param("trees", marks=pytest.mark.full)])
 def test_eight_bits_that_decide_otherwise_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr("pipelines.serving.export.run.check_script", lambda folder, _: check_examples(folder))
+    monkeypatch.setattr("pipelines.serving.export.run.check_script", lambda folder, _: check_examples(folder, Model(folder).predict))
     case, folder = make_case(tmp_path, kind, "binary"), tmp_path / "onnx-int8"
     folder.mkdir()
     report, _ = write_export(case.config, case.subject, "onnx-int8", target_writer("onnx-int8"), folder)

@@ -20,11 +20,11 @@ from pipelines.config.tasks.tabular import TabularSettings
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import ConfigError
-from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.serving.http.schema import openapi
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor
 from pipelines.serving.model.signature import model_signature
+from pipelines.tasks.answers import find_answer
 from pipelines.tasks.bind import task_data
 
 SHARES = (0.05, 0.5, 0.95)
@@ -154,14 +154,14 @@ def test_p7_model_http_and_export_give_one_answer(tmp_path: Path) -> None:
     with torch.no_grad():
         output = model(batch())
     expected, form = forecasting.predict(output), json.loads(json.dumps(forecasting.prediction_form()))
-    exported = ANSWERS[form["form"]](output.double().numpy(), form)
+    exported = find_answer(form)(output.double().numpy(), form, forecasting.data.decode)
     assert json.dumps(answers, allow_nan=False) and openapi(served, Endpoint(), needs_token=False) and model_signature(predictor)
-    assert set(answers[0]) == {*expected, "refused"} and set(exported[0]) == set(expected) == {
+    assert set(answers[0]) == {*expected, "refused"} and set(exported) == set(expected) == {
         "prediction", "quantile_0.05", "quantile_0.5", "quantile_0.95"}  # fmt: skip
     for name, values in expected.items():
         assert np.shape(values) == (5, HORIZON, SERIES)
         np.testing.assert_allclose([row[name] for row in answers], values, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose([row[name] for row in exported], values, rtol=1e-9)
+        np.testing.assert_allclose(exported[name], values, rtol=1e-9)
     assert (
         np.all(np.array(expected["quantile_0.05"]) <= np.array(expected["quantile_0.95"]))
         and expected["prediction"] == expected["quantile_0.5"]

@@ -1,5 +1,6 @@
 """Forecasts: DLinear's shape, errors as they are published, arrays scaled by given numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_predictions_are_in_the_query_s_units() -> None:
 
 @pytest.mark.parametrize("shapes", [((12, 3), (4, 2)), ((12,), (4,)), ((12, 3), ()), ((12, 3, 1), (4, 3, 1))])
 def test_columns_that_are_no_history_are_named(shapes: tuple[tuple[int, ...], ...]) -> None:
-    columns = tuple(column.model_copy(update={"shape": shape}) for column, shape in zip(COLUMNS, shapes, strict=True))
+    columns = tuple(replace(column, shape=shape) for column, shape in zip(COLUMNS, shapes, strict=True))
     with pytest.raises(ConfigError, match=r"takes one feature of shape \(steps, series\) and a target of .*but got past \("):
         Forecasting(Settings(), Data(columns))
 

@@ -19,7 +19,6 @@ from pipelines.applications.speech.wav import UnreadableSoundError, read_samples
 from pipelines.data.features.base import Encoder
 from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
-from pipelines.serving.export.script import columns
 
 RATE = 8_000
 
@@ -175,16 +174,6 @@ def test_other_bytes_are_refused_by_their_cause(encoder: Encoder, name: str) -> 
     content, fault = FAULTS[name]
     assert encoder.encode(pa.array([COMPLETE, content, None], pa.binary())).is_null().to_pylist() == [False, True, True]
     assert (encoder.fault(content), encoder.fault(None)) == (fault, "")
-
-
-def test_the_script_of_an_export_reads_and_refuses_the_same(encoder: Encoder) -> None:
-    contents = [*FORMS.values(), *(content for content, _ in FAULTS.values()), None]
-    settings = encoder.settings.model_dump(mode="json")
-    values, refused = columns.ENCODERS["log_mel"](settings, {}, columns.Column("binary", contents))
-    encoded = encoder.encode(pa.array(contents, pa.binary()))
-    assert refused.tolist() == encoded.is_null().to_pylist()
-    assert np.array_equal(values[~refused], to_numpy(encoder.column("x", "feature"), encoded.drop_null()))
-    assert [columns.FAULTS["log_mel"](settings, content) for content in contents] == [encoder.fault(content) for content in contents]
 
 
 @given(st.binary(max_size=60), st.sampled_from(list(FORMS)))

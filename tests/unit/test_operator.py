@@ -1,5 +1,6 @@
 """The Fourier neural operator: its layers are torch's FFT, its loss that of each row, its metrics in the units of the query."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from pipelines.data.versions.schema import ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError, DatasetError
 from pipelines.report.evaluation import SplitEvaluation
 from pipelines.report.figures.svg_figures import draw_figures
-from pipelines.serving.export.standalone.answers import ANSWERS
+from pipelines.tasks.answers import find_answer
 from pipelines.tasks.base import Batch, Data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -109,8 +110,7 @@ def test_an_export_s_script_answers_as_the_model(columns: tuple[TensorColumn, ..
     fitted = FittedEncoder(feature=scale, inputs=("final",), state={}, column=columns[-1])
     operator = task(*columns, data={"encoders": {"final": fitted}, "decode": lambda values: values * 2.0 + 3.0})
     output, form = operator.model()(random_rows(operator)).detach(), operator.prediction_form()
-    answers = ANSWERS[form["form"]](output.numpy(), form)
-    assert [row["prediction"] for row in answers] == operator.predict(output)["prediction"]
+    assert find_answer(form)(output.numpy(), json.loads(json.dumps(form)), operator.data.decode) == operator.predict(output)
 
 
 def test_a_row_that_is_zero_has_no_relative_error() -> None:

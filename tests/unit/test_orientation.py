@@ -20,7 +20,6 @@ from pipelines.data.features.arrays import Image
 from pipelines.data.features.orientation import orientation, turn
 from pipelines.data.versions.schema import Role, TensorColumn, to_numpy
 from pipelines.init.media.pictures import _decode
-from pipelines.serving.export.script import predict_script
 
 ORIENTATIONS = range(1, 9)
 TAG = 274
@@ -56,18 +55,12 @@ def encode(encoder: Any, *inputs: Any) -> tuple[np.ndarray | None, str]:
 
 @pytest.mark.parametrize("number", ORIENTATIONS)
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
-def test_an_image_is_what_a_viewer_shows_in_etl_in_the_exported_script_and_in_drafts(number: int, form: str) -> None:
+def test_an_image_is_what_a_viewer_shows_in_etl_and_in_drafts(number: int, form: str) -> None:
     content = file(PHOTOGRAPH, number, form)
     expected = viewer_pixels(content).transpose(2, 0, 1)
     settings = ImageSettings(shape=expected.shape)
     encoded, _ = encode(Image(settings, {}), content)
     np.testing.assert_array_equal(encoded, expected)
-    script: dict[str, Any] = {"__name__": "script"}
-    plain = settings.model_dump(mode="json")
-    exec(compile(predict_script([plain]), "predict.py", "exec"), script)
-    values, refused = script["ENCODERS"]["image"](plain, {}, script["Column"]("binary", [content]))
-    assert not refused[0]
-    np.testing.assert_array_equal(values[0], expected)
     assert _decode(content, True) == (expected.shape[:0:-1], "RGB")
 
 

@@ -120,6 +120,6 @@ def test_arrays_that_are_no_splits_are_refused_in_a_line(tmp_path: Path, splits:
 
 
 def test_arrays_of_a_type_that_no_tensor_has_are_refused_in_a_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"TensorColumn: dtype: must be one of float32, .*\(got complex128\)") as error:
+    with pytest.raises(ConfigError, match=r"column y is complex128; a tensor column is one of float32, ") as error:
         api.write_arrays(tmp_path / "arrays", {"train": {"y": np.zeros(2, complex)}}, target="y")
     assert "\n" not in str(error.value) and not (tmp_path / "arrays").exists()

@@ -1,5 +1,6 @@
 """The task `segmentation`: its network, its loss row by row, what it draws, and its metrics."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -22,7 +23,7 @@ from pipelines.data.loader.permutations import row_keys
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import ROW_KEYS, ROW_NUMBERS, TensorColumn
 from pipelines.errors import ConfigError
-from pipelines.serving.export.standalone.answers import ANSWERS
+from pipelines.tasks.answers import find_answer
 from pipelines.tasks.base import Batch, Data
 from pipelines.tasks.bind import check_task
 from pipelines.tasks.metrics.table import metric_values
@@ -393,9 +394,9 @@ def test_columns_that_are_no_image_with_its_mask_are_refused() -> None:
     image = TensorColumn(name="image", dtype="uint8", shape=(1, 20, 28))
     mask = TensorColumn(name="mask", dtype="uint8", shape=(20, 28), role="target", cardinality=3)
     for columns in (
-        (image, mask.model_copy(update={"shape": (20, 20)})),
-        (image, mask.model_copy(update={"cardinality": None})),
-        (image, image.model_copy(update={"name": "other"}), mask),
+        (image, replace(mask, shape=(20, 20))),
+        (image, replace(mask, cardinality=None)),
+        (image, replace(image, name="other"), mask),
         (image, TensorColumn(name="label", dtype="int32", role="target", cardinality=3)),
     ):
         with pytest.raises(ConfigError, match=r"task.kind is segmentation, which takes one image"):
@@ -412,8 +413,9 @@ def test_fewer_rows_are_computed_at_once_the_larger_they_are() -> None:
 def test_an_exported_script_answers_as_the_task_does() -> None:
     task, output = make_task(), torch.randn(4, 3, *SIZES[2])
     form = task.prediction_form()
-    columns = task.predict(output)
-    assert ANSWERS[form["form"]](output.numpy(), form) == [{name: values[row] for name, values in columns.items()} for row in range(4)]
+    predicted, classes = task.predict(output), output.argmax(1)
+    assert find_answer(form)(output.numpy(), json.loads(json.dumps(form)), np.asarray) == predicted
+    assert predicted["prediction"] == classes.tolist() and len(predicted["share_a"]) == 4
 
 
 def test_a_volume_and_its_mask_have_one_spacing() -> None:

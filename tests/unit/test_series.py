@@ -1,6 +1,5 @@
 """Series of unequal length: their encoder, in ETL as in an exported folder, and the networks that take them."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from pipelines.data.features import Encoders, refusal_kind
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import TensorColumn, to_numpy
 from pipelines.errors import ConfigError
-from pipelines.serving.export.standalone.columns import ENCODERS, FAULTS, Column
-from pipelines.serving.export.standalone.series import series as standalone_series
 from pipelines.tasks.data import Data
 
 ONE, TWO = pa.list_(pa.float64()), pa.list_(pa.list_(pa.float64()))
@@ -107,20 +104,14 @@ def test_null_and_1e300_are_refused_and_zero_has_no_sign() -> None:
     assert encode([[[1.0, 2.0], None]], TWO, channels=2)[1] == [True], "a step that is NULL has no channels"
 
 
-def test_an_exported_folder_encodes_as_etl_does() -> None:
+def test_a_row_that_is_refused_has_a_reason() -> None:
     draw = np.random.default_rng(0)
     rows: list[Any] = [draw.normal(size=(length, 2)).round(3).tolist() for length in draw.integers(1, 9, 40)]
     rows[3][0][1] = None
     rows += [values for values, channels in REASONS.values() if channels == 2] + [[], None, [[1.0, 2.0], None]]
-    encoded, refused = encode(rows, TWO, channels=2)
-    settings = SeriesSettings(steps=4, channels=2).model_dump(mode="json")
-    assert ENCODERS["series"] is standalone_series
-    alone, alone_refused = standalone_series(settings, {}, Column("list<item: list<item: double>>", json.loads(json.dumps(rows))))
-    assert alone_refused.tolist() == refused and sum(refused) == 6
-    np.testing.assert_array_equal(alone[~alone_refused], encoded[~alone_refused])
-    etl = Series(SeriesSettings(steps=4, channels=2), {})
-    reasons = [etl.fault(row) for row in rows]
-    assert [FAULTS["series"](settings, row) for row in rows] == reasons
+    _, refused = encode(rows, TWO, channels=2)
+    reasons = [Series(SeriesSettings(steps=4, channels=2), {}).fault(row) for row in rows]
+    assert sum(refused) == 6
     assert [bool(reason) for reason in reasons] == [is_refused and row is not None for row, is_refused in zip(rows, refused, strict=True)]
 
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.data.features import exact_sums, sample, statistics
-from pipelines.data.features.statistics import COUNTS, MOMENTS, SAMPLE, Accumulator, Statistics, combine_summaries, statistics_from_summary
+from pipelines.data.features.base import COUNTS, MOMENTS, SAMPLE
+from pipelines.data.features.statistics import Accumulator, Statistics, combine_summaries, statistics_from_summary
 from pipelines.errors import ConfigError
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

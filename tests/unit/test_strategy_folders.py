@@ -18,7 +18,7 @@ MEANING_SOMETHING_ELSE = {
     ("config/train/strategies.py", "ddp"),
     ("launch/baseline_models.py", "boosting"),
     ("serving/export/run.py", "exact"),
-    ("serving/export/standalone/model.py", "exact"),
+    ("serving/export/example_check.py", "exact"),
 }
 """The default, keys of a file of examples, and a model of Spark ML."""
 TRAINS = """

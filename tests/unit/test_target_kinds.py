@@ -34,11 +34,11 @@ from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.plain import commit_arrays
 from pipelines.data.versions.schema import schema_to_text, to_numpy
 from pipelines.errors import ConfigError
-from pipelines.serving.export.standalone.answers import ANSWERS
 from pipelines.serving.http.schema import openapi
 from pipelines.serving.http.served_model import ServedModel
 from pipelines.serving.model import Predictor
 from pipelines.serving.model.signature import model_signature
+from pipelines.tasks.answers import find_answer
 from pipelines.tasks.base import Batch
 from pipelines.tasks.bind import check_task, task_data
 from pipelines.tasks.metrics.accumulation import Loss
@@ -195,14 +195,14 @@ def test_a_task_of_every_kind_learns_is_measured_and_predicts(kind: str, members
     assert case.task.monitor[0] in measured
     form = case.task.prediction_form()
     predicted = case.task.predict(output)
-    exported = ANSWERS[form["form"]](output.double().numpy(), json.loads(json.dumps(form)))
-    for name, values in predicted.items():
-        in_export = [row[name] for row in exported]
-        if isinstance(values[0], str):
-            assert list(values) == in_export
-        else:
-            np.testing.assert_allclose(values, in_export, rtol=1e-9, atol=1e-12)
-    assert len(exported[0]) == len(predicted)
+    assert find_answer(form)(output.numpy(), json.loads(json.dumps(form)), case.task.data.decode) == predicted
+    target, wide = case.task.target, output.double()
+    if target.figures == "classes":  # what metrics are of is what is predicted
+        by_class = np.transpose([predicted[f"probability_{name}"] for name in target.classes])
+        np.testing.assert_allclose(by_class, target.probabilities(wide), rtol=1e-9, atol=1e-12)
+        assert predicted["prediction"] == [target.classes[number] for number in target.decide(wide).tolist()]
+    elif target.figures == "quantity":
+        np.testing.assert_allclose(predicted["prediction"], target.quantities(wide), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

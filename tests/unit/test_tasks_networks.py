@@ -1,5 +1,7 @@
 """The networks: which inputs they take, how large they are, and that they can learn."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -34,7 +36,7 @@ def images(shape: tuple[int, ...], rows: int) -> Batch:
 
 
 def vision(shape: tuple[int, ...], classes: int = 10, **settings: object) -> Vision:
-    label = LABEL.model_copy(update={"cardinality": classes})
+    label = replace(LABEL, cardinality=classes)
     data = Data((TensorColumn(name="image", dtype="uint8", shape=shape), label))
     return Vision(VisionSettings.model_validate({"kind": "vision", **settings}), data)
 

@@ -1,6 +1,7 @@
 """The tasks over words, spectrograms, users and items: what they take, what they give, what they draw."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ AGE = TensorColumn(name="age", dtype="float32")
 ITEM = TensorColumn(name="item", dtype="int32", cardinality=30)
 GENRES = TensorColumn(name="genres", dtype="int32", shape=(3,), cardinality=6)
 HISTORY = TensorColumn(name="history", dtype="int32", shape=(12,), cardinality=40)
-NEXT = HISTORY.model_copy(update={"name": "next", "role": "target"})
+NEXT = replace(HISTORY, name="next", role="target")
 SIDES = {"user": ("user", "age"), "item": ("item", "genres")}
 
 
@@ -136,7 +137,7 @@ def test_a_training_pass_without_rows_is_zero(task: Task) -> None:
         (lambda: make_task(Speech, SOUND, LABEL, masked_mels=8), "sound has only 8 mels and 20 frames"),
         (lambda: make_task(Recommendation, USER, ITEM, RATING, user=["user"]), "must name each feature once: item, user"),
         (lambda: make_task(Recommendation, USER, ITEM, LABEL, user=["user"], item=["item"]), "label needs 3 outputs"),
-        (lambda: make_task(NextItem, HISTORY, NEXT.model_copy(update={"cardinality": 9})), "next (12,) of 9"),
+        (lambda: make_task(NextItem, HISTORY, replace(NEXT, cardinality=9)), "next (12,) of 9"),
         (lambda: make_task(NextItem, HISTORY, LABEL), "one sequence as feature and one as target"),
     ],
 )

@@ -1,10 +1,13 @@
-"""Terms of texts, whatever their order: which there are, how they are counted, numbered and left out, in ETL and in an exported script."""
+"""Terms of texts, whatever their order: which there are, how they are counted, numbered and left out."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from fitting import fit, fit_encoder
 from hypothesis import given
@@ -12,15 +15,14 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from pipelines.config.features import encoder_settings
+from pipelines.data.features import raw
 from pipelines.data.features.base import Encoder
 from pipelines.data.features.encoding import implementation
 from pipelines.data.features.statistics import Accumulator, statistics_from_summary
 from pipelines.data.features.text import ngrams
 from pipelines.data.features.text.ngrams import TermRule, split_terms, term_rule
-from pipelines.data.versions.schema import TensorColumn, to_numpy
+from pipelines.data.versions.schema import to_numpy
 from pipelines.errors import ConfigError
-from pipelines.serving.export.standalone import columns
-from pipelines.serving.export.standalone.words import split_words, text_terms
 
 TEXTS = ["It's a film, a good film.", "", None, "Not  good", "# a < b>c", "film film film"]
 ASSIGNED = st.characters(exclude_categories=["Cn", "Cs", "Co"])
@@ -53,18 +55,48 @@ def test_runs_of_characters_have_the_ends_of_words() -> None:
 
 @limits(max_examples=60, deadline=None)
 @given(texts=st.lists(st.none() | st.text(ASSIGNED, max_size=20) | st.text(st.sampled_from("ab #<>'É "), max_size=20), max_size=6))
-def test_an_exported_script_splits_alike(texts: list[str | None]) -> None:
+def test_terms_are_those_of_a_reference_in_plain_python(texts: list[str | None]) -> None:
     for rule in (WORDS, CHARACTERS, TermRule((2, 3), (1,), False)):
-        column = columns.Column("string", texts)
-        scripts = {"words": rule.words, "characters": rule.characters, "lowercase": rule.lowercase, "length": 9}
-        counters = terms_by_row(texts, rule)
-        vocabulary = sorted(set().union(*counters)) if counters else []
-        encoded, refused = columns.ENCODERS["terms"](scripts, {"terms": vocabulary[::2]}, column)
-        encoder = make_encoder(scripts, vocabulary[::2])
-        expected = encoder.encode(pa.array(texts, pa.string()))
-        assert refused.tolist() == expected.is_null().to_pylist()
-        values = to_numpy(TensorColumn(name="x", dtype="int32", shape=(9, 2)), expected.drop_null())
-        assert encoded[~refused].tolist() == values.tolist()
+        expected = []
+        for text in texts:
+            words = split_words(text or "")
+            lower = [pc.utf8_lower(pa.scalar(word)).as_py() for word in words] if rule.lowercase else words
+            expected.append(Counter(text_terms(lower, rule.words, rule.characters)))
+        assert terms_by_row(texts, rule) == expected
+
+
+def split_words(text: str) -> list[str]:
+    """Runs of letters, digits and `_`, each with the apostrophe before it, and every other character except white space."""
+    words, start = [], 0
+    while start < len(text):
+        end = start + (text[start] == "'" and start + 1 < len(text) and is_word_character(text[start + 1]))
+        while end < len(text) and is_word_character(text[end]):
+            end += 1
+        end = max(end, start + 1)
+        if not text[start].isspace():
+            words.append(text[start:end])
+        start = end
+    return words
+
+
+def is_word_character(character: str) -> bool:
+    """Whether it is a letter, a number, a mark or `_`."""
+    return character == "_" or category(character)[0] in "LNM"
+
+
+def text_terms(words: list[str], word_lengths: Sequence[int], character_lengths: Sequence[int]) -> Iterator[str]:
+    """The runs of words, and the runs of characters of each word between `<` and `>`, behind `#`."""
+    for length in word_lengths:
+        yield from (" ".join(words[place : place + length]) for place in range(len(words) - length + 1))
+    for marked in (f"<{word}>" for word in words):
+        for length in character_lengths:
+            yield from (f"#{marked[place : place + length]}" for place in range(len(marked) - length + 1))
+
+
+def test_words_of_every_character() -> None:
+    characters = [chr(code) for code in range(0x110000) if category(chr(code)) not in ("Cn", "Cs", "Co")]
+    texts = [f"a{character}b '{character}" for character in characters]
+    assert [split_words(text) for text in texts] == raw.words(pa.array(texts)).to_pylist()
 
 
 def make_encoder(settings: dict[str, Any], vocabulary: list[str]) -> Encoder:

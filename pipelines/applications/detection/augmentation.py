@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipelines.applications.detection.settings import NO_BOX
+from pipelines.applications.detection.peaks import NO_BOX
 from pipelines.tasks.constants import Constant
 from pipelines.tasks.row_random import random_integers
 

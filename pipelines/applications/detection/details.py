@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.applications.detection.peaks import pairwise_iou
-from pipelines.applications.detection.settings import NO_BOX
+from pipelines.applications.detection.peaks import NO_BOX, pairwise_iou
 from pipelines.config import TaskSettings
 from pipelines.tasks.data import Batch, Data
 from pipelines.tasks.details.base import Columns, Details, row_numbers

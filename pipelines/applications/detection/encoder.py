@@ -1,13 +1,15 @@
 """Encoder of boxes around the objects of an image."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.applications.detection.settings import NO_BOX, BoxesSettings
+from pipelines.applications.detection.peaks import NO_BOX
 from pipelines.applications.detection.voc import Annotation, Box, Edges, read_voc
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
@@ -16,6 +18,9 @@ from pipelines.data.features.media.picture_files import Frame, Size, extent_text
 from pipelines.data.features.raw import is_list, is_number, is_text
 from pipelines.data.versions.schema import Role, TensorColumn
 
+if TYPE_CHECKING:
+    from pipelines.applications.detection.settings import BoxesSettings
+
 EDGES = ("left", "top", "right", "bottom")
 SIZE = ("image_width", "image_height")
 """Fields that a struct may have besides: the pixels of the image that its box was drawn on."""
@@ -23,7 +28,7 @@ OUTSIDE = 1.0
 """Pixels of the image by which a box may lie outside; it is cut off there."""
 
 
-class Boxes(Encoder[BoxesSettings]):
+class Boxes(Encoder["BoxesSettings"]):
     """float32 of shape (most, 5): class, left, top, right, bottom in pixels of the encoded image, sorted; class −1 in free places."""
 
     @classmethod

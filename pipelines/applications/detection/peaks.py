@@ -1,13 +1,15 @@
 """Boxes from the output of a detector: peaks of the heat of each class.
 
-The script of an export has this code too, so it imports NumPy alone.
+Exported folders have this code too, so it imports NumPy alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+NO_BOX = -1
+"""Class of the boxes that pad a row."""
 _OVERLAP = 0.6
 """Intersection over union from which two boxes of a class are of one object."""
 _LIMITS = (-5.0, 9.0)
@@ -53,6 +55,14 @@ def box_columns(boxes: np.ndarray, classes: Sequence[str], size: Sequence[int]) 
         **dict(zip(("left", "top", "right", "bottom"), edges.T, strict=True)),
         **{f"count_{name}": float((boxes[:, 0] == number).sum()) for number, name in enumerate(classes)},
     }
+
+
+def answer_boxes(output: np.ndarray, form: Mapping[str, Any], decode: Callable[[np.ndarray], np.ndarray]) -> dict[str, Sequence[Any]]:
+    """The `box_columns` of all rows, by column."""
+    rows = find_boxes(output, form["stride"], form["size"], form["most"], form["least_score"])
+    columns = [box_columns(row, form["classes"], form["size"]) for row in rows]
+    names = columns[0] if columns else box_columns(np.zeros((0, 6)), form["classes"], form["size"])
+    return {name: [row[name] for row in columns] for name in names}
 
 
 def _distinct(boxes: np.ndarray) -> np.ndarray:

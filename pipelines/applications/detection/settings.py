@@ -8,10 +8,6 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.section import Text
 from pipelines.config.tasks.base import TaskSettings
 
-NO_BOX = -1
-"""Class of the boxes that pad a row."""
-
-
 MOST_BOXES = 1000
 
 

@@ -17,9 +17,8 @@ from pipelines.applications.detection.augmentation import Views
 from pipelines.applications.detection.details import BoxDetails
 from pipelines.applications.detection.mean_boxes import MeanBoxes
 from pipelines.applications.detection.metrics import COCO, COUNTED_BOXES, HALF, MISSING, BoxPrecision, has_library
-from pipelines.applications.detection.peaks import box_columns, find_boxes
+from pipelines.applications.detection.peaks import NO_BOX, find_boxes
 from pipelines.applications.detection.pyramid import OverColumn, Pyramid
-from pipelines.applications.detection.settings import NO_BOX
 from pipelines.applications.detection.settings import DetectionSettings as Settings
 from pipelines.applications.detection.targets import row_losses
 from pipelines.config import TaskSettings
@@ -137,17 +136,10 @@ class Detection(Task):
             lambda output: self.find(output, self.settings.boxes, self.settings.min_score),
         )
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """As `box_peaks.box_columns`, by column."""
-        rows = self.find(output, self.settings.boxes, self.settings.min_score)
-        columns = [box_columns(row, self.classes, self.size) for row in rows]
-        names = columns[0] if columns else box_columns(np.zeros((0, 6)), self.classes, self.size)
-        return {name: [row[name] for row in columns] for name in names}
-
     def prediction_form(self) -> dict[str, Any]:
         chosen = self.settings
         return {
-            "form": "boxes",
+            "form": "pipelines.applications.detection.peaks:answer_boxes",
             "classes": list(self.classes),
             "size": list(self.size),
             "stride": chosen.stride,

@@ -6,7 +6,6 @@ Metrics are in encoded units, in which published results are given.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric, MetricCollection
 
@@ -14,7 +13,7 @@ from pipelines.config import TaskSettings
 from pipelines.tasks.data import Data
 from pipelines.tasks.metrics.accumulation import Loss
 from pipelines.tasks.metrics.table import METRICS, Monitor
-from pipelines.tasks.targets.quantiles import QuantileLevels, quantiles_in_order
+from pipelines.tasks.targets.quantiles import QuantileLevels
 
 
 class Future:
@@ -52,12 +51,8 @@ class Future:
         """`low` and `high`, shapes as those of a forecast, as encoded: the outermost quantiles. Empty if there are not two."""
         return {}
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """Readable columns from float64 output on the CPU, in the units of the query, each of shape (rows, horizon, series)."""
-        return {"prediction": np.asarray(self.data.decode(output.numpy())).tolist()}
-
     def prediction_form(self) -> dict[str, Any]:
-        return self.data.quantity_form("forecast")
+        return self.data.form_to_decode("array")
 
 
 class FutureQuantiles(Future):
@@ -94,9 +89,6 @@ class FutureQuantiles(Future):
     def bounds(self, output: Tensor) -> dict[str, Tensor]:
         ascending = self.order_quantiles(output)
         return {"low": ascending[:, 0], "high": ascending[:, -1]} if self.quantiles > 1 else {}
-
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        return self._levels.predict(quantiles_in_order(self.data, output))
 
     def prediction_form(self) -> dict[str, Any]:
         return self._levels.prediction_form(self.data)

@@ -104,10 +104,6 @@ class Forecasting(Task):
     def details(self) -> Details:
         return ForecastDetails(self.settings, self.data, self.target, self.history.name)
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The forecast in the units of the query, shape (horizon, series), and each of its quantiles."""
-        return self.target.predict(output.detach().cpu().double())
-
     def prediction_form(self) -> dict[str, Any]:
         return self.target.prediction_form()
 

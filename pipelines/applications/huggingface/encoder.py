@@ -1,26 +1,30 @@
 """Encoder of texts by the tokenizer of a pretrained model, which the tokenizers library reads from its tokenizer.json."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.applications.huggingface.settings import TOKENIZER, TokenizerSettings
 from pipelines.config.paths import missing_file, read_from_folder
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.raw import is_text
 from pipelines.data.versions.schema import FREE, Role, TensorColumn
 from pipelines.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pipelines.applications.huggingface.settings import TokenizerSettings
+
 _NO_TOKEN = "it has no token"
 _PLACEHOLDER = '{"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}'
 
 
-class FolderTokenizer(Encoder[TokenizerSettings]):
+class FolderTokenizer(Encoder["TokenizerSettings"]):
     """State: `tokenizer`, the text of tokenizer.json. Its padding and truncation are those of the settings."""
 
     @classmethod
@@ -33,12 +37,12 @@ class FolderTokenizer(Encoder[TokenizerSettings]):
         a text would fit beside those that it adds."""
         if not settings.folder:
             raise ConfigError("folder is not set; name the folder with the tokenizer.json of this digest")
-        content = read_from_folder(settings.folder, TOKENIZER, "folder")
+        content = read_from_folder(settings.folder, settings.file, "folder")
         if content is None:
-            raise ConfigError(missing_file(settings.folder, TOKENIZER, "folder"))
+            raise ConfigError(missing_file(settings.folder, settings.file, "folder"))
         if (digest := sha256(content).hexdigest()) != settings.digest:
             raise ConfigError(
-                f"digest is {settings.digest[:12]}, but {settings.folder}/{TOKENIZER} has {digest[:12]}; restore the file, or remove "
+                f"digest is {settings.digest[:12]}, but {settings.folder}/{settings.file} has {digest[:12]}; restore the file, or remove "
                 "digest for a new dataset"
             )
         try:
@@ -47,7 +51,7 @@ class FolderTokenizer(Encoder[TokenizerSettings]):
         except Exception as error:  # the library raises nothing more special
             why = " ".join(str(error).split())
             raise ConfigError(
-                f"folder is {settings.folder}, whose {TOKENIZER} cannot be read: {why}; write it again by save_pretrained of a fast one"
+                f"folder is {settings.folder}, whose {settings.file} cannot be read: {why}; write it again by save_pretrained of a fast one"
             ) from error
         if (added := tokenizer.num_special_tokens_to_add(False)) >= settings.length:
             raise ConfigError(

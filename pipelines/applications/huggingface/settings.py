@@ -11,8 +11,6 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.paths import absolute_path, home, missing_file, read_from_folder
 from pipelines.config.tasks.base import TaskSettings
 
-TOKENIZER = "tokenizer.json"
-
 
 class TokenizerSettings(EncoderSettings):
     """The tokens of a text by the tokenizer of a pretrained model, as int32 of a fixed length: the tokenizer's numbers plus 1, since 0 is
@@ -25,6 +23,7 @@ class TokenizerSettings(EncoderSettings):
     implementation: ClassVar[str] = "pipelines.applications.huggingface.encoder:FolderTokenizer"
     kind_of_values: ClassVar[str] = "sequence"
     excluded_from_identity: ClassVar[frozenset[str]] = frozenset({"folder"})
+    file: ClassVar[str] = "tokenizer.json"
     encoder: Literal["tokenizer"] = "tokenizer"
     folder: str = ""
     """Folder with tokenizer.json, as Hugging Face's libraries write it, on a disk of the machine that starts ETL. Where it is does not
@@ -44,7 +43,7 @@ class TokenizerSettings(EncoderSettings):
         if not isinstance(folder, str) or not folder:
             raise ValueError("folder is not set; name the folder with the tokenizer.json of the model")
         folder = absolute_path(folder, home())
-        content = read_from_folder(folder, TOKENIZER, "folder")
+        content = read_from_folder(folder, cls.file, "folder")
         return {**values, "folder": folder, **({} if content is None else {"digest": sha256(content).hexdigest()})}
 
     @property
@@ -53,7 +52,7 @@ class TokenizerSettings(EncoderSettings):
 
     @property
     def fault(self) -> str:
-        return "" if self.digest else missing_file(self.folder, TOKENIZER, "folder")
+        return "" if self.digest else missing_file(self.folder, self.file, "folder")
 
 
 CONFIG = "config.json"

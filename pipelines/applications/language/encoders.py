@@ -1,4 +1,4 @@
-"""Encoders that tokenize text and pack it into windows of equal length: bytes, characters, and byte pairs.
+"""Encoders that tokenize text and pack it into windows of equal length: bytes and characters.
 
 The documents of a part file are concatenated. END follows each document, so that a model learns where documents end, and also
 precedes the first one. The stream is cut into windows of `length` + 1 tokens, each of which begins with the last token of the
@@ -6,25 +6,26 @@ previous window: every token of every document, and every END, is predicted exac
 document is empty, so an END after an END is always padding.
 """
 
-import json
+from __future__ import annotations
+
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
-from tokenizers import Tokenizer, models, trainers
 
-from pipelines.applications.language.settings import BpeSettings, BytesSettings, CharactersSettings, TokensSettings
-from pipelines.data.features.base import Input, Packer
-from pipelines.data.features.statistics import BYTE_WORDS, CHARACTERS
-from pipelines.data.features.text.pretokenize import BYTE_LEVEL, code_points, word_bytes
+from pipelines.data.features.base import CHARACTERS, Input, Packer
+from pipelines.data.features.text.pretokenize import code_points
 from pipelines.data.versions.schema import END, Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 
-Settings = TypeVar("Settings", bound=TokensSettings)
+if TYPE_CHECKING:
+    from pipelines.applications.language.settings import CharactersSettings, TokensSettings
+
+Settings = TypeVar("Settings", bound="TokensSettings")
 
 _OTHER = 1
 """For `characters`: the token of all characters that are not in the training split; it counts as, and decodes to, the byte `?`."""
@@ -78,7 +79,7 @@ class TokenEncoder(Packer[Settings]):
         return np.lib.stride_tricks.sliding_window_view(stream, length + 1)[::length].copy() if count else stream[:0].reshape(0, length + 1)
 
 
-class Bytes(TokenEncoder[BytesSettings]):
+class Bytes(TokenEncoder["TokensSettings"]):
     """Byte b of the UTF-8 text is token b + 1."""
 
     @cached_property
@@ -89,7 +90,7 @@ class Bytes(TokenEncoder[BytesSettings]):
         return np.frombuffer(text.encode(), np.uint8).astype(np.uint16) + np.uint16(1)
 
 
-class Characters(TokenEncoder[CharactersSettings]):
+class Characters(TokenEncoder["CharactersSettings"]):
     """State: `characters` of the training split, sorted by code point; the first one is token 2."""
 
     pieces = "characters"
@@ -121,57 +122,3 @@ class Characters(TokenEncoder[CharactersSettings]):
         codes = code_points(text)
         indices = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
         return np.where(self._codes[indices] == codes, indices + _OTHER + 1, _OTHER)
-
-
-WORDS_TRAINED_ON = 2**24
-"""If the training split has more words, their counts are scaled down to this total; merges depend only on ratios."""
-_ALPHABET = sorted(BYTE_LEVEL.alphabet())
-
-
-class Bpe(TokenEncoder[BpeSettings]):
-    """Byte pairs (Sennrich et al. 2016, "Neural machine translation of rare words with subword units").
-
-    State: `merges` in their order, as `left right` in the characters of BYTE_LEVEL. Tokens after END are the 256 bytes, sorted by
-    their characters, and then the result of each merge."""
-
-    pieces = "words"
-
-    @classmethod
-    def needs(cls, settings: BpeSettings) -> frozenset[str]:
-        return frozenset({BYTE_WORDS})
-
-    @classmethod
-    def fit(cls, settings: BpeSettings, inputs: Sequence[Input]) -> dict[str, Any]:
-        """Learn the merges from the counted words, about a million distinct words per minute."""
-        if not len(inputs[0].counts):
-            raise ConfigError(f"column {inputs[0].name} has no word in the training split; use another column")
-        tokenizer = Tokenizer(models.BPE())
-        trainer = trainers.BpeTrainer(vocab_size=settings.vocabulary - 1, initial_alphabet=_ALPHABET, show_progress=False)
-        tokenizer.train_from_iterator(_repeat_words(inputs[0].counts), trainer)
-        return {"merges": [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]}
-
-    @classmethod
-    def placeholder_state(cls, classes: int) -> dict[str, Any]:
-        return {"merges": []}
-
-    def __init__(self, settings: BpeSettings, state: dict[str, Any]) -> None:
-        super().__init__(settings, state)
-        merges = [tuple(merge.split(" ")) for merge in state["merges"]]
-        self._words = tuple(dict.fromkeys([*_ALPHABET, *("".join(pair) for pair in merges)]))
-        vocabulary = {word: number for number, word in enumerate(self._words, END + 1)}
-        self._tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-        self._tokenizer.pre_tokenizer = BYTE_LEVEL
-
-    @cached_property
-    def tokens(self) -> tuple[bytes, ...]:
-        return (b"", *map(word_bytes, self._words))
-
-    def numbers(self, text: str) -> np.ndarray:
-        return np.array(self._tokenizer.encode(text).ids)
-
-
-def _repeat_words(counts: pa.Table) -> Iterator[list[str]]:
-    """Repeat each word by its count, scaled down to WORDS_TRAINED_ON in total."""
-    total = sum(counts["count"].to_pylist())
-    for word, count in zip(counts["value"].to_pylist(), counts["count"].to_pylist(), strict=True):
-        yield [word] * (count if total <= WORDS_TRAINED_ON else max(1, count * WORDS_TRAINED_ON // total))

@@ -37,7 +37,7 @@ class CharactersSettings(TokensSettings):
 class BpeSettings(TokensSettings):
     """Byte-pair encoding (Sennrich et al. 2016), trained on the training split by the tokenizers library of Hugging Face."""
 
-    implementation: ClassVar[str] = "pipelines.applications.language.encoders:Bpe"
+    implementation: ClassVar[str] = "pipelines.applications.language.byte_pairs:Bpe"
     kind_of_values: ClassVar[str] = "tokens"
     encoder: Literal["bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=258, le=65_536)] = 4_096

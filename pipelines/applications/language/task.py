@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from pipelines.applications.language.details import WindowDetails, extent_figure
+from pipelines.applications.language.details import WindowDetails
 from pipelines.applications.language.networks import GPT, LSTM, TokenNetwork, TokenVocabulary, normalise
 from pipelines.applications.language.settings import LanguageSettings as Settings
-from pipelines.applications.language.windows import EXTENT, NATS, TOKENS, OverWindows, TokenFrequencies
+from pipelines.applications.language.windows import NATS, TOKENS, OverWindows, TokenFrequencies
 from pipelines.config import TaskSettings
 from pipelines.config.messages.counting import name_list
 from pipelines.data.versions.schema import END
@@ -124,19 +124,8 @@ class Language(Task):
     def details(self) -> Details:
         return WindowDetails(self.settings, self.data)
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The likelihood of each text: nats per token and in total, and tokens, including the end of the text; bits per byte or, if tokens
-        are words, how many are unknown.
-
-        A text is evaluated from its start. Windows of an evaluation, in contrast, may start inside a text and contain several.
-        """
-        columns = output.detach().cpu().double()
-        nats, tokens, extent = columns[:, NATS], columns[:, TOKENS], columns[:, EXTENT]
-        figures = {"nats_per_token": nats / tokens, **extent_figure(self.data, nats, extent), "nats": nats, "tokens": tokens}
-        return {name: values.tolist() for name, values in figures.items()}
-
     def prediction_form(self) -> dict[str, Any]:
-        return {"form": "word_likelihood" if self.data.has_words else "likelihood"}
+        return {"form": f"pipelines.applications.language.answers:{'word_likelihoods' if self.data.has_words else 'likelihoods'}"}
 
     @property
     def samples(self) -> bool:

@@ -1,28 +1,31 @@
 """Encoder of texts as windows of words of a vocabulary."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.applications.language.encoders import TokenEncoder
-from pipelines.applications.language.settings import WordsSettings
-from pipelines.data.features.base import Input
+from pipelines.data.features.base import LINE_WORDS, LOWERCASE_WORDS, Input
 from pipelines.data.features.phrases import list_first
-from pipelines.data.features.statistics import LINE_WORDS, LOWERCASE_WORDS
 from pipelines.data.features.text.pretokenize import LINE_BREAK, line_words
 from pipelines.data.versions.schema import END
 from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.applications.language.settings import WordsSettings
 
 UNKNOWN = END + 1
 UNKNOWN_TEXT = "<unk>"
 """How the unknown word is written, in a text too: Penn Treebank and WikiText have it in place of rare words."""
 
 
-class Words(TokenEncoder[WordsSettings]):
+class Words(TokenEncoder["WordsSettings"]):
     """State: `words`, most frequent first, ties by the text, and how many of the words of the training split are unknown, of how many.
     The first word is token 2."""
 

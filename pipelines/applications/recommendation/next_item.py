@@ -133,15 +133,9 @@ class NextItem(Task):
     def details(self) -> Details:
         return RankingDetails(self.settings, self.data, self._outcomes)
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The predicted next item, and the TOP items with their scores, best first; they may include items of the history."""
-        scores, places = output.detach().cpu()[:, FIRST:].topk(min(TOP, self.items), dim=1)
-        names = self.data.decode(places.numpy() + FIRST)
-        return {"prediction": [row[0] for row in names], "items": [list(row) for row in names], "scores": scores.tolist()}
-
     def prediction_form(self) -> dict[str, Any]:
-        names = self.data.decode(np.arange(FIRST, FIRST + self.items))
-        return {"form": "items", "items": list(names), "count": min(TOP, self.items)}
+        form = self.data.form_to_decode("pipelines.applications.recommendation.answers:top_items")
+        return {**form, "count": min(TOP, self.items)}
 
     def _rank(self, scores: Tensor, history: Tensor, truth: Tensor) -> Tensor:
         """Number of negative samples of each row that score at least as high as its item, shape (rows,).

@@ -95,14 +95,8 @@ class Operator(Task):
     def details(self) -> Details:
         return FieldDetails(self.settings, self.data, self.settings.axes)
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The function in the units of the query, nested lists of the target's shape."""
-        functions = self.data.decode(self._functions(output.detach().cpu().double()).numpy())
-        return {"prediction": np.asarray(functions).tolist()}
-
     def prediction_form(self) -> dict[str, Any]:
-        form = self.data.quantity_form("field")
-        return {**form, "shape": list(self.target.shape)} if form else {}
+        return {**self.data.form_to_decode("array"), "shape": list(self.target.shape)}
 
     def _functions(self, output: Tensor) -> Tensor:
         """The model's output in the target's shape, (rows, *shape)."""

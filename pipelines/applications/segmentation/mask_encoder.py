@@ -1,14 +1,15 @@
 """Encoder of masks: the class of each pixel or voxel."""
 
+from __future__ import annotations
+
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.applications.segmentation.nifti import MISSING, Voxels, has_nibabel, read_nifti
 from pipelines.applications.segmentation.resampling import centre, resample
-from pipelines.applications.segmentation.settings import MaskSettings
 from pipelines.data.features.arrays import array_element, flatten_arrays, is_bytes, scatter_arrays
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.media.file_kinds import UnreadableError
@@ -17,6 +18,9 @@ from pipelines.data.features.orientation import UPRIGHT, orientation, turn
 from pipelines.data.features.raw import is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
 
+if TYPE_CHECKING:
+    from pipelines.applications.segmentation.settings import MaskSettings
+
 _PNG = b"\x89PNG\r\n\x1a\n"
 _STRETCHED = {"L;2": 85, "L;4": 17}
 """By Pillow's name of the form of a PNG's pixels."""
@@ -24,7 +28,7 @@ _GREY = ("1", "L", "P", "I", "I;16", "I;16B")
 """Pillow's modes of one number per pixel."""
 
 
-class Mask(Encoder[MaskSettings]):
+class Mask(Encoder["MaskSettings"]):
     """uint8 classes of shape (height, width) or (right, front, up). Masks of another size, values without a class, and anything but PNG,
     NIfTI, raw bytes of that shape and arrays are refused."""
 

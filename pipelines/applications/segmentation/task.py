@@ -138,14 +138,9 @@ class Segmentation(Task):
     def details(self) -> Details:
         return MaskDetails(self.settings, self.data, self.classes, self.row_losses)
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The number of the most probable class of each pixel, nested lists of the mask's shape, and the share of pixels of each class."""
-        predicted = output.detach().argmax(1).cpu()
-        shares = {f"share_{name}": (predicted == number).flatten(1).double().mean(1) for number, name in enumerate(self.classes)}
-        return {"prediction": predicted.tolist(), **{name: values.tolist() for name, values in shares.items()}}
-
     def prediction_form(self) -> dict[str, Any]:
-        return {"form": "mask", "classes": list(self.classes)}
+        """Of hundreds of thousands of pixels, one between two classes may differ by rounding: those of examples are not compared."""
+        return {"form": "pipelines.applications.segmentation.answers:class_masks", "classes": list(self.classes), "inexact": ["prediction"]}
 
     @property
     def _metric_names(self) -> list[str]:

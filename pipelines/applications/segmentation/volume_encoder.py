@@ -1,20 +1,24 @@
 """Encoder of volumes, such as those of computed tomography and magnetic resonance."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.applications.segmentation.nifti import MISSING, has_nibabel, read_nifti
 from pipelines.applications.segmentation.resampling import centre, resample
-from pipelines.applications.segmentation.settings import VolumeSettings
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.media.file_kinds import UnreadableError
 from pipelines.data.versions.schema import Role, TensorColumn
 
+if TYPE_CHECKING:
+    from pipelines.applications.segmentation.settings import VolumeSettings
 
-class Volume(Encoder[VolumeSettings]):
+
+class Volume(Encoder["VolumeSettings"]):
     """Floats of shape (1, right, front, up) from NIfTI files. Files that `read_nifti` cannot read are refused, and those with NaN, ±∞ or
     numbers beyond the dtype."""
 

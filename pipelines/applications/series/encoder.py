@@ -1,22 +1,26 @@
 """Encoder of series of numbers, each of its own length."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.applications.series.padding import SeriesError, pad_series, series_fault
-from pipelines.applications.series.settings import SeriesSettings
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.features.raw import is_list, is_number, numbers
 from pipelines.data.versions.schema import Role, TensorColumn
+
+if TYPE_CHECKING:
+    from pipelines.applications.series.settings import SeriesSettings
 
 _EXAMPLE_STEPS = 30
 """Most steps of an example, which people read."""
 
 
-class Series(Encoder[SeriesSettings]):
+class Series(Encoder["SeriesSettings"]):
     """float32 of shape (channels + 1, steps), as `pad_series` makes it; series that it refuses are refused."""
 
     @classmethod

@@ -1,22 +1,26 @@
 """Encoder of sound: log-mel spectrograms."""
 
+from __future__ import annotations
+
 import wave
 from functools import cached_property
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.applications.speech.settings import LogMelSettings
 from pipelines.applications.speech.spectrogram import Spectrogram, spectrogram
 from pipelines.applications.speech.wav import UnreadableSoundError
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.base import Encoder, tensors_with_nulls
 from pipelines.data.versions.schema import Role, TensorColumn
 
+if TYPE_CHECKING:
+    from pipelines.applications.speech.settings import LogMelSettings
 
-class LogMel(Encoder[LogMelSettings]):
+
+class LogMel(Encoder["LogMelSettings"]):
     """The `Spectrogram` of a WAV file, its channels averaged. Anything but WAV files with the sample rate of the settings is refused."""
 
     @classmethod

@@ -7,8 +7,8 @@
                  `arrays` with images, which `orientation` turns; `media` reads pictures; `targets` are weights, counts, labels and several
                  numbers. Further encoders are in `pipelines.applications`.
 4. `auto`        chooses encoders, for `auto` and for `lockstep init`.
-5. `encoding`    makes `FittedEncoder` records for the manifest from settings and statistics, and applies them to raw rows, with a reason
-                 for each row that it refuses.
+5. `encoding`    makes `FittedEncoder` records for the manifest from settings and statistics. `row_encoders` applies them to raw rows,
+                 with a reason for each row that is refused.
 """
 
 from pipelines.data.features.encoding import (
@@ -18,8 +18,8 @@ from pipelines.data.features.encoding import (
     encoder_notes,
     fit_encoders,
     needs,
-    refusal_kind,
     restore_encoder,
 )
+from pipelines.data.features.row_encoders import refusal_kind
 
 __all__ = ["ENCODERS_VERSION", "Encoders", "check_columns", "encoder_notes", "fit_encoders", "needs", "refusal_kind", "restore_encoder"]

@@ -1,26 +1,30 @@
 """Encoders of arrays of numbers: identity with a shape, scale, image."""
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Sequence
 from io import BytesIO
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import PIL.Image
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.config.features.arrays import ImageSettings, ScaleSettings
-from pipelines.config.features.numbers import IdentitySettings
-from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
+from pipelines.data.features.base import MOMENTS, Encoder, Input, tensors_with_nulls
 from pipelines.data.features.media.file_kinds import JPEG, PNG, picture_fault
 from pipelines.data.features.numbers.scaling import identity_dtype
 from pipelines.data.features.orientation import UPRIGHT, orientation, turn
 from pipelines.data.features.raw import is_list, is_number, numbers
-from pipelines.data.features.statistics import MOMENTS
 from pipelines.data.versions.schema import Role, TensorColumn
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+    from pipelines.config.features.arrays import ImageSettings, ScaleSettings
+    from pipelines.config.features.numbers import IdentitySettings
 
 # Pillow's modes by number of channels.
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -28,7 +32,7 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 MAX_PIXELS = 64 * 2**20
 
 
-class Array(Encoder[IdentitySettings]):
+class Array(Encoder["IdentitySettings"]):
     """`identity` for a column of arrays. State: `dtype`. Rows with another shape, or that contain NULL, NaN or ±∞, are refused."""
 
     @classmethod
@@ -60,7 +64,7 @@ class Array(Encoder[IdentitySettings]):
         return scatter_arrays(values.astype(self.state["dtype"]), missing, has_shape, self.settings.shape)
 
 
-class Scale(Encoder[ScaleSettings]):
+class Scale(Encoder["ScaleSettings"]):
     """Subtracts a mean and divides by a deviation for each entry of the last axis. Rows with another shape, or with results out of the
     range of float32, are refused. State: `mean` and `deviation`, unless the settings have them."""
 
@@ -109,7 +113,7 @@ class Scale(Encoder[ScaleSettings]):
         return self.state.get("mean", settings.mean), self.state.get("deviation", settings.deviation)
 
 
-class Image(Encoder[ImageSettings]):
+class Image(Encoder["ImageSettings"]):
     """uint8 pixels, channels first, from bytes or arrays of that shape, or from PNG and JPEG files, which are turned as viewers show them,
     converted to this number of channels and resized (bilinear). Other bytes, and numbers other than integers from 0 to 255, are refused."""
 
@@ -152,6 +156,8 @@ class Image(Encoder[ImageSettings]):
         channels, height, width = self.settings.shape
         if channels not in MODES:
             return None
+        import PIL.Image  # noqa: PLC0415, only for pictures in files
+
         try:
             PIL.Image.open(BytesIO(content), formats=("PNG", "JPEG")).verify()  # checks the checksums of a PNG, which load ignores
             with PIL.Image.open(BytesIO(content), formats=("PNG", "JPEG")) as image:
@@ -175,6 +181,8 @@ def _to_eight_bits(image: PIL.Image.Image) -> PIL.Image.Image:
     """Scale 16-bit grey values to 8 bits; Pillow would clip them at 255."""
     if not image.mode.startswith("I"):
         return image
+    import PIL.Image  # noqa: PLC0415, only for pictures in files
+
     return PIL.Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
 
 

@@ -1,20 +1,30 @@
 """Base classes of encoders, which turn one or more raw columns into one tensor column."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config.features.base import EncoderSettings
 from pipelines.data.features.phrases import show_briefly
-from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.schema import Role, TensorColumn, from_numpy
 from pipelines.errors import ConfigError
 
-Settings = TypeVar("Settings", bound=EncoderSettings)
+if TYPE_CHECKING:  # an exported folder has encoders without their settings, which need pydantic
+    from pipelines.config.features.base import EncoderSettings
+    from pipelines.data.features.statistics import Statistics
+
+MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
+LINE_WORDS, LOWERCASE_WORDS = "line_words", "lowercase_words"
+COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS, LINE_WORDS, LOWERCASE_WORDS})
+"""Statistics that are counts: of values, of the words of a text or elements of an array, or of other pieces of text. A column can have
+only one of them."""
+
+Settings = TypeVar("Settings", bound="EncoderSettings")
 
 
 @dataclass(frozen=True)
@@ -171,7 +181,8 @@ def array_with_nulls(values: np.ndarray, refused: np.ndarray) -> pa.Array:
 
 def tensors_with_nulls(values: np.ndarray, refused: np.ndarray) -> pa.Array:
     """An Arrow array of `values`, shape (rows, …), a tensor column's value per row, with NULL in the refused rows."""
-    tensors = from_numpy(TensorColumn(name="", dtype=str(values.dtype), shape=values.shape[1:]), values)
+    dtype: Any = str(values.dtype)
+    tensors = from_numpy(TensorColumn(name="", dtype=dtype, shape=values.shape[1:]), values)
     if not refused.any():
         return tensors
     return pa.FixedSizeBinaryArray.from_buffers(tensors.type, len(tensors), [pa.array(~refused).buffers()[1], tensors.buffers()[1]])

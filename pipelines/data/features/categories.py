@@ -1,24 +1,27 @@
 """Encoders of categorical values: vocabulary, hash, binary, label."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.config.features.base import EncoderSettings
-from pipelines.config.features.categories import BinarySettings, HashSettings, LabelSettings, VocabularySettings
-from pipelines.data.features.base import Encoder, Input, array_with_nulls
+from pipelines.data.features.base import COUNTS, Encoder, Input, array_with_nulls
 from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import categories, is_category, is_number, numbers
-from pipelines.data.features.statistics import COUNTS
 from pipelines.data.versions.schema import Role, TensorColumn
 from pipelines.errors import ConfigError
 
-Settings = TypeVar("Settings", bound=EncoderSettings)
+if TYPE_CHECKING:
+    from pipelines.config.features.base import EncoderSettings
+    from pipelines.config.features.categories import BinarySettings, HashSettings, LabelSettings, VocabularySettings
+
+Settings = TypeVar("Settings", bound="EncoderSettings")
 
 
 class CategoryEncoder(Encoder[Settings]):
@@ -33,7 +36,7 @@ class CategoryEncoder(Encoder[Settings]):
         return "" if is_category(kind) else "it takes text, numbers, booleans and times; CAST the column to STRING in the query"
 
 
-class Vocabulary(CategoryEncoder[VocabularySettings]):
+class Vocabulary(CategoryEncoder["VocabularySettings"]):
     """State: `values`, most frequent first, numbered from 1. They are stored in the manifest, which grows by about ten megabytes for a
     million words; use `hash` for larger vocabularies."""
 
@@ -65,7 +68,7 @@ class Vocabulary(CategoryEncoder[VocabularySettings]):
         return np.array([None, *self.state["values"]], dtype=object)[values]
 
 
-class Hash(CategoryEncoder[HashSettings]):
+class Hash(CategoryEncoder["HashSettings"]):
     """First 8 bytes of the BLAKE2b hash of the UTF-8 text, as a little-endian number, modulo `buckets`. NULL is hashed as the byte FF,
     which no UTF-8 text contains."""
 
@@ -86,7 +89,7 @@ class Hash(CategoryEncoder[HashSettings]):
         return int.from_bytes(blake2b(word, digest_size=8).digest(), "little") % self.settings.buckets
 
 
-class Binary(Encoder[BinarySettings]):
+class Binary(Encoder["BinarySettings"]):
     """State: `classes`, the names of 0 and 1, and their `counts`. NULL and all other numbers are refused."""
 
     @classmethod
@@ -128,7 +131,7 @@ class Binary(Encoder[BinarySettings]):
         return values.astype(bool) if self.classes == ("false", "true") else values
 
 
-class Label(CategoryEncoder[LabelSettings]):
+class Label(CategoryEncoder["LabelSettings"]):
     """State: `classes` and their `counts`. Integer classes are sorted as numbers, all others as text."""
 
     @classmethod

@@ -1,13 +1,9 @@
-"""Fits encoders from their settings and the statistics of the training split, and applies them to raw rows, in Spark tasks and in the
-served model."""
+"""Fits encoders from their settings and the statistics of the training split, and restores those of a manifest."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features import encoder_settings
@@ -16,12 +12,11 @@ from pipelines.config.features.base import EncoderSettings
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.plugins import import_class, is_class_path
-from pipelines.data.features.base import Encoder, Input, Packer
-from pipelines.data.features.raw import python_value
-from pipelines.data.features.statistics import COUNTS, WORDS, Statistics
-from pipelines.data.features.text import utf8
+from pipelines.data.features.base import COUNTS, WORDS, Encoder, Input
+from pipelines.data.features.row_encoders import RowEncoder, RowEncoders
+from pipelines.data.features.statistics import Statistics
 from pipelines.data.versions.manifest import FittedEncoder
-from pipelines.errors import ConfigError, SourceError
+from pipelines.errors import ConfigError
 
 
 def needs(dataset: Dataset) -> dict[str, frozenset[str]]:
@@ -131,13 +126,6 @@ def _key(dataset: Dataset, name: str) -> str:
 ENCODERS_VERSION = 1
 """Part of the identity of a dataset version. Increase it when a change encodes equal settings and statistics differently."""
 
-_SHOWN_CHARACTERS = 40
-_CANNOT = " cannot encode "
-_VALUE = r"(?:[\d,]+ bytes|NULL|\[[-\[\]\d., +naifeNone]*…?)"
-_BYTES_WITH_FAULT = re.compile(rf"(?:{_VALUE}|\w+ {_VALUE}(?:, \w+ {_VALUE})+)(: .+)", re.DOTALL)
-_NUMBER_OF_A_ROW = re.compile(r"\d(?:[\d.,x]*\d)?(?![^\[]*\])")
-"""A number that is not in brackets, where the settings stand."""
-
 
 def implementation(settings: EncoderSettings) -> type[Encoder]:
     """The encoder class for these settings. Raises ConfigError if it cannot be imported."""
@@ -153,85 +141,13 @@ def restore_encoder(fitted: FittedEncoder) -> Encoder:
     return implementation(settings)(settings, fitted.state)
 
 
-class Encoders:
-    """Fitted encoders that can encode any number of tables."""
+class Encoders(RowEncoders):
+    """The fitted encoders of a manifest."""
 
     def __init__(self, encoders: Mapping[str, FittedEncoder]) -> None:
-        self._encoders = {name: (fitted, restore_encoder(fitted)) for name, fitted in encoders.items()}
-        self.schema = pa.schema([encoder.field(name, fitted.column.role) for name, (fitted, encoder) in self._encoders.items()])
-        self.packer = next((encoder for _, encoder in self._encoders.values() if isinstance(encoder, Packer)), None)
-        """The encoder that packs documents, if there is one; `encode` then gives lists, which its `windows` cuts into windows."""
-        self.counted = tuple(fitted.column for fitted, encoder in self._encoders.values() if encoder.has_classes_in_values)
-        """The columns whose classes are counted in encoded values."""
-
-    def encode(self, raw: pa.Table) -> tuple[pa.Table, pa.Array]:
-        """The columns of `schema` for the rows that all encoders accept, and for each raw row the reason why it was refused, or NULL.
-
-        Raises SourceError if a column is missing.
-        """
-        outputs: list[pa.Array] = []
-        reasons = pa.nulls(len(raw), pa.string())
-        raw_columns = set(raw.column_names)
-        for name, (fitted, encoder) in self._encoders.items():
-            if missing := [column for column in fitted.inputs if column not in raw_columns]:
-                raise SourceError(
-                    f"{name} is encoded from {name_list(missing)}; the rows have only {name_list(raw.column_names, missing[0])}"
-                )
-            inputs = [_array(raw.column(column)) for column in fitted.inputs]
-            prefix = f"{name}: {fitted.feature['encoder']}{_CANNOT}"
-            invalid = [utf8.find_invalid(values) for values in inputs]
-            readable = [values if rows is None else utf8.null_rows(values, rows) for values, rows in zip(inputs, invalid, strict=True)]
-            output = encoder.encode(*readable)
-            for values, rows in zip(inputs, invalid, strict=True):
-                if rows is not None:
-                    output, reasons = utf8.null_rows(output, rows), _add_invalid(reasons, values, rows, prefix)
-            if output.null_count:
-                reasons = _add_reasons(reasons, output, prefix, fitted.inputs, inputs, encoder.fault)
-            outputs.append(output)
-        accepted = pc.is_null(reasons)
-        accepted_outputs = outputs if reasons.null_count == len(raw) else [output.filter(accepted) for output in outputs]
-        return pa.Table.from_arrays(accepted_outputs, schema=self.schema), reasons
-
-
-def refusal_kind(reason: str) -> str:
-    """A reason from `Encoders.encode` without the value, for counting; any other reason as it is."""
-    encoder, cannot, value = reason.partition(_CANNOT)
-    if not cannot:
-        return reason
-    fault = _BYTES_WITH_FAULT.fullmatch(value)
-    reason_of_all = _NUMBER_OF_A_ROW.sub("…", fault[1]) if fault else ""
-    return f"{encoder}{_CANNOT}{'NULL' if value.endswith('NULL') else 'a value'}{reason_of_all}"
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    """The column of a table as one array, without a copy if it has one chunk."""
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def _add_reasons(
-    reasons: pa.Array, output: pa.Array, prefix: str, names: tuple[str, ...], inputs: list[pa.Array], fault: Callable[..., str]
-) -> pa.Array:
-    """Add a reason for each row that this output refuses and that has no reason yet."""
-    words = reasons.to_pylist()
-    for row in np.flatnonzero(pc.and_(pc.is_null(output), pc.is_null(reasons)).to_numpy(zero_copy_only=False)):
-        raw = [python_value(column[int(row)]) for column in inputs]
-        values = {name: _short(value) for name, value in zip(names, raw, strict=True)}
-        words[row] = prefix + (", ".join(f"{name} {value}" for name, value in values.items()) if len(values) > 1 else values[names[0]])
-        words[row] += f": {why}" if (why := fault(*raw)) else ""
-    return pa.array(words, pa.string())
-
-
-def _add_invalid(reasons: pa.Array, values: pa.Array, rows: np.ndarray, prefix: str) -> pa.Array:
-    """Add a reason for each of the `rows`, whose text is not UTF-8, that has no reason yet."""
-    words = reasons.to_pylist()
-    for row in np.flatnonzero(rows):
-        words[row] = words[row] or f"{prefix}{utf8.count_bytes(values[int(row)]):,} bytes: {utf8.FAULT}"
-    return pa.array(words, pa.string())
-
-
-def _short(value: object) -> str:
-    text = "NULL" if value is None else f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
-    if not text:
-        return "empty text"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+        super().__init__(
+            {
+                name: RowEncoder(restore_encoder(fitted), fitted.feature["encoder"], fitted.inputs, fitted.column)
+                for name, fitted in encoders.items()
+            }
+        )

@@ -16,16 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.data.features import exact_sums
+from pipelines.data.features.base import BYTE_WORDS, CHARACTERS, COUNTS, LINE_WORDS, LOWERCASE_WORDS, MOMENTS, SAMPLE, WORDS
 from pipelines.data.features.raw import categories, check_category, is_text, numbers, words
 from pipelines.data.features.sample import Sample, ascending_numbers, combine_samples
+from pipelines.data.features.text.byte_words import byte_word_counts
 from pipelines.data.features.text.ngrams import term_rule, text_counts
-from pipelines.data.features.text.pretokenize import byte_word_counts, character_counts, line_word_counts
+from pipelines.data.features.text.pretokenize import character_counts, line_word_counts
 
-MOMENTS, SAMPLE, COUNTS, WORDS, CHARACTERS, BYTE_WORDS = "moments", "sample", "counts", "words", "characters", "byte_words"
-LINE_WORDS, LOWERCASE_WORDS = "line_words", "lowercase_words"
-COUNTED = frozenset({COUNTS, WORDS, CHARACTERS, BYTE_WORDS, LINE_WORDS, LOWERCASE_WORDS})
-"""Statistics that are counts: of values, of the words of a text or elements of an array, or of other pieces of text. A column can have
-only one of them."""
 _PIECES: dict[str, Callable[[pa.Array], pa.Table]] = {
     CHARACTERS: character_counts,
     BYTE_WORDS: byte_word_counts,

@@ -1,25 +1,28 @@
 """Encoders of weights and of targets with rules of their own."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from pipelines.config.features.targets import CountSettings, LabelsSettings, VectorSettings, WeightSettings
-from pipelines.data.features.base import Encoder, Input, array_with_nulls, tensors_with_nulls
+from pipelines.data.features.base import MOMENTS, WORDS, Encoder, Input, array_with_nulls, tensors_with_nulls
 from pipelines.data.features.raw import elements, is_category, is_list, is_number, numbers
-from pipelines.data.features.statistics import MOMENTS, WORDS
 from pipelines.data.versions.schema import Role, TensorColumn
 from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.config.features.targets import CountSettings, LabelsSettings, VectorSettings, WeightSettings
 
 LARGEST_COUNT = 2**24
 NEED_NUMBERS = "it takes numbers; CAST the column in the query"
 
 
-S = TypeVar("S", WeightSettings, CountSettings)
+S = TypeVar("S", "WeightSettings", "CountSettings")
 
 
 class _RelativeToMean(Encoder[S]):
@@ -41,7 +44,7 @@ class _RelativeToMean(Encoder[S]):
         return TensorColumn(name=name, dtype="float32", role=role)
 
 
-class Weight(_RelativeToMean[WeightSettings]):
+class Weight(_RelativeToMean["WeightSettings"]):
     """The mean weight of the training split becomes 1, so that gradients keep their size."""
 
     @classmethod
@@ -64,7 +67,7 @@ class Weight(_RelativeToMean[WeightSettings]):
         return values.astype(np.float64) * self.state["mean"]
 
 
-class Count(_RelativeToMean[CountSettings]):
+class Count(_RelativeToMean["CountSettings"]):
     """Counts stay as they are; the outputs of a network are relative to their mean."""
 
     @classmethod
@@ -84,7 +87,7 @@ class Count(_RelativeToMean[CountSettings]):
         return array_with_nulls(np.where(is_count, counts, 0).astype(np.float32), ~is_count)
 
 
-class Vector(Encoder[VectorSettings]):
+class Vector(Encoder["VectorSettings"]):
     """State: `mean` and `deviation` of each column. A constant column is encoded as 0."""
 
     @classmethod
@@ -119,7 +122,7 @@ class Vector(Encoder[VectorSettings]):
         return values.astype(np.float64) * self.state["deviation"] + self.state["mean"]
 
 
-class Labels(Encoder[LabelsSettings]):
+class Labels(Encoder["LabelsSettings"]):
     """State: `classes`, the labels. Of whole numbers they are sorted as numbers, of all others as text."""
 
     @classmethod

@@ -4,17 +4,17 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, Field, PlainSerializer, ValidationError
 
 from pipelines.config.messages.counting import name_list, show_count
 from pipelines.config.section import Section
 from pipelines.data.versions.balance import Balance
 from pipelines.data.versions.checksummed_json import seal, unseal
 from pipelines.data.versions.parts import RowGroup
-from pipelines.data.versions.schema import SchemaText, TensorColumn, schema_from_text
+from pipelines.data.versions.schema import TensorColumn, schema_from_text
 from pipelines.errors import CorruptError, DatasetError, OutdatedError
 from pipelines.runtime.notebook_html import html_summary
 
@@ -23,6 +23,18 @@ SPLITS = ("train", "validation", "test")
 DAMAGED = "the version is damaged: remove its folder, and run jobs/etl.py again"
 RESTORE = "restore the file, or remove the version's folder and run jobs/etl.py again"
 """Of a damaged part: ETL alone would find the version up to date."""
+
+
+def _is_schema(text: str) -> str:
+    try:
+        schema_from_text(text)
+    except (ValueError, OSError) as error:
+        raise ValueError("it holds no Arrow schema") from error
+    return text
+
+
+SchemaText = Annotated[str, AfterValidator(_is_schema)]
+"""A setting that holds an Arrow schema as text."""
 
 
 class SourceSummary(Section):
@@ -42,7 +54,7 @@ class FittedEncoder(Section):
     inputs: tuple[str, ...]
     """The query's columns it reads."""
     state: dict[str, Any]
-    column: TensorColumn
+    column: Annotated[TensorColumn, PlainSerializer(TensorColumn.to_values)]
     """The tensor column that it produces."""
     class_counts: tuple[int, ...] = ()
     """How often each class stands in the encoded values of the training split, as in the pixels of masks; else empty. It follows
@@ -225,7 +237,7 @@ def content_digest(encoders: dict[str, FittedEncoder], row_groups: Iterable[RowG
     """
     digest = sha256()
     for name, fitted in encoders.items():
-        content = [name, fitted.column.model_dump(mode="json"), list(fitted.inputs), fitted.feature, fitted.state]
+        content = [name, fitted.column.to_values(), list(fitted.inputs), fitted.feature, fitted.state]
         digest.update(json.dumps(content, sort_keys=True).encode())
     for group in sorted(row_groups, key=lambda group: (SPLITS.index(group.split), group.part, group.index)):
         digest.update(f"{group.split} {group.part} {group.index} {group.rows} {group.digest}\n".encode())

@@ -98,7 +98,7 @@ def _split(file: str) -> str:
 
 def _column(field: pa.Field, target: str, path: str, classes: int | None) -> TensorColumn:
     try:
-        dtype = str(np.dtype(field.type.to_pandas_dtype()))
+        dtype: Any = str(np.dtype(field.type.to_pandas_dtype()))
         if field.name == target:
             return TensorColumn(name=field.name, dtype=dtype, role="target", cardinality=classes)
         return TensorColumn(name=field.name, dtype=dtype, role="feature")

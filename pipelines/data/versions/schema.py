@@ -5,16 +5,15 @@ and in C order, with dtype and shape in the field's metadata: it decodes five ti
 """
 
 from base64 import b64decode, b64encode
+from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Annotated, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-from pydantic import AfterValidator, Field
 
-from pipelines.config.section import Section
-from pipelines.errors import DatasetError
+from pipelines.errors import ConfigError, DatasetError
 
 Dtype = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "float16"]
 Role = Literal["feature", "target", "carried"]
@@ -32,8 +31,15 @@ END = 0
 """Index in a packed column: the end of a document."""
 
 
-class TensorColumn(Section):
-    """One column of every batch."""
+@dataclass(frozen=True)
+class TensorColumn:
+    """One column of every batch. It is no section of pydantic's, for encoders also run in exported folders, which are without it.
+
+    Raises ConfigError for a dtype that no column has.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+    """Of a column in a manifest, which is a section."""
 
     name: str
     dtype: Dtype
@@ -42,11 +48,20 @@ class TensorColumn(Section):
     role: Role = "feature"
     cardinality: int | None = None
     """Of a column of indices: their exclusive upper bound. None for quantities."""
-    counted: bool = Field(default=False, exclude_if=lambda counted: not counted)
+    counted: bool = False
     """Whether each index is followed by its count, in a last dimension of 2; 0 and 0 are free."""
 
-    missing: bool = Field(default=False, exclude_if=lambda missing: not missing)
+    missing: bool = False
     """Whether NaN stands for a value that is not there."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in get_args(Dtype):
+            raise ConfigError(f"column {self.name} is {self.dtype}; a tensor column is one of {', '.join(get_args(Dtype))}")
+
+    def to_values(self) -> dict[str, Any]:
+        """The column as a manifest has it, in JSON: `counted` and `missing` only where they are true."""
+        values = {"name": self.name, "dtype": self.dtype, "shape": list(self.shape), "role": self.role, "cardinality": self.cardinality}
+        return values | {name: True for name in ("counted", "missing") if getattr(self, name)}
 
     @property
     def row_bytes(self) -> int:
@@ -103,15 +118,3 @@ def schema_to_text(schema: pa.Schema) -> str:
 
 def schema_from_text(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(b64decode(text)))
-
-
-def _is_schema(text: str) -> str:
-    try:
-        schema_from_text(text)
-    except (ValueError, OSError) as error:
-        raise ValueError("it holds no Arrow schema") from error
-    return text
-
-
-SchemaText = Annotated[str, AfterValidator(_is_schema)]
-"""A setting that holds an Arrow schema as text."""

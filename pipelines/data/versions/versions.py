@@ -159,5 +159,5 @@ def include_passthrough(version: Version, names: tuple[str, ...]) -> Version:
     for name in names:
         column = encoders[name].column
         if column.role == "carried":
-            encoders[name] = encoders[name].model_copy(update={"column": column.model_copy(update={"role": "feature"})})
+            encoders[name] = encoders[name].model_copy(update={"column": replace(column, role="feature")})
     return replace(version, manifest=version.manifest.model_copy(update={"encoders": encoders}))

@@ -16,8 +16,9 @@ from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.features.categories import SequenceSettings, VocabularySettings
 from pipelines.config.features.terms import TermsSettings
 from pipelines.data.features import needs
+from pipelines.data.features.base import COUNTS, MOMENTS
 from pipelines.data.features.raw import is_category, is_number, is_text
-from pipelines.data.features.statistics import COUNTS, COUNTS_SCHEMA, MOMENTS, statistics_from_summary
+from pipelines.data.features.statistics import COUNTS_SCHEMA, statistics_from_summary
 from pipelines.data.features.text.ngrams import term_rule
 from pipelines.data.sources.files.folder_columns import quote_name
 from pipelines.data.versions.data_profile import TEXT_LENGTH

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.data.features.base import COUNTED, COUNTS
 from pipelines.data.features.raw import missing_values
-from pipelines.data.features.statistics import COUNTED, COUNTS, Accumulator
+from pipelines.data.features.statistics import Accumulator
 from pipelines.data.features.text.ngrams import term_rule
 from pipelines.data.features.text.utf8 import null_invalid
 from pipelines.data.versions.manifest import SPLITS

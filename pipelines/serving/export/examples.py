@@ -1,9 +1,8 @@
 """Raw rows that a written model is tried on: ordinary values of every column, those at the edges of its encoder, and refused ones."""
 
 import math
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +14,7 @@ from pipelines.data.features import Encoders, restore_encoder
 from pipelines.data.features.arrays import is_bytes
 from pipelines.data.features.raw import is_list, is_text
 from pipelines.data.versions.manifest import FittedEncoder
+from pipelines.serving.export.json_rows import json_value
 from pipelines.serving.export.subject import Subject
 from pipelines.serving.model.predictor import REFUSED, Predictor, feature_encoders
 
@@ -49,25 +49,6 @@ def example_predictions(subject: Subject, rows: pa.Table) -> list[dict[str, Any]
     predictor = Predictor(subject.task.settings, subject.queried, subject.network.state_dict(), subject.decision)
     predicted = predictor.predict(rows).to_dict("records")
     return [{REFUSED: row[REFUSED]} if row[REFUSED] else {name: json_value(value) for name, value in row.items()} for row in predicted]
-
-
-def rows_in_json(rows: pa.Table) -> list[dict[str, Any]]:
-    return [{name: json_value(value) for name, value in row.items()} for row in rows.to_pylist()]
-
-
-def json_value(value: Any) -> Any:
-    """Bytes as base64, times as ISO 8601, decimals as text, what is not finite as None."""
-    if isinstance(value, (list, np.ndarray)):
-        return [json_value(item) for item in value]
-    if isinstance(value, np.generic):
-        return json_value(value.item())
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    if isinstance(value, (date, datetime)):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _accepts(readers: Mapping[str, FittedEncoder], field: pa.Field, value: Any) -> bool:

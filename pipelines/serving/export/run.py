@@ -9,10 +9,10 @@ from pipelines.config import Config
 from pipelines.config.serving import Export
 from pipelines.errors import DatasetError, ExportError
 from pipelines.serving.export.artifact import commit_folder, describe_export, readme_text, write_manifest, write_parity
-from pipelines.serving.export.examples import example_predictions, example_rows, rows_in_json
+from pipelines.serving.export.examples import example_predictions, example_rows
+from pipelines.serving.export.json_rows import rows_to_json
 from pipelines.serving.export.parity import LEAST_ROWS, Row, compare_outputs
-from pipelines.serving.export.script import SCRIPT, TOLERANCE, check_script, is_own_task, unknown_encoders, write_script
-from pipelines.serving.export.standalone.answers import LEFT_OUT
+from pipelines.serving.export.script import SCRIPT, TOLERANCE, check_script, is_own_task, script_modules, write_script
 from pipelines.serving.export.subject import Subject, read_subject
 from pipelines.serving.export.targets import Write, target_writer
 from pipelines.tracking.models import log_export
@@ -72,17 +72,17 @@ def _check_decisions(row: Row, target: str, settings: Export) -> None:
 
 def _write_predictions(folder: Path, config: Config, subject: Subject, description: Mapping[str, Any], report: list[Row]) -> list[str]:
     """Write the script that predicts from raw rows, with its examples; or a note that says why there is none."""
-    encoders = [subject.manifest.encoders[column.name].feature for column in subject.columns]
-    if unknown := unknown_encoders(encoders):
-        return [f"there is no {SCRIPT}, which lacks the encoder {', '.join(unknown)}; encode these columns yourself"]
+    try:
+        modules = script_modules(description)
+    except ExportError as error:
+        return [f"there is no {SCRIPT}: {error}"]
     rows = example_rows(subject)
     is_exact = description["target"] == "onnx"
-    form = description["answer"]["form"]
-    left_out = LEFT_OUT.get(form, frozenset())
-    predictions = [{name: value for name, value in row.items() if name not in left_out} for row in example_predictions(subject, rows)]
-    examples = {"rows": rows_in_json(rows), "predictions": predictions, "exact": is_exact, "tolerance": TOLERANCE}
-    readme = readme_text(config.name, description, config.source.sql, examples, report_summary(report))
-    write_script(folder, encoders, form, readme, examples)
+    inexact = description["answer"].get("inexact", ())
+    predictions = [{name: value for name, value in row.items() if name not in inexact} for row in example_predictions(subject, rows)]
+    examples = {"rows": rows_to_json(rows), "predictions": predictions, "exact": is_exact, "tolerance": TOLERANCE}
+    readme = readme_text(config.name, description, config.source.sql, examples, report_summary(report), modules)
+    write_script(folder, modules, readme, examples)
     return []
 
 

@@ -113,12 +113,8 @@ class Target(ABC):
         """Predictors without features; for the loss with the weights of rows, in the column `row_weight`, and of classes, if there are."""
 
     @abstractmethod
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """Readable columns from float64 output on the CPU."""
-
     def prediction_form(self) -> dict[str, Any]:
         """As `Task.prediction_form`."""
-        return {}
 
     def output_to_explain(self, output: Tensor) -> Tensor:
         """The number of the output that a prediction follows from most, of each row: int64 of shape (rows,), from float64 output."""
@@ -197,11 +193,8 @@ class QuantityTarget(Target):
     def quantities(self, output: Tensor) -> Tensor:
         return self.raw(output[:, 0])
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        return {"prediction": self.quantities(output).tolist()}
-
     def prediction_form(self) -> dict[str, Any]:
-        return self.data.quantity_form("quantity")
+        return self.data.form_to_decode("quantity")
 
 
 def mean_by_weight(values: np.ndarray, weights: np.ndarray) -> Tensor:

@@ -67,13 +67,6 @@ class ClassificationTarget(Target):
     def output_of_shares(self, shares: Tensor) -> Tensor:
         """The output, shape (outputs,), that gives each class this probability, shape (classes,), above 0."""
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """Name of the class that is decided for and probability of each class."""
-        probabilities = self.probabilities(output)
-        names = [self.classes[number] for number in self.decide(output).tolist()]
-        by_class = {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(self.classes)}
-        return {"prediction": names, **by_class}
-
 
 class BinaryTarget(ClassificationTarget):
     """Two classes: one logit, for the second class.

@@ -97,9 +97,6 @@ class NegativeBinomialTarget(PoissonTarget):
         log_dispersion = np.log(max(dispersion, np.exp(-LARGEST_LOG_DISPERSION)))
         return torch.cat([super().constant_output(counts, weights), torch.tensor([log_dispersion], dtype=torch.float64)])
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        return {**super().predict(output), "dispersion": self._log_dispersion(output).exp().tolist()}
-
     def prediction_form(self) -> dict[str, Any]:
         return {**super().prediction_form(), "largest_log_dispersion": LARGEST_LOG_DISPERSION}
 

@@ -46,14 +46,9 @@ class QuantileLevels:
         if "coverage" in metrics:
             metrics["coverage"].update(((predicted[:, 0] <= true) & (true <= predicted[:, -1])).double())
 
-    def predict(self, predicted: Tensor) -> dict[str, Sequence]:
-        """Readable columns of sorted predictions in the units of the query: `prediction`, and one for each quantile."""
-        by_level = {f"quantile_{level}": predicted[:, place].tolist() for place, level in enumerate(self.shares)}
-        return {"prediction": predicted[:, self.middle].tolist(), **by_level}
-
     def prediction_form(self, data: Data) -> dict[str, Any]:
         """As `Task.prediction_form`, of predictions of the target of `data`."""
-        return {**data.quantity_form("quantiles"), "quantiles": list(self.shares), "middle": self.middle}
+        return {**data.form_to_decode("quantiles"), "quantiles": list(self.shares), "middle": self.middle}
 
 
 class Coverage(Loss):
@@ -105,9 +100,6 @@ class QuantileTarget(QuantityTarget):
 
     def quantities(self, output: Tensor) -> Tensor:
         return quantiles_in_order(self.data, output)[:, self._levels.middle]
-
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        return self._levels.predict(quantiles_in_order(self.data, output))
 
     def prediction_form(self) -> dict[str, Any]:
         return self._levels.prediction_form(self.data)

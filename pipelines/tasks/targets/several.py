@@ -1,6 +1,5 @@
 """Targets with several values per row, which one network predicts together: labels, of which a row has any number, and numbers."""
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -69,12 +68,6 @@ class LabelsTarget(SeveralValues):
             ConstantFit("label shares", _logits_of_shares, column, ("loss",), row_weight),
         ]
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        """The labels that are more probable than not, as a JSON array, and the probability of each."""
-        by_label = {f"probability_{name}": output[:, place].sigmoid().tolist() for place, name in enumerate(self.classes)}
-        named = [[name for name, logit in zip(self.classes, row, strict=True) if logit > 0] for row in output.tolist()]
-        return {"prediction": [json.dumps(names, ensure_ascii=False) for names in named], **by_label}
-
     def prediction_form(self) -> dict[str, Any]:
         return {"form": "labels", "classes": list(self.classes)}
 
@@ -125,12 +118,8 @@ class VectorTarget(SeveralValues):
             ConstantFit("median", _medians, column, tuple(f"mae_{name}" for name in names)),
         ]
 
-    def predict(self, output: Tensor) -> dict[str, Sequence]:
-        predicted = self.raw(output)
-        return {f"prediction_{name}": predicted[:, place].tolist() for place, name in enumerate(self.names)}
-
     def prediction_form(self) -> dict[str, Any]:
-        return {**self.data.quantity_form("numbers"), "names": list(self.names)}
+        return {**self.data.form_to_decode("numbers"), "names": list(self.names)}
 
 
 def target_weights(names: Sequence[str], weights: dict[str, float]) -> list[float]:

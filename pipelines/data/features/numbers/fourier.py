@@ -3,22 +3,25 @@
 Tancik et al. 2020, "Fourier features let networks learn high frequency functions in low dimensional domains".
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config.features.numbers import FourierSettings
-from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
+from pipelines.data.features.base import MOMENTS, Encoder, Input, tensors_with_nulls
 from pipelines.data.features.numbers.scaling import fill_value, imputation_needs
 from pipelines.data.features.raw import is_number, numbers
-from pipelines.data.features.statistics import MOMENTS
 from pipelines.data.versions.schema import Role, TensorColumn
 from pipelines.runtime import philox
 
+if TYPE_CHECKING:
+    from pipelines.config.features.numbers import FourierSettings
 
-class Fourier(Encoder[FourierSettings]):
+
+class Fourier(Encoder["FourierSettings"]):
     """State: `impute`, `mean` and `deviation` of each input; `frequencies` in cycles per deviation, shape (inputs, frequencies)."""
 
     @classmethod

@@ -3,21 +3,24 @@
 All take their points from the sorted sample by index, without arithmetic that other machines might round differently.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config.features.numbers import NormalQuantileSettings, QuantileSettings, RobustSettings
-from pipelines.data.features.base import Input, array_with_nulls
+from pipelines.data.features.base import MOMENTS, SAMPLE, Input, array_with_nulls
 from pipelines.data.features.numbers.scaling import NumberEncoder
 from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import numbers
-from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Role, TensorColumn
+
+if TYPE_CHECKING:
+    from pipelines.config.features.numbers import NormalQuantileSettings, QuantileSettings, RobustSettings
 
 _LIMIT = 3.0
 """Numbers encoded by `robust` are nearer to 0 than this."""
@@ -25,7 +28,7 @@ _FAR = 1e300
 """Farther from the median, in scales, numbers are as far as this: their quotient would be infinite."""
 
 
-class Quantile(NumberEncoder[QuantileSettings]):
+class Quantile(NumberEncoder["QuantileSettings"]):
     """State: `edges`, sorted and distinct; bin b has edges[b − 1] ≤ x < edges[b]. Without imputation, the last bin is for NULL."""
 
     @classmethod
@@ -68,7 +71,7 @@ class Quantile(NumberEncoder[QuantileSettings]):
         return np.searchsorted(self.state["edges"], values, side="right")
 
 
-class NormalQuantile(NumberEncoder[NormalQuantileSettings]):
+class NormalQuantile(NumberEncoder["NormalQuantileSettings"]):
     """State: `points` of the distribution and their normal `deviates`. Values between points are interpolated, values beyond the first
     and the last are clipped. The rank of a point is the mean rank of its ties in the sample, so deviates are finite.
     """
@@ -102,7 +105,7 @@ class NormalQuantile(NumberEncoder[NormalQuantileSettings]):
         return np.interp(values.astype(np.float64), self.state["deviates"], self.state["points"])
 
 
-class Robust(NumberEncoder[RobustSettings]):
+class Robust(NumberEncoder["RobustSettings"]):
     """State: `median` and `scale`, which is the interquartile range; half the range if that is 0, and 1 if this is 0 as well."""
 
     @classmethod

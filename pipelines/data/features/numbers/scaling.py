@@ -1,22 +1,25 @@
 """Encoders of single numbers: standardize, minmax, log1p, identity."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from pipelines.config.features.numbers import IdentitySettings, Log1pSettings, MinMaxSettings, NumericSettings, StandardizeSettings
-from pipelines.data.features.base import Encoder, Input, array_with_nulls
+from pipelines.data.features.base import MOMENTS, SAMPLE, Encoder, Input, array_with_nulls
 from pipelines.data.features.phrases import show_briefly
 from pipelines.data.features.raw import is_list, is_number, numbers
-from pipelines.data.features.statistics import MOMENTS, SAMPLE
 from pipelines.data.versions.schema import Dtype, Role, TensorColumn
 from pipelines.errors import ConfigError
 
-Settings = TypeVar("Settings", bound=NumericSettings)
+if TYPE_CHECKING:
+    from pipelines.config.features.numbers import IdentitySettings, MinMaxSettings, NumericSettings, StandardizeSettings
+
+Settings = TypeVar("Settings", bound="NumericSettings")
 
 
 class NumberEncoder(Encoder[Settings]):
@@ -70,7 +73,7 @@ class NumberEncoder(Encoder[Settings]):
         """Map float64 to float64, shape (rows,); NaN and ±∞ are unchanged. Results out of the range of float32 are refused."""
 
 
-class Standardize(NumberEncoder[StandardizeSettings]):
+class Standardize(NumberEncoder["StandardizeSettings"]):
     """State: `mean` and `deviation`. A constant column is encoded as 0."""
 
     @classmethod
@@ -97,7 +100,7 @@ class Standardize(NumberEncoder[StandardizeSettings]):
         return values.astype(np.float64) * self.state["deviation"] + self.state["mean"]
 
 
-class MinMax(NumberEncoder[MinMaxSettings]):
+class MinMax(NumberEncoder["MinMaxSettings"]):
     """State: `minimum` and `span`. A constant column is encoded as 0; values outside the range of the training split are outside [0, 1]."""
 
     @classmethod
@@ -121,7 +124,7 @@ class MinMax(NumberEncoder[MinMaxSettings]):
         return values.astype(np.float64) * self.state["span"] + self.state["minimum"]
 
 
-class Log1p(NumberEncoder[Log1pSettings]):
+class Log1p(NumberEncoder["NumericSettings"]):
     def transform(self, values: np.ndarray) -> np.ndarray:
         return np.copysign(np.log1p(np.abs(values)), values)
 
@@ -130,7 +133,7 @@ class Log1p(NumberEncoder[Log1pSettings]):
         return np.copysign(np.expm1(np.abs(wide)), wide)
 
 
-class Identity(NumberEncoder[IdentitySettings]):
+class Identity(NumberEncoder["IdentitySettings"]):
     """State: `dtype`. Integers of up to 64 bits keep their type, booleans become uint8, everything else float32, and so do columns whose
     missing values are kept."""
 

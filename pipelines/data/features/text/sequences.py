@@ -1,21 +1,24 @@
 """Encoder of sequences of categories: the words of a text, or the elements of an array."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence as Inputs
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.features.categories import SequenceSettings
-from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
+from pipelines.data.features.base import WORDS, Encoder, Input, tensors_with_nulls
 from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import elements, is_category, is_list, is_text, words
-from pipelines.data.features.statistics import COUNTS_SCHEMA, WORDS
 from pipelines.data.versions.schema import FIRST, FREE, UNKNOWN, Role, TensorColumn
 
+if TYPE_CHECKING:
+    from pipelines.config.features.categories import SequenceSettings
 
-class Sequence(Encoder[SequenceSettings]):
+
+class Sequence(Encoder["SequenceSettings"]):
     """State: `words`, most frequent first, numbered from FIRST. NULL is refused; a text without words is accepted."""
 
     pieces = "words"
@@ -34,7 +37,7 @@ class Sequence(Encoder[SequenceSettings]):
     def fit(cls, settings: SequenceSettings, inputs: Inputs[Input]) -> dict[str, Any]:
         counts = pa.concat_tables([column.counts for column in inputs])
         if settings.lowercase and is_text(inputs[0].type):
-            counts = pa.table([pc.utf8_lower(counts["value"]), counts["count"]], schema=COUNTS_SCHEMA)
+            counts = pa.table([pc.utf8_lower(counts["value"]), counts["count"]], schema=counts.schema)
         summed = counts.group_by("value", use_threads=False).aggregate([("count", "sum")])
         frequent = summed.filter(pc.greater_equal(summed["count_sum"], settings.min_count))
         ordered = frequent.sort_by([("count_sum", "descending"), ("value", "ascending")])

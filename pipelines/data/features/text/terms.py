@@ -1,13 +1,14 @@
 """Encoder of the terms of a text, whatever their order."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.features.terms import TermsSettings
 from pipelines.data.features.base import Encoder, Input, tensors_with_nulls
 from pipelines.data.features.phrases import list_first
 from pipelines.data.features.raw import is_text
@@ -15,10 +16,13 @@ from pipelines.data.features.text.ngrams import TermRule, split_terms
 from pipelines.data.versions.schema import FREE, Role, TensorColumn
 from pipelines.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pipelines.config.features.terms import TermsSettings
+
 FIRST_TERM = 1
 
 
-class Terms(Encoder[TermsSettings]):
+class Terms(Encoder["TermsSettings"]):
     """State: `terms`, those of most texts first, numbered from 1; `documents`, the number of texts of the training split with each; and
     `texts`, the number of all. NULL is refused; a text without known terms is accepted."""
 

@@ -1,0 +1,125 @@
+"""Readable predictions from the output of a network, with NumPy alone: those of the served model and of exported folders.
+
+A task says by its `prediction_form` which function makes its predictions, and with which settings. An application's own stands in its
+folder.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from math import log
+from typing import Any
+
+import numpy as np
+
+Decode = Callable[[np.ndarray], np.ndarray]
+"""Converts values of the target back to the units of the query."""
+Columns = dict[str, Sequence[Any]]
+Answer = Callable[[np.ndarray, Mapping[str, Any], Decode], Columns]
+"""Columns of predictions, a value for each row of the output, with the settings of a form and what decodes the target."""
+
+
+def find_answer(form: Mapping[str, Any]) -> Answer:
+    """The function that `form` names, which is one of ANSWERS or `module:function`; without one, that of outputs as they are."""
+    module, _, name = str(form.get("form", "output")).rpartition(":")
+    return getattr(import_module(module), name) if module else ANSWERS[name]
+
+
+def plain_outputs(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    """Answers of a task without a form."""
+    return {"output": output.tolist()}
+
+
+def binary_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    """Classes from the logit of the second one, which is calibrated, and decided for where its probability is above the threshold."""
+    logits = output.astype(np.float64)[:, 0] * form.get("scale", 1.0) + form.get("shift", 0.0)
+    second, threshold = sigmoid(logits), form.get("threshold", 0.5)
+    decided = logits > log(threshold) - log(1 - threshold)
+    return _classes(np.stack([1 - second, second], axis=1), form["classes"], decided.astype(np.int64))
+
+
+def several_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    """Classes from a logit for each."""
+    logits = output.astype(np.float64)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return _classes(exponentials / exponentials.sum(axis=1, keepdims=True), form["classes"], logits.argmax(axis=1))
+
+
+def rank_classes(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    """Classes from the logits of being above each but the highest: the first, and by how much each further one is lower."""
+    wide = output.astype(np.float64)
+    logits = np.concatenate([wide[:, :1], wide[:, :1] - np.logaddexp(0, wide[:, 1:]).cumsum(axis=1)], axis=1)
+    log_above, log_below = -np.logaddexp(0, -logits), -np.logaddexp(0, logits)
+    between = log_above[:, :-1] + log_below[:, 1:] - np.logaddexp(0, -wide[:, 1:])
+    probabilities = np.exp(np.concatenate([log_below[:, :1], between, log_above[:, -1:]], axis=1))
+    return _classes(probabilities, form["classes"], probabilities.argmax(axis=1))
+
+
+def _classes(probabilities: np.ndarray, names: Sequence[str], decided: np.ndarray) -> Columns:
+    """The names of the classes that are `decided` for, and the probability of each class."""
+    by_class = {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(names)}
+    return {"prediction": [names[number] for number in decided.tolist()], **by_class}
+
+
+def several_labels(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    """The labels that are more probable than not, as a JSON array, from a logit for each."""
+    names, probabilities = form["classes"], sigmoid(output.astype(np.float64))
+    named = [[name for name, logit in zip(names, row, strict=True) if logit > 0] for row in output.tolist()]
+    by_label = {f"probability_{name}": probabilities[:, number].tolist() for number, name in enumerate(names)}
+    return {"prediction": [json.dumps(labels, ensure_ascii=False) for labels in named], **by_label}
+
+
+def quantity(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    return {"prediction": _floats(decode(output.astype(np.float64)[:, 0]))}
+
+
+def several_quantities(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    decoded = np.asarray(decode(output.astype(np.float64)), np.float64)
+    return {f"prediction_{name}": decoded[:, number].tolist() for number, name in enumerate(form["names"])}
+
+
+def array_of_quantities(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    """Nested lists, of the `shape` of the form or of that of the output."""
+    values = output.astype(np.float64)
+    return {"prediction": _floats(decode(values.reshape(len(values), *form["shape"]) if "shape" in form else values))}
+
+
+def mean_counts(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    """The mean from its logarithm, and the dispersion where the output has one."""
+    wide = output.astype(np.float64)
+    columns = {"prediction": np.exp(wide[:, 0] + form["log_mean"]).tolist()}
+    if "largest_log_dispersion" in form:
+        limit = form["largest_log_dispersion"]
+        columns["dispersion"] = np.exp(np.clip(wide[:, 1], -limit, limit)).tolist()
+    return columns
+
+
+def ascending_quantiles(output: np.ndarray, form: Mapping[str, Any], decode: Decode) -> Columns:
+    """The quantiles in ascending order, of output of shape (rows, quantiles, …): no encoder of a quantity changes the order of values."""
+    decoded = np.asarray(decode(np.sort(output.astype(np.float64), axis=1)), np.float64)
+    by_level = {f"quantile_{level}": decoded[:, number].tolist() for number, level in enumerate(form["quantiles"])}
+    return {"prediction": decoded[:, form["middle"]].tolist(), **by_level}
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^−x), without overflow."""
+    return np.exp(-np.logaddexp(0, -logits))
+
+
+def _floats(values: np.ndarray) -> list[Any]:
+    floats: list[Any] = np.asarray(values, np.float64).tolist()
+    return floats
+
+
+ANSWERS: dict[str, Answer] = {
+    "output": plain_outputs,
+    "binary": binary_classes,
+    "classes": several_classes,
+    "ordinal": rank_classes,
+    "labels": several_labels,
+    "quantity": quantity,
+    "numbers": several_quantities,
+    "array": array_of_quantities,
+    "counts": mean_counts,
+    "quantiles": ascending_quantiles,
+}
