@@ -1,4 +1,4 @@
-"""What a run of ETL says of its version: counts, notes and warnings, in the log and in MLflow."""
+"""Sums up a version that ETL has made: counts, notes and warnings, in the log and in MLflow."""
 
 import logging
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a process writes for people: lines, and which of a library's lines are left out."""
+"""Lines that a process writes for people, without those of libraries that concern nobody."""
 
 import os
 import re
