@@ -2,5 +2,6 @@
 
 1. `settings`   has the tasks `recommendation` and `next_item`.
 2. `ratings`    predicts how a user rates an item; `next_item` the next of a sequence.
-3. `answers`    are predictions without torch, also of exported folders. `details` and `figures` are for the page of a run; `draft` is for `lockstep init`.
+3. `answers`    are predictions without torch, also of exported folders; `details` and `figures` are for the
+                page of a run; `draft` is for `lockstep init`.
 """
