@@ -6,14 +6,14 @@ of the group `lockstep.encoders`. And a file may name any by its path, `module:C
 """
 
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Annotated, Any, Generic, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ValidationInfo, create_model
+from pydantic import AfterValidator, ValidationInfo, create_model
 
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
@@ -34,6 +34,8 @@ class Kinds(Generic[Settings]):
         and with `has_default` that of a section without one."""
         self.base, self.tag, self._group, self._core, self._example = base, tag, group, core, example
         self.default = example if has_default else ""
+        self.recognize_otherwise: Callable[[Mapping[str, Any]], type[Settings] | None] | None = None
+        """Finds the class of a section whose name is that of no class, such as `module:function` of a network."""
         base.named_classes = self  # type: ignore[attr-defined]  # each base is a Section
 
     @cached_property
@@ -84,15 +86,26 @@ class Kinds(Generic[Settings]):
             raise ValueError(f"`{self.tag}` is missing; add it, such as {{{self.tag}: {self._example}}}")
         if not isinstance(name := section[self.tag], str):
             return section
-        self._place.model_validate({self.tag: name})  # raises at the place of the name
-        return self.class_for(name).model_validate(section, context=validation.context)
+        try:
+            settings = self.class_of(section)
+        except ValueError as error:
+            self._refuse(name, str(error))
+            raise
+        return settings.model_validate(section, context=validation.context)
 
-    @cached_property
-    def _place(self) -> type[BaseModel]:
-        """A section of a name alone, which there is."""
-        name: Any = Annotated[str, AfterValidator(lambda name: self.class_for(name) and name)]
-        fields: Any = {self.tag: (name, ...)}
-        return create_model(self.base.__name__, **fields)
+    def class_of(self, section: Mapping[str, Any]) -> type[Settings]:
+        """The class of a section of plain values. Raises ValueError as `class_for` does."""
+        special = self.recognize_otherwise(section) if self.recognize_otherwise else None
+        return special or self.class_for(str(section.get(self.tag, self.default)))
+
+    def _refuse(self, name: str, fault: str) -> None:
+        """Raise a ValidationError at the place of the name."""
+
+        def refuse(_: str) -> str:
+            raise ValueError(fault)
+
+        field: Any = (Annotated[str, AfterValidator(refuse)], ...)
+        create_model(self.base.__name__, **{self.tag: field}).model_validate({self.tag: name})
 
     @property
     def _description(self) -> str:

@@ -5,7 +5,7 @@ import re
 from hashlib import sha256
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from pipelines.config.dataset.dataset import Dataset
 from pipelines.config.dataset.folds import FoldSplit
@@ -15,11 +15,10 @@ from pipelines.config.features.auto import is_pattern, matches_name
 from pipelines.config.messages.counting import name_list
 from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.secrets import ELSEWHERE, find_secrets
-from pipelines.config.section import Section, expand_kind
+from pipelines.config.section import Section
 from pipelines.config.serving import Endpoint, Export, Registry
 from pipelines.config.source.source import Source
 from pipelines.config.tasks.base import TaskSettings
-from pipelines.config.tasks.functions import function_settings
 from pipelines.config.tasks.task import TASKS
 from pipelines.config.tracking import Tracking
 from pipelines.config.train.base import PLACEMENT
@@ -35,13 +34,7 @@ def _check_name(name: str) -> str:
     return name
 
 
-def _parse_task(value: Any, validation: ValidationInfo) -> Any:
-    section = expand_kind(value)
-    settings = function_settings(section) if isinstance(section, dict) else None
-    return settings.model_validate(section, context=validation.context) if settings else TASKS.parse(section, validation)
-
-
-NamedTask = Annotated[SerializeAsAny[TaskSettings], BeforeValidator(_parse_task)]
+NamedTask = Annotated[SerializeAsAny[TaskSettings], BeforeValidator(TASKS.parse)]
 
 
 class Config(Section):

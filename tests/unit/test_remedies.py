@@ -148,7 +148,6 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "than the config, which would run; use the config of the run": ("unit/test_served_functions.py", "read_subject(config, from_source"),
     "has no operator for {} of torch; write the network without it": ("integration/test_export.py", "network=Sums()"),
     "has no test rows to compare models on; give dataset.split": ("integration/test_export.py", "has no test rows to compare models on"),
-    "which lacks the encoder {}; encode these columns yourself": ("integration/test_export.py", "encode these columns yourself"),
     "a batch has exactly {} rows, export.max_batch_rows: pad it": ("exports/test_other_hardware.py", 'model.run_id, "stablehlo"'),
     "is being promoted as version {} ({}); run again after it": ("unit/test_registry.py", "is being promoted as version 1"),
     "the champion is now version {}, not {}; run again": ("unit/test_registry.py", 'promote(served, "replaced") == "3"'),

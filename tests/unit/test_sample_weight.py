@@ -83,14 +83,6 @@ def test_the_column_is_one_of_weights() -> None:
             load("conf/shakespeare.yaml", {f"task.{name}": value})
 
 
-def test_identities_of_configs_without_weights_are_those_of_earlier_runs() -> None:
-    earlier = {"shakespeare": {"train.optimizer": "adamw", "train.lr": 4e-3, "train.epochs": 7}}
-    plain = {name: load(f"conf/{name}.yaml", earlier.get(name, {})).model_identity[:16] for name in ("adult", "digits", "shakespeare")}
-    assert plain == {"adult": "aab2c72d7649ae1a", "digits": "478998ce702faea5", "shakespeare": "b81c1c5bcc158c8b"}
-    weighted = load("conf/adult.yaml", {"task.sample_weight": "w", "dataset.passthrough": {"w": "weight"}})
-    assert weighted.model_identity[:16] != plain["adult"]
-
-
 def weigh(batch: Batch, weights: torch.Tensor) -> Batch:
     return {**batch, "w": weights.float()}
 

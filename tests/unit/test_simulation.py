@@ -168,7 +168,7 @@ def test_settings_that_do_not_fit_the_function_are_refused_before_a_row_is_made(
         ({"schema": "Seed int"}, ".schema: the table has the column seed already; leave it out"),
         ({"seeds": 0}, ".seeds: must be greater than 0"),
         ({"path": "a.csv"}, ".path: no such setting"),
-        ({"format": "simulatoin"}, ".format: no format simulatoin; did you mean simulation?"),
+        ({"format": "simulatoin"}, ".format: no format 'simulatoin'; did you mean simulation?"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tables import raw_table
 
 from pipelines.data.sources.cells.cell_files import CellFault
-from pipelines.data.sources.cells.sqlite import DatabaseReader, check_closed
+from pipelines.data.sources.cells.database import DatabaseReader, check_closed
 from pipelines.errors import SourceError
 
 

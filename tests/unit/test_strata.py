@@ -77,10 +77,3 @@ def test_a_split_that_a_column_decides_is_not_stratified(split: dict[str, Any]) 
         ConfigError, match=r"^x: dataset\.split: stratify is c, but the column (published|day) decides the split of each row"
     ):
         split_config({**split, "stratify": "c"})
-
-
-def test_p6_without_strata_the_identity_is_that_of_earlier_versions() -> None:
-    split = {"train": 0.7, "validation": 0.2, "test": 0.1}
-    assert split_config(split).data_identity["dataset"]["split"] == {**split, "group": ""}
-    assert split_config({"by": "s"}).data_identity["dataset"]["split"] == {"by": "s", "validation": 0.0}
-    assert split_config({**split, "stratify": "c"}).data_identity["dataset"]["split"] == {**split, "group": "", "stratify": "c"}

@@ -58,7 +58,7 @@ def task_settings(task: Mapping[str, Any]) -> type[TaskSettings]:
     """The settings class of a task's plain values: of a kind, or of a function.
 
     Raises ValueError if there is no such kind."""
-    return function_settings(task) or TASKS.class_for(str(task.get("kind", TASKS.default)))
+    return TASKS.class_of(task)
 
 
 def function_settings(task: Mapping[str, Any]) -> type[TaskSettings] | None:
@@ -66,6 +66,9 @@ def function_settings(task: Mapping[str, Any]) -> type[TaskSettings] | None:
     kind, source = str(task.get("kind", "")), task.get("source", "")
     code = _find_function(kind, source if isinstance(source, str) else "") if is_class_path(kind) else None
     return _function_settings(kind, code.text) if code else None
+
+
+TASKS.recognize_otherwise = function_settings
 
 
 def read_task(task: Mapping[str, Any]) -> TaskSettings:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pipelines.config.messages.counting import name_list
 from pipelines.data.features.auto.column_facts import ColumnFacts, TypedColumn
 from pipelines.data.sources.cells.cell_files import CellFault, FileReader
-from pipelines.data.sources.cells.excel import SheetReader, check_openpyxl, sheet_headers
-from pipelines.data.sources.cells.sqlite import DatabaseReader, table_sizes
+from pipelines.data.sources.cells.database import DatabaseReader, table_sizes
+from pipelines.data.sources.cells.workbook import SheetReader, check_openpyxl, sheet_headers
 from pipelines.errors import SourceError
 from pipelines.init.sql import renaming_query, sql_name
 from pipelines.init.tables.column_names import column_names
