@@ -58,11 +58,14 @@ def _text(node: ast.Constant | ast.JoinedStr) -> str:
 
 
 def _left_out(tree: ast.AST) -> Iterator[ast.AST]:
-    """Documentation, the parts of formatted texts, and what a log says of ordinary events."""
+    """Documentation, the parts of formatted texts, what a log says of ordinary events, and remedies of conditions, all of which
+    `test_effects` tries."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.value
         elif isinstance(node, ast.JoinedStr):
             yield from (inner for part in node.values for inner in ast.walk(part))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "OnlyWith":
+            yield from (inner for keyword in node.keywords for inner in ast.walk(keyword))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KINDS:
             yield from (inner for argument in node.args for inner in ast.walk(argument))

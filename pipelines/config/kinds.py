@@ -87,13 +87,13 @@ class Kinds(Generic[Settings]):
         if not isinstance(name := section[self.tag], str):
             return section
         try:
-            settings = self.class_of(section)
+            settings = self.section_class(section)
         except ValueError as error:
             self._refuse(name, str(error))
             raise
         return settings.model_validate(section, context=validation.context)
 
-    def class_of(self, section: Mapping[str, Any]) -> type[Settings]:
+    def section_class(self, section: Mapping[str, Any]) -> type[Settings]:
         """The class of a section of plain values. Raises ValueError as `class_for` does."""
         special = self.recognize_otherwise(section) if self.recognize_otherwise else None
         return special or self.class_for(str(section.get(self.tag, self.default)))

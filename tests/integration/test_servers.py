@@ -28,7 +28,7 @@ from pipelines.strategies.parameter_server.server_calls import Servers
 from pipelines.strategies.parameter_server.worker_loop import Streams
 from pipelines.tasks.bind import build_task
 from pipelines.train.checkpoint.checkpoints import Checkpoints
-from pipelines.train.checkpoint.dcp_storage import Reader
+from pipelines.train.checkpoint.dcp_storage import DcpReader
 from pipelines.train.checkpoint.run_directory import RunDirectory
 from pipelines.train.loop import Loop
 from pipelines.train.reduce.context import WorkerContext
@@ -66,7 +66,7 @@ def watermarks(config: Config) -> list[int]:
         return [int(newest.name.split("-")[1])] * SHARDS
     state = {"servers": {"next_steps": torch.zeros(SHARDS, dtype=torch.int64)}}
     directory = RunDirectory(str(newest.parents[1]))
-    load(state, storage_reader=Reader(directory, f"checkpoints/{newest.name}"), no_dist=True)
+    load(state, storage_reader=DcpReader(directory, f"checkpoints/{newest.name}"), no_dist=True)
     return state["servers"]["next_steps"].tolist()
 
 
@@ -194,7 +194,7 @@ def test_an_update_that_a_dead_worker_sent_to_one_server_is_completed_before_any
         assert {tuple(part.watermarks.next_steps) for part in servers.contents()} == {(0, 0, 0, 2, 0, 2, 0, 0)}
         state = {"servers": {"next_steps": torch.zeros(SHARDS, dtype=torch.int64)}}
         (saved,) = (tmp_path / "run" / "checkpoints").iterdir()
-        load(state, storage_reader=Reader(directory, f"checkpoints/{saved.name}"), no_dist=True)
+        load(state, storage_reader=DcpReader(directory, f"checkpoints/{saved.name}"), no_dist=True)
         assert state["servers"]["next_steps"].tolist() == [0, 0, 0, 2, 0, 2, 0, 0]
 
 

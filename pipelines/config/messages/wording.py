@@ -156,6 +156,6 @@ def _chosen_class(model: Any, values: Any) -> Any:
     kinds: Any = vars(model).get("named_classes") if isinstance(model, type) else None
     section = kinds.expand(values) if kinds else None
     try:
-        return kinds.class_of(section) if isinstance(section, dict) else model
+        return kinds.section_class(section) if isinstance(section, dict) else model
     except ValueError:
         return model

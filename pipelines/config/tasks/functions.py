@@ -58,7 +58,7 @@ def task_settings(task: Mapping[str, Any]) -> type[TaskSettings]:
     """The settings class of a task's plain values: of a kind, or of a function.
 
     Raises ValueError if there is no such kind."""
-    return TASKS.class_of(task)
+    return TASKS.section_class(task)
 
 
 def function_settings(task: Mapping[str, Any]) -> type[TaskSettings] | None:
