@@ -252,6 +252,13 @@ def test_an_unknown_encoder_lists_some_that_there_are(values: dict[str, Any]) ->
     assert re.fullmatch(r"conf/x.yaml: dataset.features.age: no encoder 'zscore'; choose one of \w+, .* and \d+ more", line)
 
 
+def test_a_target_has_an_encoder_of_its_own(values: dict[str, Any]) -> None:
+    assert faults(set_value(values, "dataset.target", {"rich": "auto"})) == [
+        "conf/x.yaml: dataset.target.rich: auto is for features; name an encoder (got auto)"
+    ]
+    assert parse(set_value(values, "dataset.target", {"rich": "binary"}), "conf/x.yaml")
+
+
 @pytest.mark.parametrize(
     ("dotted", "value", "message"),
     [

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from pipelines.config import Config, from_command_line, load, parse
-from pipelines.config.effects import OnlyWith
+from pipelines.config.effects import OnlyWith, PlannedRun, ineffective_settings_in_run
 from pipelines.config.features import ENCODERS
 from pipelines.config.source.source import Table
 from pipelines.config.tasks.task import TASKS
@@ -238,3 +238,14 @@ def test_a_config_that_names_every_setting_loads_again() -> None:
     with pytest.raises(ConfigError, match=r"train\.step_epochs: has no effect"):
         parse(written, "run")
     assert parse(written, "run", recorded=True).train.step_epochs == 3, "a run of before the rule can be verified"
+
+
+def test_what_has_no_effect_in_a_run_is_named_and_its_remedies_work() -> None:
+    changes = {"train.sync_batch_norm": True, "task.batch_norm": True, "train.early_stopping": 3}
+    config = parse(values_with(changes), "x.yaml")
+    run_faults = dict(ineffective_settings_in_run(config, PlannedRun("data/1", 10, 0, lambda: False)))
+    assert "use a model that has, such as task.batch_norm" in run_faults["train.sync_batch_norm"]
+    assert "has no rows; unset it, or add the split" in run_faults["train.early_stopping"]
+    assert dict(ineffective_settings_in_run(config, PlannedRun("data/1", 10, 5, lambda: True))) == {}
+    del changes["train.sync_batch_norm"], changes["train.early_stopping"]
+    assert dict(ineffective_settings_in_run(parse(values_with(changes), "x.yaml"), PlannedRun("data/1", 10, 0, lambda: False))) == {}

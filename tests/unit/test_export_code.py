@@ -9,6 +9,7 @@ from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 from zipfile import ZipFile
 
 import numpy as np
@@ -26,7 +27,7 @@ from pipelines.data.features.encoding import implementation
 from pipelines.data.versions.manifest import FittedEncoder
 from pipelines.data.versions.schema import schema_to_text
 from pipelines.errors import ExportError
-from pipelines.serving.export.artifact import encoder_in_json
+from pipelines.serving.export.artifact import describe_answer, encoder_in_json
 from pipelines.serving.export.json_rows import rows_from_json, rows_to_json
 from pipelines.serving.export.modules import find_modules
 from pipelines.serving.export.script import PROGRAM
@@ -243,3 +244,16 @@ def test_rows_are_counted_from_the_first_of_a_file_and_are_objects() -> None:
     for row in (5, None, "x", ["x"]):
         with pytest.raises(ValueError, match=r"row 7 is .*, and a row is a JSON object"):
             rows_from_json([row], schema, 7)  # type: ignore[list-item]
+
+
+def test_code_that_is_not_found_is_named() -> None:
+    with pytest.raises(ExportError, match="the code of module nowhere is not found; encode its columns yourself"):
+        find_modules(["nowhere"])
+
+
+def test_a_form_that_is_no_function_is_refused_and_one_of_the_project_s_is_not() -> None:
+    subject = Mock(task=Mock(prediction_form=lambda: {"form": "nowhere:decode"}), manifest=Mock(encoders={}))
+    with pytest.raises(ExportError, match=r"names 'nowhere:decode', which is no function: .*; name one of pipelines.tasks.answers"):
+        describe_answer(subject)
+    subject.task.prediction_form = dict
+    assert describe_answer(subject) == {"form": "output"}

@@ -74,6 +74,12 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
     "are not numbered by frequency; encode it by words, or": ("unit/test_word_models.py", "encode it by words, or remove cutoffs"),
     "and those of other splits cost it much; lower vocabulary": ("unit/test_word_models.py", "; lower vocabulary"),
     "has no effect{}; {}, or remove": ("unit/test_effects.py", "CASES"),
+    "but the split validation of {run.place} has no rows": ("unit/test_effects.py", "unset it, or add the split"),
+    "is true, but the model has no batch norm": ("unit/test_effects.py", "use a model that has, such as task.batch_norm"),
+    "auto is for features; name an encoder": ("unit/test_config.py", "auto is for features; name an encoder"),
+    "{} {} is given by {}; uninstall one": ("unit/test_slices.py", "uninstall one"),
+    "which is no function: {}; name one of pipelines.tasks.answers": ("unit/test_export_code.py", "which is no function"),
+    "the code of module {} is not found; encode its columns": ("unit/test_export_code.py", "encode its columns yourself"),
     "is given, which strategy {} does not support; set strategy to ddp or exact": (
         "unit/test_fine_tuning.py",
         'Train.model_validate({name: GIVEN[name], "strategy": "exact"})',
@@ -277,7 +283,6 @@ TRIED_ELSEWHERE: dict[str, tuple[str, str]] = {
 }
 MOST_WAITING = 2
 TRIED_BY = {
-    "pipelines/config/effects.py": "unit/test_effects.py",
     "pipelines/config/train/init_from.py": "unit/test_initial_weights.py",
     "pipelines/launch/weight_files.py": "unit/test_initial_weights.py",
     "pipelines/train/initial_model.py": "unit/test_initial_weights.py",
