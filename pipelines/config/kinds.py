@@ -20,10 +20,7 @@ from pipelines.config.messages.did_you_mean import suggestion
 from pipelines.config.messages.wording import show_value
 from pipelines.config.plugins import Settings, import_settings, is_class_path
 from pipelines.config.section import extend
-from pipelines.config.slices import folders_with_settings, import_faults, package_folders, slice_modules
-
-_faults: dict[str, str] = {}
-"""Why entry points cannot be imported, by group and name."""
+from pipelines.config.slices import folders_with_settings, import_faults, package_folders, report_fault, slice_modules
 
 
 class Kinds(Generic[Settings]):
@@ -61,14 +58,14 @@ class Kinds(Generic[Settings]):
         if name in self.of_core:
             return self.of_core[name]
         if is_class_path(name):
-            return _tag_class(import_settings(name, self.base, self._description), self.tag, name)
+            return _tag_class(import_settings(name, self.base, f"a settings class for {self.tag}"), self.tag, name)
         if name in self.by_name:
             return self.by_name[name]
         if name in self._others:
             packages = " and ".join(settings.__module__ for settings in self._others[name])
             raise ValueError(f"{self.tag} {name} is given by {packages}; uninstall one, or name one by its path, module:Class")
         rule = f"choose one of {name_list(self.by_name, name)}{', or module:Class of your own settings' if ':' in name else ''}"
-        broken = "".join(f"; {place} cannot be imported: {reason}" for place, reason in {**import_faults(), **_faults}.items())
+        broken = "".join(f"; {place} cannot be imported: {reason}" for place, reason in import_faults().items())
         raise ValueError(f"no {self.tag} {show_value(name)!r}; {suggestion(name, self.by_name, rule)}{broken}")
 
     def expand(self, value: Any) -> Any:
@@ -90,7 +87,7 @@ class Kinds(Generic[Settings]):
             settings = self.section_class(section)
         except ValueError as error:
             self._refuse(name, str(error))
-            raise
+            raise  # never reached
         return settings.model_validate(section, context=validation.context)
 
     def section_class(self, section: Mapping[str, Any]) -> type[Settings]:
@@ -106,10 +103,6 @@ class Kinds(Generic[Settings]):
 
         field: Any = (Annotated[str, AfterValidator(refuse)], ...)
         create_model(self.base.__name__, **{self.tag: field}).model_validate({self.tag: name})
-
-    @property
-    def _description(self) -> str:
-        return f"a settings class for {self.tag}"
 
     def _classes_in(self, modules: Iterable[ModuleType]) -> Iterator[tuple[str, type[Settings]]]:
         """The classes that modules define, by each name that one has."""
@@ -139,11 +132,11 @@ def _core_modules(package: str) -> list[ModuleType]:
 
 @cache
 def _load(entry_point: EntryPoint, base: type[Settings]) -> type[Settings] | None:
-    """The class of an entry point; None if it cannot be imported, which messages about an unknown name say."""
+    """The class of an entry point; None, with a warning, if it cannot be imported."""
     try:
         return import_settings(entry_point.value, base, f"a part of group {entry_point.group}")
     except ValueError as error:
-        _faults[f"{entry_point.group}: {entry_point.name}"] = str(error)
+        report_fault(f"{entry_point.group}: {entry_point.name}", str(error))
         return None
 
 

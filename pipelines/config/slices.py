@@ -5,6 +5,7 @@ one that an installed distribution registers by an entry point of the group `loc
 modules that it knows by name: `settings` for what a config may hold, `draft` for `lockstep init`, `figures` for the page of a run.
 """
 
+import logging
 import pkgutil
 from functools import cache
 from importlib import import_module
@@ -13,6 +14,8 @@ from importlib.util import find_spec
 from types import ModuleType
 
 from pipelines.config.plugins import describe_import_error
+
+log = logging.getLogger(__name__)
 
 ROOMS = ("pipelines.applications", "pipelines.formats", "pipelines.strategies")
 """Packages whose folders are slices."""
@@ -23,19 +26,25 @@ _faults: dict[str, str] = {}
 
 @cache
 def slice_modules(name: str) -> dict[str, ModuleType]:
-    """The modules of this name, by the package of the slice. What cannot be imported is left out, and `import_faults` says why."""
+    """The modules of this name, by the package of the slice. What cannot be imported is left out, with a warning."""
     modules = {}
     for package in _slices():
         try:
             if _has_module(package, name):
                 modules[package] = import_module(f"{package}.{name}")
         except Exception as error:  # of somebody else's package
-            _faults[f"{package}.{name}"] = describe_import_error(error)
+            report_fault(f"{package}.{name}", describe_import_error(error))
     return modules
 
 
+def report_fault(place: str, reason: str) -> None:
+    """Warn that a part of a slice or of a package cannot be imported: all else works without it, but would do less without a word."""
+    _faults[place] = reason
+    log.warning("%s cannot be imported, so what it adds is left out: %s", place, reason)
+
+
 def import_faults() -> dict[str, str]:
-    """Why modules of slices could not be imported, by their names: all else works without them."""
+    """Why parts of slices and of packages could not be imported, by their names."""
     return dict(_faults)
 
 

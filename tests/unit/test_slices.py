@@ -147,3 +147,13 @@ def test_a_name_that_two_packages_give_is_refused_with_both(tmp_path: Path) -> N
         register(tmp_path, name, f"[lockstep.encoders]\nrank = {name}:Rank\n")
     line, _, _ = answers(ROOT, LOOK, tmp_path)
     assert "encoder rank is given by" in line and "ranks" in line and "grades" in line and "uninstall one" in line
+
+
+def test_a_part_of_an_application_that_cannot_be_imported_is_said(tmp_path: Path) -> None:
+    """As one whose library lacks a file: its drafts would be missing without a word."""
+    (without(tmp_path) / "pipelines/applications/detection/draft.py").write_text("import no_such_library")
+    code = "import logging\nlogging.basicConfig(stream=__import__('sys').stdout)\n"
+    code += "from pipelines.init.drafting import drafters\nprint(len(drafters()) > 5)"
+    warning, is_drafting = answers(tmp_path, code)
+    assert "pipelines.applications.detection.draft cannot be imported" in warning and "no_such_library" in warning
+    assert is_drafting == "True"

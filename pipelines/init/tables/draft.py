@@ -106,7 +106,7 @@ class _Plan:
             return self.roles.left_out
         features = {column.name for column in self.task.columns}
         unused = [column.name for column in self.roles.features if column.name not in features]
-        return {**self.roles.left_out, **dict.fromkeys(unused, self.task.why_not)}
+        return {**self.roles.left_out, **dict.fromkeys(unused, self.task.left_out_reason)}
 
 
 @dataclass(frozen=True)

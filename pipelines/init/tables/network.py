@@ -47,7 +47,7 @@ def network_sections(target: TargetChoice, rows: int, trial: Trial | None) -> tu
 
 
 def trial_models() -> list[TrialModel]:
-    """The models that a trial compares: those in `MODELS` of slices' modules `trial` first, which are trained soonest."""
+    """The models that a trial compares: those in `MODELS` of slices' modules `trial`, and the core's."""
     of_slices = [model for module in slice_modules("trial").values() for model in module.MODELS]
     return [*of_slices, TrialModel(LINEAR, fit_linear, linear_sections), TrialModel(NETWORK, fit_network, network_sections)]
 

@@ -15,7 +15,7 @@ class TableTask:
     """A task, its training and its features."""
 
     columns: Sequence[ColumnFacts]
-    why_not: str
+    left_out_reason: str
     """Why other columns are no features."""
     task: Mapping[str, Any]
     train: Mapping[str, Any]
@@ -25,5 +25,5 @@ class TableTask:
 
 def table_task(roles: Roles, target: TargetChoice) -> TableTask | None:
     """The first task that a function in `TABLE_TASKS` of a slice's module `draft` recognizes."""
-    recognizers = (find for module in slice_modules("draft").values() for find in getattr(module, "TABLE_TASKS", ()))
-    return next((task for find in recognizers if (task := find(roles, target))), None)
+    recognizers = (recognize for module in slice_modules("draft").values() for recognize in getattr(module, "TABLE_TASKS", ()))
+    return next((task for recognize in recognizers if (task := recognize(roles, target))), None)
