@@ -28,6 +28,8 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 if find_spec("pyspark"):  # a machine that only trains can be without
     set_java_options()  # also for the Java of spark-submit
 
+os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imported, which test modules do
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes of tests share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 

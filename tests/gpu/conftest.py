@@ -13,7 +13,6 @@ from pipelines.train.reduce.context import WorkerContext
 
 for name, value in CUBLAS.items():
     os.environ.setdefault(name, value)  # read when CUDA starts, which is before a strategy is created
-os.environ["RAY_AUTH_MODE"] = "token"  # read when Ray is imported
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

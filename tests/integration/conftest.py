@@ -16,7 +16,6 @@ SETTINGS = ("spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spa
 SPARK = " ".join(["--master local[2] --driver-memory 2g", *[f"--conf {setting}" for setting in SETTINGS], "pyspark-shell"])
 ENDPOINT = Endpoint(request_seconds=10.0, answer_seconds=20.0)
 """The limits of an endpoint's HAProxy, short: Ray kills a replica that hangs after 40 s, and its client is answered 500 then."""
-os.environ["RAY_AUTH_MODE"] = "token"  # here, since Ray reads it when it is imported, which test modules do
 
 
 @pytest.fixture(scope="session")

@@ -77,7 +77,9 @@ def test_equal_rows_of_another_library_find_the_dataset_again(
     frame: pd.DataFrame, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
-    frames = (frame, spark.createDataFrame(frame.astype({"plan": str})))
+    spark_frame = spark.createDataFrame(frame.astype({"plan": str}))
+    assert dict(spark_frame.dtypes)["came in"] == "timestamp", "Spark takes times without a zone for moments, unless they are cast"
+    frames = (frame, spark_frame.withColumn("came in", spark_frame["came in"].cast("timestamp_ntz")))
     runs = [
         api.fit(data, target="left", overrides={"train.workers": 1, "train.max_steps": steps}, name="churn")
         for steps, data in enumerate(frames, 1)
